@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.subscription import Subscription
 from streamlog.errors import ConfigError, PartitionNotFound, StreamNotFound
 from streamlog.model import TopicPartition
@@ -93,14 +92,3 @@ class Place(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-
-
-def open_place(options: ReadOptions) -> Place:
-    """Each kind imports what it needs when it is used: who reads files needs no client."""
-    if options.path is not None:
-        from pyspark_streamlog.folder import FolderPlace
-
-        return FolderPlace(options.path, options.keys)
-    from pyspark_streamlog.servers import ServersPlace
-
-    return ServersPlace(options)

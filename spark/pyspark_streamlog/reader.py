@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_streamlog.narrowing import EVERYTHING, narrowing_of
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange, open_place
+from pyspark_streamlog.place import PartitionRange, Place
 from pyspark_streamlog.schema import arrow_schema_of
 from pyspark_streamlog.snapshot import take_snapshot
 
@@ -59,3 +59,14 @@ def rows_of(
         from pyspark_streamlog.fetch_reader import FetchReader
 
         yield from FetchReader(task, options, schema).read()
+
+
+def open_place(options: ReadOptions) -> Place:
+    """Each kind imports what it needs when it is used: who reads files needs no client."""
+    if options.path is not None:
+        from pyspark_streamlog.folder import FolderPlace
+
+        return FolderPlace(options.path, options.keys)
+    from pyspark_streamlog.servers import ServersPlace
+
+    return ServersPlace(options)

@@ -28,8 +28,8 @@ from pyspark_streamlog.advancing import (
 )
 from pyspark_streamlog.loss import DataLoss, report_loss
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange, Place, open_place
-from pyspark_streamlog.reader import rows_of
+from pyspark_streamlog.place import PartitionRange, Place
+from pyspark_streamlog.reader import open_place, rows_of
 from pyspark_streamlog.schema import arrow_schema_of
 from pyspark_streamlog.snapshot import starting_offsets
 from pyspark_streamlog.stream_offsets import StreamOffsets

@@ -4,36 +4,26 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streamlog.authn.session import NOBODY, Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
-from streamlog.authz.permissions import Permissions
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
+from streamlog.kafka.auth.authenticator import Authenticator
+from streamlog.kafka.fetch.fetch_session import FetchSession
 from streamlog.kafka.fetch.session_cache import SessionCache
-from streamlog.kafka.interfaces import Metadata, Partitions
+from streamlog.kafka.interfaces import ClusterView
 from streamlog.kafka.produce.producer_ids import ProducerIds
 from streamlog.kafka.quotas import Throttles
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NodeId
-
-if TYPE_CHECKING:
-    from streamlog.kafka.auth.authenticator import Authenticator
-    from streamlog.kafka.fetch.fetch_session import FetchSession
 
 
-@dataclass(frozen=True)
-class Context:
+@dataclass(frozen=True, kw_only=True)
+class Context(ClusterView):
     """What a handler may use."""
 
-    node_id: NodeId
-    address: Callable[[], tuple[str, int]]
-    """Host and port at which clients reach this node."""
     settings: KafkaSection
-    partitions: Partitions
-    metadata: Metadata
     metrics: NodeMetrics
     groups: GroupService
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
@@ -41,17 +31,14 @@ class Context:
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))
     )
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
-    fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)
+    fetch_sessions: SessionCache[FetchSession] = field(default_factory=SessionCache)
     throttles: Throttles = field(default_factory=Throttles)
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
-    authenticator: "Authenticator | None" = None
+    authenticator: Authenticator | None = None
     """None: nobody can prove who they are."""
     session: Session = NOBODY
     """Who asks: each connection has a context of its own, which differs in this from others."""
-    access: Permissions | None = None
-    """What they may do; None: everything. Where there is one, ``partitions`` and ``metadata`` are
-    without what they may not know of: see ``server.sight``."""
     authority: Authority | None = None
     """The rules in force; None: there are none."""
     audit: Audit = field(default_factory=Audit)

@@ -4,9 +4,11 @@ The adapter and its tests meet here: a test serves Kafka without a cluster.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from streamlog.authz.permissions import Permissions
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -208,3 +210,17 @@ class Metadata(Protocol):
         self, snapshot: SnapshotId, position: int, max_bytes: int
     ) -> tuple[bytes, int]:
         """A piece of it, and how long it is in all. Raises OffsetOutOfRange where it is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterView:
+    """This node, its partitions and the cluster's metadata, as one requester may see them."""
+
+    node_id: NodeId
+    address: Callable[[], tuple[str, int]]
+    """Host and port at which clients reach this node."""
+    partitions: Partitions
+    metadata: Metadata
+    access: Permissions | None = None
+    """What the requester may do; None: everything. Where there is one, ``partitions`` and
+    ``metadata`` are without what the requester may not know of: see ``kafka.auth.visibility``."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.control import Message
@@ -15,16 +15,16 @@ from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
-def shown_nodes(context: Context) -> Iterable[Message]:
+def shown_nodes(view: ClusterView) -> Iterable[Message]:
     """Those that are alive, and always this one, although it may still be fenced. All of them while
     no majority is alive, for then a cluster is starting, rather than that nodes have gone.
 
     Clients forget the nodes that are not listed: librdkafka that is told of none at all never asks
     again (confluentinc/librdkafka#5301), and one that is told of one alone hangs on its life.
     """
-    own, image = context.node_id, context.metadata.image
+    own, image = view.node_id, view.metadata.image
     if own not in image.nodes:
-        host, port = context.address()
+        host, port = view.address()
         yield {"node_id": own, "host": host, "port": port, "rack": None}
     live = live_nodes(image)
     is_whole = 2 * len(live) > len(image.nodes)
@@ -33,10 +33,10 @@ def shown_nodes(context: Context) -> Iterable[Message]:
             yield {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
 
 
-def shown_controller(context: Context) -> int:
+def shown_controller(view: ClusterView) -> int:
     """Where clients send what changes streams; any node would take it."""
-    found = context.metadata.controller_id
-    return context.node_id if found is None else found
+    found = view.metadata.controller_id
+    return view.node_id if found is None else found
 
 
 def shown_partition(

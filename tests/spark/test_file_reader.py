@@ -9,7 +9,8 @@ from pyspark_streamlog import file_reader
 from pyspark_streamlog.file_reader import FileReader
 from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange, open_place
+from pyspark_streamlog.place import PartitionRange
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption.key_ring import KeyRing

@@ -9,7 +9,7 @@ from pyspark_streamlog import folder as folder_module
 from pyspark_streamlog.file_reader import FileReader
 from pyspark_streamlog.files import ArrowFiles, Files, LocalFiles, files_at, opened, read_small
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import open_place
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError
 from streamlog.record.columns import arrow_schema

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_streamlog.narrowing import EVERYTHING, Narrowing, narrowing_of
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import open_place
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from tests.spark.data_folder import HandFolder
 

@@ -12,7 +12,8 @@ from pyspark_streamlog.fetch_reader import FetchReader
 from pyspark_streamlog.file_reader import FileReader
 from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange, open_place
+from pyspark_streamlog.place import PartitionRange
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema

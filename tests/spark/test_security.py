@@ -6,7 +6,7 @@ import trustme
 
 from pyspark_streamlog.fetch_reader import FetchReader
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import open_place
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.security import Security
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import AuthenticationFailed, ConfigError

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import open_place
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError, CorruptFile, PartitionNotFound, StreamNotFound
 from streamlog.log.checkpoint import encode_checkpoint

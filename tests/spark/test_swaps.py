@@ -9,7 +9,7 @@ import pytest
 from pyspark_streamlog.file_reader import FileReader
 from pyspark_streamlog.files import File, LocalFiles
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import open_place
+from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms

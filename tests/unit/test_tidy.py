@@ -21,6 +21,22 @@ OWN = sorted(
 )
 SOURCES = [path for path in OWN if path.suffix == ".py"]
 
+MODULES = {
+    ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+    for root, package in ((ROOT, "streamlog"), (ROOT / "spark", "pyspark_streamlog"))
+    for path in sorted((root / package).rglob("*.py"))
+}
+CIRCLES_LEFT = {
+    frozenset(
+        {
+            "streamlog.partition.context",
+            "streamlog.partition.maintenance.log_start",
+            "streamlog.partition.partition",
+            "streamlog.partition.storage.restore",
+        }
+    )
+}
+
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -97,6 +113,45 @@ def test_arrows_point_down_and_cores_are_pure() -> None:
         [str(program), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports for types and imports inside of functions count: a circle of either is one that a
+    reader walks.
+    """
+    imports = {name: imported(name, path) for name, path in MODULES.items()}
+    circles = {frozenset(circle) for name in imports if (circle := circle_of(name, imports))}
+    assert sorted(sorted(circle) for circle in circles - CIRCLES_LEFT) == []
+
+
+def imported(importer: str, path: Path) -> set[str]:
+    found = set()
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                found.add(whole if whole in MODULES else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+    return (found & MODULES.keys()) - {importer}
+
+
+def circle_of(start: str, imports: dict[str, set[str]]) -> set[str]:
+    """The modules that ``start`` leads to and that lead back to it."""
+    ahead = reached(start, imports)
+    if start not in ahead:
+        return set()
+    return {name for name in ahead if start in reached(name, imports)}
+
+
+def reached(start: str, imports: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        new = imports[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
 
 
 def test_the_client_is_light() -> None:

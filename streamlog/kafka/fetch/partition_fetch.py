@@ -24,9 +24,8 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.kafka.auth.resource_checks import led_partition, readable_partition
-from streamlog.kafka.context import Context
 from streamlog.kafka.fetch.session_cache import Owner
-from streamlog.kafka.interfaces import LocalPartition, Slice
+from streamlog.kafka.interfaces import ClusterView, LocalPartition, Slice
 from streamlog.kafka.topology import current_leader
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.wire import fetch as wire
@@ -172,16 +171,16 @@ class PartitionFetch:
     def _has_all(self, partition: LocalPartition) -> bool:
         return self.wanted.fetch_offset == partition.log_end_offset
 
-    async def look(self, context: Context, max_bytes: int, *, whole_first: bool) -> None:
+    async def look(self, view: ClusterView, max_bytes: int, *, whole_first: bool) -> None:
         """Reads what there is now. ``whole_first``: one batch may go over ``max_bytes``."""
         if self.records is not None:
             self.close()
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         try:
-            records = await self._look(context, max_bytes, whole_first)
+            records = await self._look(view, max_bytes, whole_first)
         except StreamlogError as error:
-            self._fail(error, context)
+            self._fail(error, view)
             return
         if records is None:
             self.final = self._diverging is not None or self._preferred != NO_LEADER
@@ -190,15 +189,15 @@ class PartitionFetch:
         else:
             records.close()
 
-    async def _look(self, context: Context, max_bytes: int, whole_first: bool) -> Slice | None:
+    async def _look(self, view: ClusterView, max_bytes: int, whole_first: bool) -> Slice | None:
         if self._topic_id is not None:
-            self._find_name(self._topic_id, context)
+            self._find_name(self._topic_id, view)
         elif self._is_replica:
             raise UnknownTopicId(f"{self.tp}: replicas name partitions by topic id")
         find = led_partition if self._is_replica else readable_partition
-        partition = find(self.tp, self.wanted.current_leader_epoch, context)
-        if context.access is not None:  # each time: what was allowed may not be any more
-            context.access.check_topic(Operation.READ, self.tp.stream)
+        partition = find(self.tp, self.wanted.current_leader_epoch, view)
+        if view.access is not None:  # each time: what was allowed may not be any more
+            view.access.check_topic(Operation.READ, self.tp.stream)
         if self._topic_id is not None and partition.topic_id != self._topic_id:
             raise InconsistentTopicId(f"{self.tp}: the log here is another stream's of that name")
         self._partition = partition
@@ -208,11 +207,11 @@ class PartitionFetch:
             wanted_bytes = 1
         if self._is_replica:
             return await self._read_for_replica(partition, wanted_bytes)
-        return await self._read_for_consumer(partition, wanted_bytes, context)
+        return await self._read_for_consumer(partition, wanted_bytes, view)
 
-    def _find_name(self, topic_id: bytes, context: Context) -> None:
+    def _find_name(self, topic_id: bytes, view: ClusterView) -> None:
         """Each time: a stream that was deleted does not have its id any more."""
-        name = context.metadata.image.names.get(topic_id)
+        name = view.metadata.image.names.get(topic_id)
         if name is None:
             raise UnknownTopicId(f"no stream has the id {topic_id.hex()}")
         if name != self.tp.stream:
@@ -235,7 +234,7 @@ class PartitionFetch:
         return found
 
     async def _read_for_consumer(
-        self, partition: LocalPartition, wanted_bytes: int, context: Context
+        self, partition: LocalPartition, wanted_bytes: int, view: ClusterView
     ) -> Slice | None:
         offset, end = self.wanted.fetch_offset, partition.log_end_offset
         if offset > end and not partition.is_leader:
@@ -247,16 +246,16 @@ class PartitionFetch:
         if partition.high_watermark <= offset <= end:
             return None  # most looks end here: all is read
         if self._caller.rack:
-            self._preferred = _nearer_replica(self.tp, self._caller.rack, partition, context)
+            self._preferred = _nearer_replica(self.tp, self._caller.rack, partition, view)
         if self._preferred != NO_LEADER or wanted_bytes <= 0:
             return None
         return await partition.read(offset, wanted_bytes)
 
-    def _fail(self, error: StreamlogError, context: Context) -> None:
+    def _fail(self, error: StreamlogError, view: ClusterView) -> None:
         self.final = True
         self._error_code = code_of(error)
         if isinstance(error, NotLeader | FencedLeaderEpoch):
-            self._leader = current_leader(self.tp, context.metadata.image)
+            self._leader = current_leader(self.tp, view.metadata.image)
         if isinstance(error, CorruptData):
             logger.error("damaged batch not served", extra=self._place(error))
 
@@ -385,13 +384,13 @@ def _divergence(partition: LocalPartition, wanted: wire.FetchPartition) -> Epoch
 
 
 def _nearer_replica(
-    tp: TopicPartition, rack: str, partition: LocalPartition, context: Context
+    tp: TopicPartition, rack: str, partition: LocalPartition, view: ClusterView
 ) -> NodeId:
     """A live follower in sync in the caller's rack, where the leader is in another (KIP-392)."""
     if not partition.is_leader:
         return NO_LEADER
-    image = context.metadata.image
-    here, stream = image.nodes.get(context.node_id), image.streams.get(tp.stream)
+    image = view.metadata.image
+    here, stream = image.nodes.get(view.node_id), image.streams.get(tp.stream)
     if stream is None or stream.stream_id.bytes != partition.topic_id:
         return NO_LEADER  # the image may be ahead of the partitions
     if here is not None and here.rack == rack:
