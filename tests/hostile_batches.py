@@ -18,10 +18,9 @@ import crc32c
 
 from streamlog.errors import CorruptBatch
 from streamlog.record import _codec, _columns, keys, subjects
-from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from tests.record_batches import HandRecord, hand_batch, varint
 
-HEADER_BYTES: Final = 61
 SEED: Final = bytes(range(16))
 NUMBERS: Final = (
     0, 1, 2, 7, 63, 64, 127, 128, 255, 2**13, 2**15, 2**16, 2**31 - 1, 2**31, 2**32, 2**40, 2**62,

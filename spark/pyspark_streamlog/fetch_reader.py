@@ -3,7 +3,6 @@
 The next fetch is sent before the last one is decoded, so that the node and Spark work side by side.
 """
 
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +28,7 @@ from streamlog.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, read_header
+from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, header_fields, read_header
 from streamlog.record.columns import arrow_batch
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 WAIT_MS: Final = 500
 """A leader keeps a fetch so long that it has nothing for yet."""
-_LENGTH: Final = struct.Struct(">8xi")
+_LENGTH: Final = header_fields("batch_length")
 _GONE: Final = (ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition)
 
 

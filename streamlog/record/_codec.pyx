@@ -12,13 +12,18 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from streamlog.record._batch cimport (
+    ATTRIBUTES_POSITION, BASE_OFFSET_POSITION, BASE_SEQUENCE_POSITION, BASE_TIMESTAMP_POSITION, CONTROL,
+    CRC_POSITION, CRC_START, HEADER_BYTES, LAST_OFFSET_DELTA_POSITION, LEADER_EPOCH_POSITION, LENGTH_POSITION,
+    LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_POSITION, MAX_TIMESTAMP_POSITION,
+    PRODUCER_EPOCH_POSITION, PRODUCER_ID_POSITION, RECORD_COUNT_POSITION,
+)
 from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport put_varint
 
 from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
-from streamlog.record import batch as layout
 from streamlog.record.batch import Record
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, compress
 
@@ -28,19 +33,10 @@ HEADERS_MAX = 65_536
 NOBODY = (-1, -1, -1)
 
 cdef enum:
-    HEADER_BYTES = 61
-    LENGTH_PREFIX_BYTES = 12
-    CRC_POSITION = 17
-    CRC_START = 21
-    MAGIC = 2
-    LOG_APPEND_TIME = 8
-    CONTROL = 0x20
     VARINT_BYTES_MAX = 10
     TURN_RECORDS = 4096
     CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
     CAPACITY_KEPT = 65536  # an empty run gives a larger buffer back: there may be 10,000 of them
-
-assert (layout.HEADER_BYTES, layout.MAGIC) == (HEADER_BYTES, MAGIC)
 
 cdef Py_ssize_t run_bytes_max = RUN_BYTES_MAX
 cdef int64_t headers_max = HEADERS_MAX
@@ -258,19 +254,19 @@ cdef class RecordRun:
 
 cdef void put_header(uint8_t* out, Py_ssize_t body_bytes, Header header) noexcept nogil:
     """All but the checksum. A run's limit keeps each size in its range."""
-    out = put_number(out, <uint64_t>header.base_offset, 8)
-    out = put_number(out, HEADER_BYTES - LENGTH_PREFIX_BYTES + body_bytes, 4)
-    out = put_number(out, <uint64_t>header.leader_epoch, 4)
-    out = put_number(out, MAGIC, 1)
-    out = put_number(out, 0, 4)  # the checksum
-    out = put_number(out, <uint64_t>header.attributes, 2)
-    out = put_number(out, header.count - 1, 4)
-    out = put_number(out, <uint64_t>header.timestamp_ms, 8)
-    out = put_number(out, <uint64_t>header.max_timestamp_ms, 8)
-    out = put_number(out, <uint64_t>header.producer_id, 8)
-    out = put_number(out, <uint64_t>header.producer_epoch, 2)
-    out = put_number(out, <uint64_t>header.sequence, 4)
-    put_number(out, header.count, 4)
+    put_number(out + BASE_OFFSET_POSITION, <uint64_t>header.base_offset, 8)
+    put_number(out + LENGTH_POSITION, HEADER_BYTES - LENGTH_PREFIX_BYTES + body_bytes, 4)
+    put_number(out + LEADER_EPOCH_POSITION, <uint64_t>header.leader_epoch, 4)
+    put_number(out + MAGIC_POSITION, MAGIC, 1)
+    put_number(out + CRC_POSITION, 0, 4)
+    put_number(out + ATTRIBUTES_POSITION, <uint64_t>header.attributes, 2)
+    put_number(out + LAST_OFFSET_DELTA_POSITION, header.count - 1, 4)
+    put_number(out + BASE_TIMESTAMP_POSITION, <uint64_t>header.timestamp_ms, 8)
+    put_number(out + MAX_TIMESTAMP_POSITION, <uint64_t>header.max_timestamp_ms, 8)
+    put_number(out + PRODUCER_ID_POSITION, <uint64_t>header.producer_id, 8)
+    put_number(out + PRODUCER_EPOCH_POSITION, <uint64_t>header.producer_epoch, 2)
+    put_number(out + BASE_SEQUENCE_POSITION, <uint64_t>header.sequence, 4)
+    put_number(out + RECORD_COUNT_POSITION, header.count, 4)
 
 
 cdef struct Cursor:
@@ -502,20 +498,22 @@ def marked_batches(data):
     cdef Py_buffer view
     cdef const uint8_t* start
     cdef Py_ssize_t position = 0
-    cdef int64_t length, next_offset = -1
+    cdef int64_t length, attributes, next_offset = -1
     positions = []
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         start = <const uint8_t*>view.buf
         while view.len - position >= HEADER_BYTES:
-            length = <int32_t>number_at(start + position + 8, 4)
+            length = <int32_t>number_at(start + position + LENGTH_POSITION, 4)
             if length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
                 raise CorruptBatch(f"length {length} is less than a header's")
             if length > view.len - position - LENGTH_PREFIX_BYTES:
                 break
-            if number_at(start + position + 43, 8) >= 0 or start[position + 22] & CONTROL:
+            attributes = number_at(start + position + ATTRIBUTES_POSITION, 2)
+            if number_at(start + position + PRODUCER_ID_POSITION, 8) >= 0 or attributes & CONTROL:
                 positions.append(position)
-            next_offset = number_at(start + position, 8) + number_at(start + position + 23, 4) + 1
+            next_offset = number_at(start + position + BASE_OFFSET_POSITION, 8) + 1
+            next_offset += number_at(start + position + LAST_OFFSET_DELTA_POSITION, 4)
             position += LENGTH_PREFIX_BYTES + length
     finally:
         PyBuffer_Release(&view)

@@ -11,6 +11,11 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from streamlog.record._batch cimport (
+    ATTRIBUTES_POSITION, BASE_OFFSET_POSITION, BASE_TIMESTAMP_POSITION, CODEC_MASK, CONTROL, CRC_POSITION, CRC_START,
+    ENCRYPTED, HEADER_BYTES, LAST_OFFSET_DELTA_POSITION, LENGTH_POSITION, LENGTH_PREFIX_BYTES, LOG_APPEND_TIME,
+    MAGIC, MAGIC_POSITION, MAX_TIMESTAMP_POSITION, RECORD_COUNT_POSITION,
+)
 from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport read_varlong
 
@@ -23,10 +28,6 @@ SOURCES = STREAMLOG_SOURCES
 DATA_BYTES_MAX = 64 << 20
 ROW_BYTES = 16
 TIMESTAMP_MS_MAX = INT64_MAX // 1000
-
-cdef enum:
-    HEADER_BYTES = 61
-    LENGTH_BYTES = 12  # base offset and batch length, which the batch length does not count
 
 cdef Py_ssize_t data_bytes_max = DATA_BYTES_MAX
 cdef Py_ssize_t row_bytes = ROW_BYTES
@@ -221,9 +222,9 @@ cdef class ColumnDecoder:
     @property
     def bytes_needed(self):
         """How many bytes, from ``position`` on, the next step needs at least."""
-        if self.view.shape[0] - self.position < LENGTH_BYTES:
+        if self.view.shape[0] - self.position < LENGTH_PREFIX_BYTES:
             return HEADER_BYTES
-        return max(<int64_t>HEADER_BYTES, LENGTH_BYTES + self.read(self.position + 8, 4))
+        return max(<int64_t>HEADER_BYTES, LENGTH_PREFIX_BYTES + self.read(self.position + LENGTH_POSITION, 4))
 
     def decode(self):
         """Go on until a ``take`` is due (True) or all whole batches are used up (False)."""
@@ -285,10 +286,10 @@ cdef class ColumnDecoder:
         cdef int64_t size
         if available < HEADER_BYTES:
             return False
-        self.base_offset = self.read(start, 8)
-        size = LENGTH_BYTES + self.read(start + 8, 4)
-        self.last_delta = self.read(start + 23, 4)
-        if self.view[start + 16] != 2:
+        self.base_offset = self.read(start + BASE_OFFSET_POSITION, 8)
+        size = LENGTH_PREFIX_BYTES + self.read(start + LENGTH_POSITION, 4)
+        self.last_delta = self.read(start + LAST_OFFSET_DELTA_POSITION, 4)
+        if self.view[start + MAGIC_POSITION] != MAGIC:
             self.corrupt("its magic is not 2")
         if size < HEADER_BYTES:
             self.corrupt("its length is too small")
@@ -306,25 +307,26 @@ cdef class ColumnDecoder:
 
     cdef int open_batch(self, Py_ssize_t start, Py_ssize_t end) except -1:
         """Check what the header says of the records, and make them ready to be decoded."""
-        cdef int64_t attributes = self.read(start + 21, 2)
-        cdef int64_t count = self.read(start + 57, 4)
+        cdef int64_t attributes = self.read(start + ATTRIBUTES_POSITION, 2)
+        cdef int64_t count = self.read(start + RECORD_COUNT_POSITION, 4)
         self.batch_end = end
         if self.base_offset + self.last_delta < self.start_offset:
             self.end_batch()
             return 0
-        if self.check_crc and crc32c.crc32c(self.view[start + 21:end]) != <uint32_t>self.read(start + 17, 4):
+        cdef uint32_t crc = <uint32_t>self.read(start + CRC_POSITION, 4)
+        if self.check_crc and crc32c.crc32c(self.view[start + CRC_START:end]) != crc:
             self.corrupt("its checksum is wrong")
         if not 0 <= count <= self.last_delta + 1:
             self.corrupt("its record count is impossible")
-        if attributes & 0x20 or count == 0:  # a control batch is the log's own, not the user's
+        if attributes & CONTROL or count == 0:  # a control batch is the log's own, not the user's
             self.end_batch()
             return 0
-        if attributes & 0x4000:
+        if attributes & ENCRYPTED:
             self.corrupt("it is encrypted")
-        self.log_append_time = attributes & 0x08 != 0
-        self.base_timestamp = self.read(start + 27, 8)
-        self.append_timestamp = self.read(start + 35, 8)
-        self.open_records(attributes & 0x07, start + HEADER_BYTES, end)
+        self.log_append_time = attributes & LOG_APPEND_TIME != 0
+        self.base_timestamp = self.read(start + BASE_TIMESTAMP_POSITION, 8)
+        self.append_timestamp = self.read(start + MAX_TIMESTAMP_POSITION, 8)
+        self.open_records(attributes & CODEC_MASK, start + HEADER_BYTES, end)
         self.previous_delta = -1
         self.records_left = count
         return 0

@@ -1,6 +1,7 @@
 """The header of a record batch v2, and the walk over batches that lie back to back.
 
-Layout: Kafka protocol guide, "Record Batch". All numbers are big-endian.
+This is the one description of the layout (Kafka protocol guide, "Record Batch"; all numbers are
+big-endian). Compiled code takes the same numbers from ``_batch.pxd``.
 """
 
 import struct
@@ -12,12 +13,55 @@ from crc32c import crc32c
 from streamlog.errors import CorruptBatch
 from streamlog.record.compression import Buffer, Compression
 
+FIELDS: Final = {
+    "base_offset": "q",
+    "batch_length": "i",
+    "leader_epoch": "i",
+    "magic": "b",
+    "crc": "I",
+    "attributes": "h",
+    "last_offset_delta": "i",
+    "base_timestamp_ms": "q",
+    "max_timestamp_ms": "q",
+    "producer_id": "q",
+    "producer_epoch": "h",
+    "base_sequence": "i",
+    "record_count": "i",
+}
+"""Of the header, in the order of their bytes, in the letters of ``struct``."""
+
+
+def header_fields(*names: str) -> struct.Struct:
+    """Unpacks these fields of a header, in the order of their bytes, and skips others between."""
+    layout, skipped = ">", 0
+    for name, code in FIELDS.items():
+        if name in names:
+            layout += (f"{skipped}x" if skipped else "") + code
+            skipped = 0
+        else:
+            skipped += struct.calcsize(">" + code)
+    return struct.Struct(layout)
+
+
+HEADER: Final = header_fields(*FIELDS)
 HEADER_BYTES: Final = 61
-MAGIC: Final = 2
+LENGTH_POSITION: Final = 8
 LENGTH_PREFIX_BYTES: Final = 12
+"""A batch's length counts what comes after itself."""
+LEADER_EPOCH_POSITION: Final = 12
+MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
+"""The checksum covers what comes after itself: attributes first."""
+LAST_OFFSET_DELTA_POSITION: Final = 23
+BASE_TIMESTAMP_POSITION: Final = 27
+MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_ID_POSITION: Final = 43
+PRODUCER_EPOCH_POSITION: Final = 51
+BASE_SEQUENCE_POSITION: Final = 53
+RECORD_COUNT_POSITION: Final = 57
 
+MAGIC: Final = 2
 OFFSET_MAX: Final = 2**63 - 1
 
 LOG_APPEND_TIME: Final = 0x08
@@ -29,8 +73,6 @@ counts. No Kafka producer may set it. It stays with the batch wherever its recor
 and consumers, through compaction and erasure, into a backup and out of it."""
 ENCRYPTED: Final = 0x4000
 """A bit that Kafka has no use for. On the disk alone: nobody sends it, and nobody is sent it."""
-
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
@@ -97,7 +139,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(f"header is cut after {max(0, len(buffer) - position)} bytes")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic is {header.magic}, not {MAGIC}")
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
@@ -135,7 +177,7 @@ def dense_batches(buffer: Buffer, offset: int) -> Iterator[tuple[BatchHeader, me
 
     Written for many tiny ones: what is right is not looked at twice.
     """
-    view, unpack, new = memoryview(buffer), _HEADER.unpack_from, tuple.__new__
+    view, unpack, new = memoryview(buffer), HEADER.unpack_from, tuple.__new__
     position, end = 0, len(view)
     while end - position >= HEADER_BYTES:
         header: BatchHeader = new(BatchHeader, unpack(view, position))

@@ -8,14 +8,16 @@ The first cleaning that passes a tombstone writes into its batch until when it s
 the base time (KIP-534); the deltas of the records' times are then counted from there.
 """
 
-import struct
 from typing import Final
 
 from crc32c import crc32c
 
 from streamlog.errors import BrokenInvariant
 from streamlog.record.batch import (
+    CRC_POSITION,
+    CRC_START,
     DELETE_HORIZON,
+    HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
@@ -26,8 +28,6 @@ from streamlog.record.compression import Buffer, compress
 GAP_OFFSETS_MAX: Final = 2**31
 """As many as the last offset delta can tell."""
 
-_BEFORE_CRC: Final = struct.Struct(">qiibI")
-_AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 _NO_TIMESTAMP: Final = -1
 
 
@@ -94,17 +94,8 @@ def gap_from(header: BatchHeader, offset: int) -> bytes:
 
 
 def _packed(header: BatchHeader, body: Buffer) -> bytes:
-    rest = _AFTER_CRC.pack(
-        header.attributes,
-        header.last_offset_delta,
-        header.base_timestamp_ms,
-        header.max_timestamp_ms,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-    )
-    crc = crc32c(body, crc32c(rest))
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body)
-    head = _BEFORE_CRC.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
-    return b"".join((head, rest, body))
+    head = HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0))
+    rest = head[CRC_START:]
+    crc = crc32c(body, crc32c(rest)).to_bytes(CRC_START - CRC_POSITION, "big")
+    return b"".join((head[:CRC_POSITION], crc, rest, body))

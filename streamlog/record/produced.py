@@ -19,11 +19,17 @@ from streamlog.errors import (
 )
 from streamlog.record.batch import (
     CONTROL,
-    CRC_START,
+    CRC_POSITION,
     ENCRYPTED,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_POSITION,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
     LOG_APPEND_TIME,
     MAGIC,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    PRODUCER_ID_POSITION,
     PUBLISHED,
     BatchHeader,
     check_bytes,
@@ -36,7 +42,6 @@ from streamlog.record.opening import opened
 
 TRANSACTIONAL: Final = 0x10
 
-_MAGIC_POSITION: Final = 16
 _BASE_OFFSET: Final = struct.Struct(">q")
 _NO_OFFSET: Final = bytes(8)
 _LEADER_EPOCH: Final = struct.Struct(">i")
@@ -70,9 +75,9 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
 
     Raises CorruptBatch, InvalidRecord, NoTransactions.
     """
-    if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
-        raise InvalidRecord(f"batches of version {data[_MAGIC_POSITION]} are not taken, only 2")
-    header = read_header(b"".join((_NO_OFFSET, data[8:HEADER_BYTES])))
+    if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC:
+        raise InvalidRecord(f"batches of version {data[MAGIC_POSITION]} are not taken, only 2")
+    header = read_header(b"".join((_NO_OFFSET, data[LENGTH_POSITION:HEADER_BYTES])))
     check_bytes(header, data)
     if header.size_bytes != len(data):
         raise InvalidRecord(f"{len(data) - header.size_bytes} bytes follow the one batch")
@@ -132,10 +137,16 @@ def stamp(
     attributes, timestamp_ms = header.attributes & ~LOG_APPEND_TIME, batch.max_timestamp_ms
     if append_time_ms is not None:
         attributes, timestamp_ms = header.attributes | LOG_APPEND_TIME, append_time_ms
+    length = data[LENGTH_POSITION:LEADER_EPOCH_POSITION]
     if (attributes, timestamp_ms) == (header.attributes, header.max_timestamp_ms):
-        return b"".join((place, data[8:12], epoch, data[16:]))
+        return b"".join((place, length, epoch, data[MAGIC_POSITION:]))
     checked = b"".join(
-        (_ATTRIBUTES.pack(attributes), data[23:35], _MAX_TIMESTAMP.pack(timestamp_ms), data[43:])
+        (
+            _ATTRIBUTES.pack(attributes),
+            data[LAST_OFFSET_DELTA_POSITION:MAX_TIMESTAMP_POSITION],
+            _MAX_TIMESTAMP.pack(timestamp_ms),
+            data[PRODUCER_ID_POSITION:],
+        )
     )
     crc = _CRC.pack(crc32c(checked))
-    return b"".join((place, data[8:12], epoch, data[16 : CRC_START - len(crc)], crc, checked))
+    return b"".join((place, length, epoch, data[MAGIC_POSITION:CRC_POSITION], crc, checked))

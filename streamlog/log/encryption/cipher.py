@@ -24,6 +24,9 @@ from streamlog.record.batch import (
     CRC_START,
     ENCRYPTED,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_POSITION,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
     LENGTH_PREFIX_BYTES,
     batches,
 )
@@ -36,7 +39,6 @@ OVERHEAD_BYTES: Final = NONCE_BYTES + _CRC_BYTES + TAG_BYTES
 """So much longer is an encrypted batch."""
 
 _LENGTH: Final = struct.Struct(">i")
-_LENGTH_POSITION: Final = LENGTH_PREFIX_BYTES - _LENGTH.size
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">H")
 _BODY_POSITION: Final = HEADER_BYTES + NONCE_BYTES
@@ -67,8 +69,8 @@ class BatchCipher:
         if attributes & ENCRYPTED:
             raise BrokenInvariant("the batch is encrypted already")
         rest = _marked(view, attributes | ENCRYPTED)
-        start = bytes(view[:_LENGTH_POSITION])
-        epoch = bytes(view[LENGTH_PREFIX_BYTES:CRC_POSITION])
+        start = bytes(view[:LENGTH_POSITION])
+        epoch = bytes(view[LEADER_EPOCH_POSITION:CRC_POSITION])
         nonce = os.urandom(NONCE_BYTES)
         clear = b"".join((view[CRC_POSITION:CRC_START], view[HEADER_BYTES:]))
         body = self._gcm.encrypt(nonce, clear, b"".join((start, epoch, rest)))
@@ -107,7 +109,7 @@ class BatchCipher:
     def _opened(self, view: memoryview) -> tuple[Buffer, ...]:
         """The batch in pieces: who has many of them joins all at once."""
         (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
-        start = bytes(view[:_LENGTH_POSITION])
+        start = bytes(view[:LENGTH_POSITION])
         if not attributes & ENCRYPTED:
             offset = int.from_bytes(start, "big")
             if offset >= self._since and len(view) > HEADER_BYTES:
@@ -116,7 +118,7 @@ class BatchCipher:
                     f" {self._since} on was encrypted"
                 )
             return (view,)
-        epoch = bytes(view[LENGTH_PREFIX_BYTES:CRC_POSITION])
+        epoch = bytes(view[LEADER_EPOCH_POSITION:CRC_POSITION])
         bound = b"".join((start, epoch, view[CRC_START:HEADER_BYTES]))
         try:
             nonce = bytes(view[HEADER_BYTES:_BODY_POSITION])
@@ -134,7 +136,7 @@ class BatchCipher:
 
 def _marked(batch: memoryview, attributes: int) -> bytes:
     """The header behind the checksum, with these attributes."""
-    return b"".join((_ATTRIBUTES.pack(attributes), batch[CRC_START + 2 : HEADER_BYTES]))
+    return b"".join((_ATTRIBUTES.pack(attributes), batch[LAST_OFFSET_DELTA_POSITION:HEADER_BYTES]))
 
 
 def is_encrypted(batch: Buffer) -> bool:

@@ -1,6 +1,5 @@
 """What may be appended: looked at before a byte of it is written."""
 
-import struct
 from typing import Final
 
 from streamlog.errors import CorruptBatch
@@ -14,6 +13,7 @@ from streamlog.record.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     check_batch,
+    header_fields,
 )
 from streamlog.record.compacted import gap_from, is_gap
 
@@ -22,8 +22,14 @@ RUN_BYTES: Final = 1024 * 1024
 RUN_BATCHES: Final = 500
 """... and the most batches, so that nobody waits long for it."""
 
-_HEAD: Final = struct.Struct(">qiib6xi8xq")
-"""Of a batch: base offset, length, leader epoch, magic, last offset delta, max timestamp."""
+_HEAD: Final = header_fields(
+    "base_offset",
+    "batch_length",
+    "leader_epoch",
+    "magic",
+    "last_offset_delta",
+    "max_timestamp_ms",
+)
 
 
 def next_batch(

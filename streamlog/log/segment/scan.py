@@ -1,24 +1,25 @@
 """Walks over the batches of a segment file, with ``pread`` in bounded pieces."""
 
 import re
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record.batch import CRC_START, LENGTH_PREFIX_BYTES, MAGIC
+from streamlog.record.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    header_fields,
+)
 
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base time, max
-time, producer id, producer epoch, base sequence, count of records.
-"""
+_PLACE: Final = header_fields("base_offset", "batch_length", "magic", "last_offset_delta")
+"""The few fields that tell where a batch lies."""
 
-_PLACE: Final = struct.Struct(">qi4xb6xi")
-"""The few fields that tell where a batch lies: base offset, length, magic, last offset delta."""
-
-LENGTH_MIN: Final = HEADER.size - LENGTH_PREFIX_BYTES
+LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 _SPAN_MAX: Final = 1 << 31
 """Offsets of a segment, whose indexes count them from its base in 32 bits."""
 _HEADERS_BYTES: Final = 8 * 1024
@@ -65,10 +66,10 @@ def scan(
     piece, start = memoryview(b""), position  # bytes of the file, and where they begin
     while position < end:
         at = position - start
-        if at + HEADER.size > len(piece):
+        if at + HEADER_BYTES > len(piece):
             piece = memoryview(file.pread(min(piece_bytes, end - position), position))
             start, at = position, 0
-            if len(piece) < HEADER.size:
+            if len(piece) < HEADER_BYTES:
                 yield Damage(position, end, offset, offset, f"{end - position} bytes are no header")
                 return
         head = HEADER.unpack_from(piece, at)
@@ -122,8 +123,8 @@ def is_beginning(file: Readable, position: int, end: int) -> bool:
     batch: the first bytes of one, whose length reaches past ``end``. Where the checksum fits, the
     batch is whole and its length alone is wrong.
     """
-    head = file.pread(min(HEADER.size, end - position), position)
-    if len(head) < HEADER.size:
+    head = file.pread(min(HEADER_BYTES, end - position), position)
+    if len(head) < HEADER_BYTES:
         return True
     _, length, _, magic, crc, *_ = HEADER.unpack(head)
     if magic != MAGIC or LENGTH_PREFIX_BYTES + length <= end - position:
@@ -135,7 +136,7 @@ def tells_its_end(file: Readable, position: int) -> bool:
     """Whether the header of the damaged batch there says twice the same of where it ends: by its
     last offset, and by its count of records, which are dense before they are compacted.
     """
-    *_, last_delta, _, _, _, _, _, count = HEADER.unpack(file.pread(HEADER.size, position))
+    *_, last_delta, _, _, _, _, _, count = HEADER.unpack(file.pread(HEADER_BYTES, position))
     return bool(count == last_delta + 1)
 
 
@@ -173,8 +174,8 @@ def next_whole(
     ``end_offset``: as ``scan_past_damage`` has it.
     """
     next_offset, limit = offset, offset + _SPAN_MAX if end_offset is None else end_offset
-    head = file.pread(HEADER.size, position)
-    if len(head) == HEADER.size:
+    head = file.pread(HEADER_BYTES, position)
+    if len(head) == HEADER_BYTES:
         base, length, magic, last_delta = _PLACE.unpack_from(head)
         if not _header_problem((base, length, magic, last_delta), offset, end - position):
             next_offset = base + last_delta + 1
@@ -220,8 +221,8 @@ def _whole_at(file: Readable, position: int, end: int, offset: int, limit: int) 
 
 def _checked(file: Readable, position: int, end: int) -> BatchPlace | None:
     """The batch at ``position`` if its checksum is right, whatever its base offset."""
-    head = file.pread(HEADER.size, position)
-    if position >= end or len(head) < HEADER.size:
+    head = file.pread(HEADER_BYTES, position)
+    if position >= end or len(head) < HEADER_BYTES:
         return None
     base: int = _PLACE.unpack_from(head)[0]
     first = next(scan(file, position, end, base))
@@ -237,9 +238,9 @@ def _candidates(file: Readable, position: int, end: int, offset: int) -> Iterato
         piece = file.pread(min(_CONTENT_BYTES, end - position), position)
         for match in pattern.finditer(piece):
             yield position + match.start()
-        if position + len(piece) >= end or len(piece) <= HEADER.size:
+        if position + len(piece) >= end or len(piece) <= HEADER_BYTES:
             return  # the latter where the file is shorter than it should be
-        position += len(piece) - HEADER.size
+        position += len(piece) - HEADER_BYTES
 
 
 def find_batch(file: Readable, position: int, end: int, offset: int) -> tuple[int, int, int, int]:
@@ -292,5 +293,5 @@ def _places(file: Readable, position: int, end: int) -> Iterator[tuple[int, int,
 
 def base_offset_at(file: Readable, position: int) -> int:
     """The base offset of the batch that starts there; -1 if there is no room for one."""
-    head = file.pread(HEADER.size, position)
-    return int(HEADER.unpack(head)[0]) if len(head) == HEADER.size else -1
+    head = file.pread(HEADER_BYTES, position)
+    return int(HEADER.unpack(head)[0]) if len(head) == HEADER_BYTES else -1

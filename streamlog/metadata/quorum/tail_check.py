@@ -19,9 +19,9 @@ from crc32c import crc32c
 
 from streamlog.errors import CorruptData
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
-from streamlog.log.segment.scan import HEADER, Damage, scan_past_damage
+from streamlog.log.segment.scan import Damage, scan_past_damage
 from streamlog.log.storage.disk import Disk, DiskFile
-from streamlog.record.batch import CRC_START, LENGTH_PREFIX_BYTES
+from streamlog.record.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES
 
 _PAGE_BYTES: Final = 4096
 
@@ -72,7 +72,7 @@ def _check_segment(
 def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:
     """Whether the last batch is only a beginning of one, or that and zeros to the end."""
     data = file.pread(size - position, position)
-    if len(data) < HEADER.size:
+    if len(data) < HEADER_BYTES:
         return True
     _, length, _, _, crc, *_ = HEADER.unpack_from(data)
     if LENGTH_PREFIX_BYTES + length > len(data):

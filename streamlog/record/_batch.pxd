@@ -1,0 +1,27 @@
+"""The header of a record batch, for compiled code: ``batch.py`` says what it means, and a test holds
+these numbers to it."""
+
+cdef enum:
+    BASE_OFFSET_POSITION = 0
+    LENGTH_POSITION = 8
+    LENGTH_PREFIX_BYTES = 12
+    LEADER_EPOCH_POSITION = 12
+    MAGIC_POSITION = 16
+    CRC_POSITION = 17
+    CRC_START = 21
+    ATTRIBUTES_POSITION = 21
+    LAST_OFFSET_DELTA_POSITION = 23
+    BASE_TIMESTAMP_POSITION = 27
+    MAX_TIMESTAMP_POSITION = 35
+    PRODUCER_ID_POSITION = 43
+    PRODUCER_EPOCH_POSITION = 51
+    BASE_SEQUENCE_POSITION = 53
+    RECORD_COUNT_POSITION = 57
+    HEADER_BYTES = 61
+
+    MAGIC = 2
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME = 0x08
+    CONTROL = 0x20
+    PUBLISHED = 0x2000
+    ENCRYPTED = 0x4000
