@@ -3,8 +3,8 @@
 import asyncio
 
 from streamlog.record.batch import BatchHeader
+from streamlog.record.codec import opened, opened_at_once
 from streamlog.record.compression import Buffer
-from streamlog.record.opening import opened, opened_at_once
 
 
 async def open_batch(header: BatchHeader, batch: Buffer) -> Buffer:

@@ -35,10 +35,9 @@ from streamlog.record.batch import (
     check_bytes,
     read_header,
 )
-from streamlog.record.codec import survey_records
+from streamlog.record.codec import opened, survey_records
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 from streamlog.record.keys import first_keyless
-from streamlog.record.opening import opened
 
 TRANSACTIONAL: Final = 0x10
 

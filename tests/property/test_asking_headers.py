@@ -19,9 +19,8 @@ from streamlog.partition.deletes.message_ttl import _look
 from streamlog.record.batch import check_batch
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.compression import Compression
-from streamlog.record.lifetime import lifetime_s
 from streamlog.record.produced import check_inside, check_outside, stamp
-from streamlog.record.published import asked
+from streamlog.record.published import asked, lifetime_s
 from tests import enveloped
 from tests.inlet_way import Way, message
 from tests.led_partition import FakeSlice

@@ -188,7 +188,7 @@ def test_there_is_one_way_to_open_a_batch() -> None:
             module = getattr(node, "module", None) or ""
             if "decompress" in names or {"cramjam", "gzip", "lzma", "bz2"} & {module, *names}:
                 found.add(path.name)
-    assert found == {"compression.py", "opening.py"}
+    assert found == {"compression.py", "codec.py"}
 
 
 def is_import(node: ast.AST) -> bool:

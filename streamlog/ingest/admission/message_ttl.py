@@ -5,7 +5,7 @@ from typing import Final
 
 from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import PublishRefusal
-from streamlog.record.lifetime import FOR_EVER, NO_LIFETIME, lifetime_s
+from streamlog.record.published import FOR_EVER, NO_LIFETIME, lifetime_s
 
 _DISABLED: Final = PublishRefusal(400, 10166, "per-message TTL is disabled", "ttl")
 _INVALID: Final = PublishRefusal(400, 10165, "invalid per-message TTL", "ttl")

@@ -17,8 +17,7 @@ from streamlog.jetstream.messages.stored_messages import (
 )
 from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import batches
-from streamlog.record.codec import Record, iter_records
-from streamlog.record.pick import record_at
+from streamlog.record.codec import Record, iter_records, record_at
 
 READ_BYTES: Final = 1024 * 1024
 """Read at once where the next messages are near."""

@@ -26,11 +26,9 @@ from streamlog.jetstream.verbs.stream_info import rfc3339
 from streamlog.kafka.net.sendfile import read_warm
 from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import BatchHeader, batches
-from streamlog.record.codec import Record
+from streamlog.record.codec import Record, may_have, opened, opened_at_once, record_in
 from streamlog.record.compression import Buffer
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.opening import opened, opened_at_once
-from streamlog.record.pick import may_have, record_in
 from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
 
 AT_ONCE_BYTES: Final = 64 * 1024

@@ -41,7 +41,7 @@ from streamlog.kafka.topology import current_leader, endpoints
 from streamlog.metadata.stream.config import NO_LIMIT, check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
-from streamlog.record.opening import opened_at_once
+from streamlog.record.codec import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.wire import produce as wire
 from streamlog.wire.control import AT_ONCE_BYTES

@@ -18,10 +18,10 @@ from streamlog.log.segment.time_search import latest_time
 from streamlog.log.storage.disk import Disk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import BatchHeader
+from streamlog.record.codec import opened
 from streamlog.record.compacted import emptied, is_gap, left_over
 from streamlog.record.keys import without
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.opening import opened
 
 SHARE_MIN: Final = 0.5
 """A segment of which so much is erased is written again at once; others wait for a while."""

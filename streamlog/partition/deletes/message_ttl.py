@@ -18,9 +18,8 @@ from streamlog.partition.reader import Reader
 from streamlog.partition.state import PartitionState
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
-from streamlog.record.lifetime import HEADER, lifetime_s
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.published import asked
+from streamlog.record.published import TTL_HEADER, asked, lifetime_s
 
 KNOWN_MAX: Final = 4_000_000
 """Messages of one partition, 8 bytes each. Of more, those that go last are forgotten, and the log
@@ -33,7 +32,7 @@ SHORT_GRAIN_MS: Final = 100
 GRAIN_MS: Final = 1_000
 """Times are rounded up to these, for lifetimes up to the short one and longer ones: many messages
 share a time, so a time costs little."""
-_HEADER_BYTES: Final = HEADER.encode()
+_HEADER_BYTES: Final = TTL_HEADER.encode()
 
 Due = tuple[int, int]
 """When a message is to be gone, in milliseconds, and its offset."""
@@ -178,7 +177,7 @@ def _look(part: FileSlice, from_offset: int) -> tuple[list[Due], int]:
 def _dues(batch: memoryview) -> Iterator[Due]:
     """Of messages that came over NATS: a Kafka producer's header asks for nothing."""
     for record in iter_records(batch):
-        lifetime = lifetime_s(asked(record.headers).get(HEADER, b""))
+        lifetime = lifetime_s(asked(record.headers).get(TTL_HEADER, b""))
         if lifetime is not None and lifetime > 0:
             yield _rounded_up(record.timestamp_ms, lifetime), record.offset
 

@@ -7,9 +7,8 @@ import pytest
 from streamlog.errors import CorruptBatch, RecordTooLarge, UncompressedTooLarge
 from streamlog.record import _codec, codec
 from streamlog.record.batch import check_batch, read_header
-from streamlog.record.codec import RUN_BYTES_MAX, Record, iter_records
+from streamlog.record.codec import RUN_BYTES_MAX, Record, iter_records, opened
 from streamlog.record.compression import Compression, compress
-from streamlog.record.opening import opened
 from tests.oracles import codec as oracle
 from tests.record_batches import HandRecord, hand_batch, record_bytes, varint
 

@@ -2,9 +2,8 @@ import pytest
 
 from streamlog.errors import CorruptBatch
 from streamlog.record.batch import HEADER_BYTES
-from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.codec import RecordRun, iter_records, record_at
 from streamlog.record.compression import Compression
-from streamlog.record.pick import record_at
 from tests.record_batches import HandRecord, hand_batch
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from streamlog.record.lifetime import FOR_EVER, lifetime_s
+from streamlog.record.published import FOR_EVER, lifetime_s
 
 
 @pytest.mark.parametrize(
