@@ -1,6 +1,8 @@
 """A JetStream server and a node, which are asked and told the same."""
 
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,10 @@ class JetStreamServer(NatsServer):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.command = [*self.command, "-js", "-sd", str(directory / "jetstream")]
+        self.stream_names = (f"s{number}" for number in itertools.count(1))
+        """No name is given twice: nats-server removes the files of a deleted stream in the
+        background, and a new stream of the name fails, or has the old messages, meanwhile.
+        """
 
 
 class Side(NamedTuple):
@@ -43,13 +49,17 @@ class Side(NamedTuple):
 class Pair:
     """The two of them."""
 
-    def __init__(self, theirs: Side, ours: Side) -> None:
+    def __init__(self, theirs: Side, ours: Side, stream_names: Iterator[str]) -> None:
         self.sides = (theirs, ours)
-        self.count = 0
+        self._stream_names = stream_names
 
-    async def create(self, **config: Any) -> str:
-        self.count += 1
-        name = f"s{self.count}"
+    def new_name(self) -> str:
+        """A name that no stream of the two has or had."""
+        return next(self._stream_names)
+
+    async def create(self, name: str | None = None, **config: Any) -> str:
+        """Create a stream on both; its name, by default a new one."""
+        name = name or self.new_name()
         for side in self.sides:
             await side.create(name, **config)
         return name

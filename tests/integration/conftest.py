@@ -283,7 +283,7 @@ async def pair(
     ):
         for stream in (await Side(theirs).api("STREAM.NAMES"))["streams"] or []:
             await Side(theirs).api(f"STREAM.DELETE.{stream}")
-        yield Pair(Side(theirs), Side(ours))
+        yield Pair(Side(theirs), Side(ours), jetstream.stream_names)
 
 
 @pytest.fixture

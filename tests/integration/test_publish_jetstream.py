@@ -367,9 +367,9 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
 async def test_subjects_are_transformed(pair: Pair, kind: str) -> None:
-    name = f"s{pair.count + 1}"
+    name = pair.new_name()
     source, destination = (text.replace("{n}", name) for text in TRANSFORMS[kind])
-    await pair.create(subject_transform={"src": source, "dest": destination})
+    await pair.create(name, subject_transform={"src": source, "dest": destination})
     subjects = [name, f"{name}.a.b", f"{name}.a-b-c.xyz", f"{name}.a.b.c", f"{name}.wxyz1.12345"]
     await pair.tell(name, [publish(subject) for subject in subjects])
     stored = [
