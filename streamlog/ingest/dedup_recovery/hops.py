@@ -13,21 +13,26 @@ T = TypeVar("T")
 
 CALLS_MAX: Final = 32
 """In one hop: the event loop takes up their results in one turn."""
+BYTES_MAX: Final = 512 * 1024
+"""Read by the calls of one hop, for the same reason; one call may read more, in a hop of its own."""
 
 
 class InThread(Protocol):
-    """How a blocking call gets to a worker thread; it raises what the call does."""
+    """How a blocking call that reads ``size_bytes`` gets to a worker thread; it raises what the call
+    does.
+    """
 
-    async def __call__(self, call: Callable[[], T]) -> T: ...
+    async def __call__(self, call: Callable[[], T], size_bytes: int) -> T: ...
 
 
-async def alone(call: Callable[[], T]) -> T:
+async def alone(call: Callable[[], T], size_bytes: int) -> T:
     """In a hop of its own."""
     return await asyncio.to_thread(call)
 
 
 class _Asked(NamedTuple):
     call: Callable[[], Any]
+    size_bytes: int
     answer: asyncio.Future[Any]
 
 
@@ -45,10 +50,10 @@ class SharedHops:
         self._is_due = False
         """Hops begin at the end of this turn of the event loop."""
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns, or raises."""
+    async def run(self, call: Callable[[], T], size_bytes: int) -> T:
+        """What ``call`` returns, or raises. It reads about ``size_bytes``."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(call, answer))
+        self._asked.append(_Asked(call, size_bytes, answer))
         self._begin_soon()
         return await answer
 
@@ -62,11 +67,21 @@ class SharedHops:
         loop = asyncio.get_running_loop()
         self._asked = [it for it in self._asked if not it.answer.done()]  # nobody waits for others
         while self._free and self._asked:
-            size = min(CALLS_MAX, -(-len(self._asked) // self._free))
-            some, self._asked = self._asked[:size], self._asked[size:]
+            count = self._count_of_next()
+            some, self._asked = self._asked[:count], self._asked[count:]
             self._free -= 1
             hop = loop.run_in_executor(None, _called, [it.call for it in some])
             hop.add_done_callback(partial(self._done, some))
+
+    def _count_of_next(self) -> int:
+        """How many of the calls the next hop takes."""
+        count, size_bytes = 0, 0
+        for asked in self._asked[: min(CALLS_MAX, -(-len(self._asked) // self._free))]:
+            size_bytes += asked.size_bytes
+            if count and size_bytes > BYTES_MAX:
+                break
+            count += 1
+        return count
 
     def _done(
         self, some: list[_Asked], hop: asyncio.Future[list[tuple[Any, Exception | None]]]

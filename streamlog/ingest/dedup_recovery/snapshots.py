@@ -153,7 +153,7 @@ class DedupSnapshots:
         """
         partition, sequencer = kept.partition, kept.sequencer
         try:
-            snapshot = await in_thread(partial(_read, partition))
+            snapshot = await in_thread(partial(_read, partition), partition.size_bytes)
         except (CorruptFile, StreamlogError) as error:
             _warn("snapshot of message ids is not used", partition.tp, error)
             return 0

@@ -195,7 +195,7 @@ class Standby:
             followed.known_offset = first
         while (offset := followed.known_offset) < partition.high_watermark:
             with await partition.read(offset, READ_BYTES) as part:
-                found = await self._hops.run(partial(scan, part))
+                found = await self._hops.run(partial(scan, part), len(part))
             if not self._is_followed(followed) or found.next_offset <= offset:
                 return
             remember(followed.sequencer, found.ids, self._now_ms() - window_ms)

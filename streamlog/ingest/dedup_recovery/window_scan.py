@@ -110,7 +110,7 @@ async def rebuild_window(
             sequencer.leave_out(since_ms)
         while offset < partition.log_end_offset:
             with await partition.read_appended(offset, READ_BYTES) as part:
-                found = await in_thread(partial(scan, part))
+                found = await in_thread(partial(scan, part), len(part))
             count += remember(sequencer, found.ids, since_ms)
             if found.next_offset <= offset:  # the log is being cut: another node leads
                 sequencer.leave_out(NEVER_MS)
@@ -132,7 +132,7 @@ async def look_at_recent(partition: ScannedPartition, in_thread: InThread = alon
     offset = _recent_from(partition)
     while offset < end:
         with await partition.read_appended(offset, READ_BYTES) as part:
-            found.append(await in_thread(partial(scan, part)))
+            found.append(await in_thread(partial(scan, part), len(part)))
         if found[-1].next_offset <= offset:
             break
         offset = found[-1].next_offset

@@ -10,7 +10,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch, StorageFull, StreamlogError
 from streamlog.ingest.acks.pending_acks import UNAWAITED
-from streamlog.ingest.dedup_recovery.hops import SharedHops
+from streamlog.ingest.dedup_recovery.hops import BYTES_MAX, CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.scheduler import HOPS_AT_ONCE, DedupRecoveryScheduler
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots
 from streamlog.ingest.partition_ingest import PartitionIngest
@@ -123,7 +123,7 @@ async def test_one_that_fails_does_not_fail_those_it_shares_a_hop_with() -> None
 
     async def ask(call: Callable[[], int]) -> int | str:
         try:
-            return await hops.run(call)
+            return await hops.run(call, 0)
         except StorageFull as error:
             return str(error)
 
@@ -134,15 +134,32 @@ async def test_one_that_fails_does_not_fail_those_it_shares_a_hop_with() -> None
 async def test_what_nobody_waits_for_any_more_is_not_called() -> None:
     asyncio.get_running_loop().set_default_executor(executor := Hops(1))
     hops, called = SharedHops(1), list[int]()
-    tasks = [asyncio.create_task(hops.run(lambda at=at: called.append(at))) for at in range(3)]  # type: ignore[misc]
+    tasks = [asyncio.create_task(hops.run(lambda at=at: called.append(at), 0)) for at in range(3)]  # type: ignore[misc]
     await asyncio.sleep(0)
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (called, executor.count) == ([0, 2], 1)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([BYTES_MAX] * 6, 6),
+        ([10 * BYTES_MAX, 0, 0], 2),
+        ([BYTES_MAX // 2] * 5, 3),
+        ([0] * (2 * CALLS_MAX), 2),
+    ],
+)
+async def test_large_reads_do_not_share_a_hop(sizes: list[int], expected: int) -> None:
+    """The results of a hop are taken up in one turn of the event loop."""
+    asyncio.get_running_loop().set_default_executor(executor := Hops(1))
+    hops = SharedHops(1)
+    await asyncio.gather(*(hops.run(lambda: None, size_bytes) for size_bytes in sizes))
+    assert executor.count == expected
+
+
 async def test_few_calls_run_side_by_side() -> None:
     barrier = threading.Barrier(HOPS_AT_ONCE)
     hops = SharedHops(HOPS_AT_ONCE)
-    waits = (hops.run(lambda: barrier.wait(60)) for _ in range(HOPS_AT_ONCE))
+    waits = (hops.run(lambda: barrier.wait(60), 0) for _ in range(HOPS_AT_ONCE))
     assert len(set(await asyncio.gather(*waits))) == HOPS_AT_ONCE

@@ -17,6 +17,9 @@ class FakeSlice:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
+    def __len__(self) -> int:
+        return len(self._data)
+
     def read(self) -> bytes:
         return self._data
 
