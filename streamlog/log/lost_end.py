@@ -46,6 +46,10 @@ class LostEnd:
         self.path = f"{beside.directory}/{FILE_NAME}"
         self._until = 0
         """So far the log had reached, as far as that is known."""
+        self._is_stored = False
+        """The file names the records that are gone. The absence of a file that was never written
+        acknowledges nothing.
+        """
         self._beside = beside
 
     def load(self) -> None:
@@ -54,7 +58,7 @@ class LostEnd:
             name, _, rest = line.partition(" ")
             numbers = [int(it) for it in rest.split() if it.isdecimal()]
             if name == _GONE and len(numbers) == len(Gone._fields):
-                self.gone = Gone(*numbers)
+                self.gone, self._is_stored = Gone(*numbers), True
             else:
                 self.is_noted = True
                 self._until = max([self._until, *numbers])
@@ -94,17 +98,23 @@ class LostEnd:
         if self.gone is not None:  # of an earlier time, and nobody has said yet that he knows
             before = self.gone
             lost = Gone(min(before.offset, end_offset), max(before.end_offset, lost.end_offset))
-        self.gone = lost
-        self._write(is_noted=False)
-        self.is_noted = False
+        self.gone, self._is_stored = lost, False
+        self.store()
         return lost
 
-    def is_there(self) -> bool:
-        """The file: an operator who has seen which records are gone removes it. From any thread."""
-        return bool(self._beside.read(FILE_NAME))
+    def store(self) -> None:
+        """Write down which records are gone, unless the file says so already."""
+        if self.gone is not None and not self._is_stored:
+            self._write(is_noted=False)
+            self.is_noted = False
+
+    def is_acknowledged(self) -> bool:
+        """An operator has seen which records are gone, and has removed the file. From any thread."""
+        return self._is_stored and not self._beside.read(FILE_NAME)
 
     def _write(self, *, is_noted: bool) -> None:
         lines = [f"{_NOTED} {self._until}\n"] if is_noted else []
         if self.gone is not None:
             lines.append(f"{_GONE} {self.gone.offset} {self.gone.end_offset}\n")
         self._beside.write(FILE_NAME, "".join(lines).encode())
+        self._is_stored = self.gone is not None

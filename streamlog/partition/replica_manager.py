@@ -610,10 +610,11 @@ class ReplicaManager:
                     return
                 lost_end, before = partition.state.log.lost_end, partition.gone
                 try:
-                    is_there = await self._in_worker(lost_end.is_there)
+                    lost_end.store()  # the disk may have been full
+                    is_acknowledged = await self._in_worker(lost_end.is_acknowledged)
                 except StreamlogError:
                     continue
-                if not is_there and partition.gone is before:
+                if is_acknowledged and partition.gone is before:
                     lost_end.gone = None
 
     def _is_ailing(self, tp: TopicPartition) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from streamlog.errors import StorageFull
 from streamlog.log.log import PartitionLog
 from streamlog.log.lost_end import FILE_NAME, Gone
 from streamlog.log.settings import LogSettings
@@ -221,10 +222,26 @@ def test_what_is_gone_for_good_is_known_until_somebody_removes_the_file() -> Non
         disk.crash()
         log = reopen(disk, end)
         assert (log.lost_end.gone, log.recovery.lost_end) == ((end, END), False)
-        assert log.lost_end.is_there()
+        assert not log.lost_end.is_acknowledged()
     disk.unlink(log.lost_end.path)
-    assert not log.lost_end.is_there()
+    assert log.lost_end.is_acknowledged()
     assert reopen(disk, end).lost_end.gone is None
+
+
+def test_a_file_that_a_full_disk_did_not_take_is_not_an_acknowledgement() -> None:
+    disk, checkpointed = prepared(active_ends_early)
+    disk.kill()
+    disk.fail("write_small", errno.ENOSPC, part=FILE_NAME, times=2)
+    log = open_log(disk, SETTINGS, recovery_point=checkpointed, power_lost=False)
+    end = log.log_end_offset
+    with pytest.raises(StorageFull):
+        log.lost_end.settle(end)
+    with pytest.raises(FileNotFoundError):
+        disk.read_small(log.lost_end.path)
+    assert (log.lost_end.gone, log.lost_end.is_acknowledged()) == ((end, END), False)
+    log.lost_end.store()
+    assert not log.lost_end.is_acknowledged()
+    assert reopen(disk, end).lost_end.gone == (end, END)
 
 
 def known_to_the_manifest(loss: Callable[[SimDisk], None]) -> SimDisk:
