@@ -9,7 +9,9 @@ from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.pending_appends import Acknowledgement
 from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.statistics import PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
+from tests.partition_statistics import partition_statistics
 from tests.record_batches import HandRecord, hand_batch
 
 NODE = NodeId(7)
@@ -46,12 +48,6 @@ class Batch(NamedTuple):
     file: BinaryIO
     position: int
     length: int
-
-
-class Statistics(NamedTuple):
-    high_watermark: int
-    log_end_offset: int
-    size_bytes: int
 
 
 class FakePartition:
@@ -245,9 +241,14 @@ class FakePartition:
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(*self.epoch_ends.get(epoch, (epoch, self.log_end_offset)))
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> PartitionStatistics:
         size_bytes = sum(batch.length for batch in self.batches)
-        return Statistics(self.high_watermark, self.log_end_offset, size_bytes)
+        return partition_statistics(
+            self.tp,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            size_bytes=size_bytes,
+        )
 
     async def purge(self, up_to_offset: int, *, timeout_s: float = 0) -> int:
         if self.failure is not None:

@@ -17,31 +17,13 @@ from streamlog.metadata.image.metadata_image import (
 )
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.statistics import PartitionStatistics
+from tests.partition_statistics import partition_statistics
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = (ONE, TWO, THREE)
 NODE = NodeImage(ONE, uuid.UUID(int=1), "host-1", 9092, None)
 BEGAN_MS = 1_700_000_000_000
-
-
-class Statistics(NamedTuple):
-    """Of a partition on this node."""
-
-    tp: TopicPartition
-    log_start_offset: int = 0
-    high_watermark: int = 10
-    log_end_offset: int = 12
-    size_bytes: int = 1000
-    segment_count: int = 1
-    leader_epoch: int = 0
-    isr_size: int = 3
-    follower_lag: int = 2
-    in_flight_bytes: int = 0
-    is_leader: bool = True
-    replica_count: int = 3
-    min_isr: int = 2
-    is_damaged: bool = False
-    is_auto_paused: bool = False
 
 
 class Progress(NamedTuple):
@@ -64,9 +46,9 @@ class LocalPartitions:
     def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
         return None if tp in self.elsewhere else LocalReplicaState(0, 10, 1000)
 
-    def statistics(self, tp: TopicPartition) -> Statistics | None:
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
         self.asked += 1
-        return None if tp in self.elsewhere else Statistics(tp)
+        return None if tp in self.elsewhere else partition_statistics(tp)
 
     def end(self, tp: TopicPartition) -> int | None:
         return None if tp in self.elsewhere else 10

@@ -37,7 +37,6 @@ from streamlog.http.gauges.lag_gauges import LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.machine_gauges import MachineGauges
 from streamlog.http.gauges.partition_gauges import (
-    MeasuredStatistics,
     PartitionGauges,
     PartitionTotals,
 )
@@ -69,6 +68,7 @@ from streamlog.metadata.nodes.node_condition import (
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.statistics import PartitionStatistics
 from streamlog.tls.certificates import HTTP, KAFKA, Certificates
 
 logger = logging.getLogger(__name__)
@@ -377,7 +377,7 @@ class Node:
         lags = LagGauges(shown, omitted=max(0, groups.states.total() - len(shown)), ends=ends)
         return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
 
-    async def _statistics(self, streams: Iterable[str] | None) -> list[MeasuredStatistics]:
+    async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         """Of the partitions here; of these streams, or of all."""
         if streams is None:
             here = self._registry.partitions()

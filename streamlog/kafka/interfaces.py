@@ -21,6 +21,7 @@ from streamlog.raft.messages import Answer, Request, SnapshotId
 if TYPE_CHECKING:
     from streamlog.partition.pending_appends import Acknowledgement
     from streamlog.partition.producer_state_manager import ProducerAppend
+    from streamlog.partition.statistics import PartitionStatistics
     from streamlog.record.produced import ProducedBatch
 
 
@@ -37,17 +38,6 @@ class Slice(Protocol):
     def fileno(self) -> int: ...
     def read(self) -> bytes: ...
     def close(self) -> None: ...
-
-
-class LogStatistics(Protocol):
-    """What is told of ``partition.statistics.PartitionStatistics``."""
-
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 class LocalPartition(Protocol):
@@ -145,7 +135,7 @@ class LocalPartition(Protocol):
 
     def epoch_end(self, epoch: int) -> EpochEnd: ...
 
-    def statistics(self) -> LogStatistics: ...
+    def statistics(self) -> "PartitionStatistics": ...
 
     async def purge(self, up_to_offset: int, *, timeout_s: float) -> int:
         """Forget the committed records below ``up_to_offset``, on every in-sync replica; how many

@@ -67,7 +67,8 @@ from streamlog.wire.registry import (
     Api,
 )
 from tests.kafka_node import KafkaNode
-from tests.page_world import Statistics, image, moment, partition, stream
+from tests.page_world import image, moment, partition, stream
+from tests.partition_statistics import partition_statistics
 from tests.restricted import Asker
 
 SIZES: Final = (250, 1_000, 4_000)
@@ -452,7 +453,7 @@ async def http_rows(node: KafkaNode) -> list[Row]:
 async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
     """All that a node serves, and the paths; of a cluster of many streams."""
     known = image(*(stream(f"s-{number}", partition()) for number in range(SIZES[-1])))
-    kept = [Statistics(TopicPartition(name, 0)) for name in known.streams]
+    kept = [partition_statistics(TopicPartition(name, 0)) for name in known.streams]
 
     async def survey() -> None:
         pass

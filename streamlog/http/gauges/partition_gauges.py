@@ -8,45 +8,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamlog.fairness import cooperatively
-from streamlog.model import TopicPartition
+from streamlog.partition.statistics import PartitionStatistics
 
-
-class MeasuredStatistics(Protocol):
-    """What HTTP shows to know about a partition; an immutable value."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def segment_count(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def replica_count(self) -> int: ...
-    @property
-    def isr_size(self) -> int: ...
-    @property
-    def min_isr(self) -> int: ...
-    @property
-    def follower_lag(self) -> int: ...
-    @property
-    def in_flight_bytes(self) -> int: ...
-    @property
-    def is_auto_paused(self) -> bool: ...
-    @property
-    def is_damaged(self) -> bool: ...
-
-
-Value = Callable[[MeasuredStatistics], int]
+Value = Callable[[PartitionStatistics], int]
 
 GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
     ("log_start_offset", "First offset of the log", lambda p: p.log_start_offset),
@@ -64,7 +28,7 @@ GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
     ("in_flight_bytes", "Bytes appended but not yet committed", lambda p: p.in_flight_bytes),
 )
 
-Counted = Callable[[MeasuredStatistics], bool]
+Counted = Callable[[PartitionStatistics], bool]
 
 LED: Final[tuple[tuple[str, str, Counted], ...]] = (
     ("led", "Partitions led by this node", lambda p: True),
@@ -89,7 +53,7 @@ class MeasuredPartition(Protocol):
     def closed(self) -> bool: ...
     @property
     def failure(self) -> Exception | None: ...
-    def statistics(self) -> MeasuredStatistics: ...
+    def statistics(self) -> PartitionStatistics: ...
 
 
 class PartitionTotals:
@@ -116,7 +80,7 @@ class PartitionTotals:
                 totals.failed += it.failure is not None
         return totals
 
-    def add(self, it: MeasuredStatistics) -> None:
+    def add(self, it: PartitionStatistics) -> None:
         self.partitions += 1
         self.damaged += it.is_damaged
         self.auto_paused += it.is_auto_paused
@@ -179,7 +143,7 @@ class PartitionGauges(Collector):
 class EachPartition(Collector):
     """Gauges of each partition, for those who ask for some."""
 
-    def __init__(self, partitions: Iterable[MeasuredStatistics], *, omitted: int = 0) -> None:
+    def __init__(self, partitions: Iterable[PartitionStatistics], *, omitted: int = 0) -> None:
         self._partitions = tuple(partitions)
         self._omitted = omitted
 

@@ -8,7 +8,8 @@ from typing import Final
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from streamlog.http.gauges.partition_gauges import EachPartition, MeasuredStatistics
+from streamlog.http.gauges.partition_gauges import EachPartition
+from streamlog.partition.statistics import PartitionStatistics
 
 STREAMS_MAX: Final = 100
 """Named in one request."""
@@ -20,7 +21,7 @@ class PartitionScrape:
     def __init__(
         self,
         *,
-        statistics: Callable[[Iterable[str] | None], Awaitable[list[MeasuredStatistics]]],
+        statistics: Callable[[Iterable[str] | None], Awaitable[list[PartitionStatistics]]],
         partitions_max: int,
     ) -> None:
         """``statistics``: of the partitions here of these streams; None: of all."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from streamlog.http.gauges.lag_gauges import MeasuredGroup
-from streamlog.http.gauges.partition_gauges import MeasuredStatistics
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.model import NodeId, TopicPartition
+
+if TYPE_CHECKING:
+    from streamlog.partition.statistics import PartitionStatistics
 
 
 class GroupElsewhere(MeasuredGroup, Protocol):
@@ -73,6 +75,6 @@ class Local(Protocol):
     """What this node keeps; asked for the rows that are shown, and no others."""
 
     def kept(self, tp: TopicPartition) -> LocalReplicaState | None: ...
-    def statistics(self, tp: TopicPartition) -> MeasuredStatistics | None: ...
+    def statistics(self, tp: TopicPartition) -> "PartitionStatistics | None": ...
     def end(self, tp: TopicPartition) -> int | None:
         """The high watermark, wherever it is led, as far as it is known just now."""

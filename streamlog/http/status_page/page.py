@@ -14,7 +14,6 @@ from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.gauges.log_ends import LogEnds
-from streamlog.http.gauges.partition_gauges import MeasuredStatistics
 from streamlog.http.status_page.assets import Assets
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.status_page.event_log import EventLog
@@ -29,6 +28,7 @@ from streamlog.http.status_page.view import View
 from streamlog.http.status_page.watched_partitions import WatchedPartitions
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.statistics import PartitionStatistics
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class PagePartition(TailedPartition, Protocol):
     def high_watermark_known(self) -> bool: ...
     @property
     def size_bytes(self) -> int: ...
-    def statistics(self) -> MeasuredStatistics: ...
+    def statistics(self) -> PartitionStatistics: ...
 
 
 class PagePartitions(Protocol):
@@ -148,7 +148,7 @@ class StatusPage:
 
     # What the view asks of this node
 
-    def statistics(self, tp: TopicPartition) -> MeasuredStatistics | None:
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
         try:
             return self._partitions.partition(tp).statistics()
         except StreamlogError:

@@ -18,7 +18,8 @@ from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
-from tests.page_world import Statistics
+from streamlog.partition.statistics import PartitionStatistics
+from tests.partition_statistics import partition_statistics
 
 COUNT = 1_000
 
@@ -41,8 +42,8 @@ class Kept:
         Kept.asked += 1
         return self._failure
 
-    def statistics(self) -> Statistics:
-        return Statistics(self.tp)
+    def statistics(self) -> PartitionStatistics:
+        return partition_statistics(self.tp)
 
 
 class Node:

@@ -5,8 +5,9 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +18,6 @@ from prometheus_client.registry import Collector
 from streamlog.errors import ConfigError
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.http.gauges.partition_gauges import (
-    MeasuredStatistics,
     PartitionGauges,
     PartitionTotals,
 )
@@ -26,27 +26,29 @@ from streamlog.http.readiness import Readiness
 from streamlog.http.site import Site
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.partition.statistics import PartitionStatistics
 from tests.authority import Authority, Issued
+from tests.partition_statistics import partition_statistics
 
 Runs = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Statistics(NamedTuple):
-    tp: TopicPartition
-    log_start_offset: int = 1
-    high_watermark: int = 2
-    log_end_offset: int = 3
-    size_bytes: int = 4
-    segment_count: int = 5
-    leader_epoch: int = 6
-    isr_size: int = 7
-    follower_lag: int = 8
-    in_flight_bytes: int = 9
-    is_leader: bool = True
-    replica_count: int = 7
-    min_isr: int = 7
-    is_damaged: bool = False
-    is_auto_paused: bool = False
+def numbered(tp: TopicPartition, **values: Any) -> PartitionStatistics:
+    """The gauges of a partition are 1 to 9, in the order in which they are shown."""
+    numbers: dict[str, Any] = {
+        "log_start_offset": 1,
+        "high_watermark": 2,
+        "log_end_offset": 3,
+        "size_bytes": 4,
+        "segment_count": 5,
+        "leader_epoch": 6,
+        "isr_size": 7,
+        "follower_lag": 8,
+        "in_flight_bytes": 9,
+        "replica_count": 7,
+        "min_isr": 7,
+    }
+    return partition_statistics(tp, **{**numbers, **values})
 
 
 class World:
@@ -54,7 +56,7 @@ class World:
 
     def __init__(self) -> None:
         self.metrics = NodeMetrics()
-        self.partitions = [Statistics(TopicPartition("s", 0)), Statistics(TopicPartition("s", 1))]
+        self.partitions = [numbered(TopicPartition("s", 0)), numbered(TopicPartition("s", 1))]
         self.problem: str | None = None
         self.cluster = ClusterStatistics("follower", 7, None, 42, True, 3, 1, 2)
         self.site = self.make(0)
@@ -77,7 +79,7 @@ class World:
             totals.add(it)
         return [PartitionGauges(totals, failed=9), ClusterGauges(self.cluster)]
 
-    async def statistics(self, streams: Iterable[str] | None) -> list[MeasuredStatistics]:
+    async def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         return [it for it in self.partitions if streams is None or it.tp.stream in streams]
 
     async def get(self, path: str) -> tuple[int, str, str]:
@@ -126,7 +128,7 @@ async def test_each_partition_is_told_of_on_demand(world: World) -> None:
 
 
 async def test_partitions_are_told_of_by_stream_and_up_to_a_limit(world: World) -> None:
-    world.partitions += [Statistics(TopicPartition("t", number)) for number in range(4)]
+    world.partitions += [numbered(TopicPartition("t", number)) for number in range(4)]
     samples = samples_of((await world.get("/metrics/partitions?stream=s&stream=no"))[2])
     assert {stream for _, stream, _ in samples} == {None, "s"}
     assert samples["streamlog_partitions_series_omitted", None, None] == 0
@@ -140,9 +142,9 @@ async def test_partitions_are_told_of_by_stream_and_up_to_a_limit(world: World) 
 async def test_led_partitions_that_want_replicas_are_counted(world: World) -> None:
     tp = TopicPartition("s", 2)
     world.partitions += [
-        Statistics(tp, replica_count=8),
-        Statistics(tp, replica_count=8, min_isr=8),
-        Statistics(tp, replica_count=8, min_isr=8, is_leader=False),
+        numbered(tp, replica_count=8),
+        numbered(tp, replica_count=8, min_isr=8),
+        numbered(tp, replica_count=8, min_isr=8, is_leader=False),
     ]
     text = (await world.get("/metrics"))[2]
     assert "\nstreamlog_partitions_led 4.0\n" in text
@@ -223,7 +225,7 @@ async def test_the_cluster_s_gauges(world: World) -> None:
     assert values["streamlog_quorum_role", "leader"] == 0
     assert "streamlog_activity_offset" not in text
     world.cluster = world.cluster._replace(activity_offset=40)
-    world.partitions[0] = world.partitions[0]._replace(is_auto_paused=True)
+    world.partitions[0] = replace(world.partitions[0], is_auto_paused=True)
     _, _, text = await world.get("/metrics")
     assert "\nstreamlog_activity_offset 40.0\n" in text
     assert "\nstreamlog_partitions_auto_paused 1.0\n" in text
