@@ -11,6 +11,6 @@ line on standard error that names the key and the remedy. ``--json`` prints one 
 one a line where there is no end to them.
 """
 
-from streamlog.cli.entry import main
+from streamlog.cli.program import main
 
 __all__ = ["main"]

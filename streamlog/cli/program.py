@@ -1,52 +1,166 @@
-"""The program ``streamlog``: its commands."""
+"""The program ``streamlog``: its commands, each imported when it is asked for.
+
+A command imports what it needs, which for most is a client, its protocols and the settings. So the
+names and the first lines of help stand here, and ``--version``, ``--help`` and a completed word
+import none of the commands.
+"""
 
 import os
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from streamlog import __version__
-from streamlog.cli import bench, cluster, group, ledger
-from streamlog.cli.backup import commands, restore
-from streamlog.cli.dev import command as dev
-from streamlog.cli.doctor import command as doctor
-from streamlog.cli.messages import log, publish, read
-from streamlog.cli.node import health, serve
-from streamlog.cli.options.connection_options import secured
 from streamlog.cli.output import say
 from streamlog.cli.run import run
-from streamlog.cli.security import acl, encryption, quota, user
-from streamlog.cli.stream import commands as stream
 
-app = typer.Typer(
+
+class CommandPlace(NamedTuple):
+    """Where a command is, or a group of them, and the first line of its help."""
+
+    module: str
+    name: str
+    help: str
+
+
+COMMANDS: Final[dict[str, CommandPlace]] = {
+    "dev": CommandPlace(
+        "dev.command",
+        "dev",
+        "Try it out: a nats-server and a node, or several, on this machine, until Ctrl-C.",
+    ),
+    "serve": CommandPlace(
+        "node.serve", "serve", "Run one node until it is told to stop (Ctrl-C, SIGTERM)."
+    ),
+    "publish": CommandPlace(
+        "messages.publish", "publish", "Publish to a subject, as any NATS client would."
+    ),
+    "read": CommandPlace(
+        "messages.read",
+        "read",
+        "Print a stream's records: values as they are, or each record as a line of JSON.",
+    ),
+    "doctor": CommandPlace(
+        "doctor.command",
+        "doctor",
+        "Look at settings, certificates, limits, disk, node, NATS, network, clocks;"
+        " say what to do.",
+    ),
+    "health": CommandPlace(
+        "node.health",
+        "health",
+        "Is the node on this machine alive? For probes of containers; exit code 1 if it is not.",
+    ),
+    "stream": CommandPlace("stream.commands", "app", "Make, look at, change and remove streams."),
+    "group": CommandPlace(
+        "group", "app", "Look at consumer groups, and change what they committed."
+    ),
+    "cluster": CommandPlace("cluster", "app", "Look at the cluster, and change its nodes."),
+    "quota": CommandPlace(
+        "security.quota", "app", "Look at and set what Kafka clients may use, on each node."
+    ),
+    "user": CommandPlace("security.user", "app", "Who may log in by a password."),
+    "acl": CommandPlace(
+        "security.acl", "app", "Who may do what with streams, groups and the cluster."
+    ),
+    "log": CommandPlace(
+        "messages.log",
+        "app",
+        "Look into the files of a log; no node is needed, and none is disturbed.",
+    ),
+    "encryption": CommandPlace(
+        "security.encryption", "app", "Make keys for encrypted streams, and see what needs which."
+    ),
+    "ledger": CommandPlace(
+        "ledger", "app", "Order a stream into hash-chained blocks, the same on every node."
+    ),
+    "backup": CommandPlace("backup.commands", "app", "Take backups, and look at them."),
+    "restore": CommandPlace(
+        "backup.restore", "app", "Make streams or a cluster of a backup again."
+    ),
+    "bench": CommandPlace("bench", "app", "Measure your own cluster."),
+}
+
+
+class ImportedCommands(Mapping[str, Any]):
+    """The commands by name; one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _imported(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Program(TyperGroup):
+    """Its help and the completion of its first word come from ``COMMANDS`` alone."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = ImportedCommands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer.core import CompletionItem  # type: ignore[attr-defined]
+
+        if incomplete[:1] == "-":
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=place.help)
+            for name, place in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+
+
+@cache
+def _imported(name: str) -> Any:
+    """Raises KeyError. Once for each: a command is given its options for connections in place."""
+    place = COMMANDS[name]
+    found = getattr(import_module(f"streamlog.cli.{place.module}"), place.name)
+    group = _typer()
+    if isinstance(found, typer.Typer):
+        group.add_typer(found, name=name)
+    else:
+        group.command(name)(found)
+    group.callback()(lambda: None)  # else typer would make one command the whole group
+    if isinstance(found, typer.Typer) or "servers" in signature(found).parameters:
+        from streamlog.cli.options.connection_options import secured
+
+        secured(group)
+    commands: dict[str, Any] = typer.main.get_command(group).commands  # type: ignore[attr-defined]
+    return commands[name]
+
+
+def _typer(**options: Any) -> typer.Typer:
+    return typer.Typer(
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its tables cut long names of options to the width of the terminal
+        **options,
+    )
+
+
+app = _typer(
     name="streamlog",
+    cls=Program,
     help="NATS in, Kafka out, Spark over: durable, totally ordered logs of NATS subjects.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut long names of options to the width of the terminal
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-app.add_typer(stream.app, name="stream")
-app.add_typer(group.app, name="group")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(quota.app, name="quota")
-app.add_typer(user.app, name="user")
-app.add_typer(acl.app, name="acl")
-app.add_typer(log.app, name="log")
-app.add_typer(encryption.app, name="encryption")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(commands.app, name="backup")
-app.add_typer(restore.app, name="restore")
-app.add_typer(bench.app, name="bench")
-COMMANDS: tuple[Callable[..., Any], ...] = (
-    dev.dev, serve.serve, publish.publish, read.read, doctor.doctor, health.health,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command()(command)
-secured(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,13 +1,13 @@
 """Requests and responses of every API but Fetch, as dicts under the field names of ``kio``.
 
 Durations are milliseconds and error codes are numbers. A handler writes the answer of the newest
-version; what an older one does not have is left out.
+version; what an older one does not have is left out. ``kio`` is imported with the first of them: it
+takes as long as all else that a command imports.
 """
 
 from collections.abc import Generator, Mapping
+from functools import cache
 from typing import Any, Final
-
-from kio.index import UnknownEntity, load_request_schema, load_response_schema
 
 from streamlog.errors import UnsupportedVersion
 from streamlog.wire.cursor import Cursor
@@ -46,22 +46,32 @@ def read_request_in_steps(
     return found
 
 
+@cache
 def _request_codec(api: Api, version: int) -> Entity:
+    from kio.index import UnknownEntity, load_request_schema
+
     try:
         return entity(load_request_schema(api.key, version))
     except UnknownEntity:
         raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
 
 
+@cache
+def _response_codec(api: Api, version: int) -> Entity:
+    from kio.index import load_response_schema
+
+    return entity(load_response_schema(api.key, version))
+
+
 def encode_request(api: Api, version: int, values: Message) -> bytes:
     out = bytearray()
-    entity(load_request_schema(api.key, version)).write(out, values)
+    _request_codec(api, version).write(out, values)
     return bytes(out)
 
 
 def read_response(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
     """Raises MalformedFrame."""
-    return entity(load_response_schema(api.key, version)).read(cursor)
+    return _response_codec(api, version).read(cursor)
 
 
 def encode_response_in_steps(
@@ -69,7 +79,7 @@ def encode_response_in_steps(
 ) -> Generator[None, None, bytes]:
     """As ``encode_response``; yields after some items of an array."""
     out = bytearray()
-    codec = entity(load_response_schema(api.key, version))
+    codec = _response_codec(api, version)
     if codec.write_steps is None:
         codec.write(out, values)
     else:
@@ -79,5 +89,5 @@ def encode_response_in_steps(
 
 def encode_response(api: Api, version: int, values: Message) -> bytes:
     out = bytearray()
-    entity(load_response_schema(api.key, version)).write(out, values)
+    _response_codec(api, version).write(out, values)
     return bytes(out)
