@@ -12,12 +12,13 @@ from streamlog.errors import CorruptData, StorageFailed, StreamlogError
 from streamlog.log.settings import LogSettings
 from streamlog.model import NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.replication.follower import FetchPosition, PartitionFollower
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import PartitionState, Step
 from streamlog.record.codec import iter_records
 from streamlog.replication.isr import IsrProposal, ReplicaStanding
 from tests.log_folder import open_log, read_batches
 from tests.partition_world import run_of
 from tests.simulation.disk import SimDisk
+from tests.steps import acknowledge
 
 NODES = (NodeId(1), NodeId(2), NodeId(3))
 TP = TopicPartition("s", 0)
@@ -159,6 +160,8 @@ class ReplicaStory:
         epoch = state.leader_epoch
         try:
             state.append(run_of(value), self.now_ms, Ack(self, replica.stream, epoch, value))
+        except StorageFailed as error:
+            acknowledge(state.disk_failed(error))
         except StreamlogError:
             return
 
@@ -167,11 +170,14 @@ class ReplicaStory:
         state = replica.state
         if state is None:
             return
-        if state.syncing is None and state.begin_sync() is None:
-            return
+        if state.syncing is None:
+            begun = state.begin_sync()
+            if isinstance(begun, Step):
+                acknowledge(begun)
+                return
         if self.rng.random() < 0.7 and state.syncing is not None:
             state.syncing.run()
-            state.finish_sync()
+            acknowledge(state.finish_sync())
 
     def pump(self, replica: Replica) -> None:
         """As it goes when nothing goes wrong."""
@@ -192,16 +198,19 @@ class ReplicaStory:
         if not self.is_meant(replica, leader, asked) or not theirs.is_leader:
             return
         try:
-            diverging = theirs.follower_fetch(
+            step = theirs.follower_fetch(
                 replica.node_id, replica.epoch, asked.offset, asked.last_epoch, self.now_ms,
                 incarnation=replica.incarnation,
             )  # fmt: skip
-            out_of_range = False
+            diverging, out_of_range = None, False
+            if isinstance(step, EpochEnd):
+                diverging = step
+            else:
+                acknowledge(step)
         except StreamlogError as error:
             if type(error).__name__ != "OffsetOutOfRange":
                 return
             diverging, out_of_range = None, True
-        theirs.settle()
         records = b""
         if diverging is None and not out_of_range:
             log = theirs.log
@@ -242,12 +251,14 @@ class ReplicaStory:
             else:
                 if answer.records:
                     following.append(memoryview(answer.records))
-                following.advance(answer.high_watermark, answer.log_start)
+                acknowledge(following.advance(answer.high_watermark))
                 return
         except CorruptData as error:
             raise BrokenPromise(f"node {replica.node_id}: {error}") from error
         following.begin_cut(cut)()
-        if following.finish_cut():
+        step, lost = following.finish_cut()
+        acknowledge(step)
+        if lost:
             raise BrokenPromise(f"node {replica.node_id} has cut what is committed")
 
     def hear(self, replica: Replica) -> None:
@@ -265,16 +276,17 @@ class ReplicaStory:
         replica.registered = image.registered
         replicas = tuple(image.incarnations) or NODES
         if image.leader == replica.node_id:
-            state.lead(
+            step = state.lead(
                 image.leader_epoch, image.isr, replicas=replicas, min_isr=self.min_isr,
                 now_ms=self.now_ms, partition_epoch=image.partition_epoch,
                 incarnations=image.incarnations,
             )  # fmt: skip
         else:
-            state.follow(
+            step = state.follow(
                 image.leader_epoch, image.isr, leader=image.leader, replicas=replicas,
                 min_isr=self.min_isr, incarnations=image.incarnations,
             )  # fmt: skip
+        acknowledge(step)
 
     def propose(self, replica: Replica) -> None:
         """The question may be lost, or come late; and the answer may be."""
@@ -296,7 +308,7 @@ class ReplicaStory:
         if self.is_lost():
             state.isr_unanswered(proposal, self.now_ms)
         elif verdict == "refused":
-            state.isr_refused(proposal, self.now_ms)
+            acknowledge(state.isr_refused(proposal, self.now_ms))
 
     def is_lost(self) -> bool:
         return not self.is_calm and self.rng.random() < 0.2
@@ -334,7 +346,7 @@ class ReplicaStory:
     def lease(self, replica: Replica) -> None:
         replica.has_lease = self.rng.random() < 0.8
         if replica.state is not None:
-            replica.state.settle()
+            acknowledge(replica.state.settle())
 
     def session(self, replica: Replica) -> None:
         """The controller hears no more of a node that is not in sync, or hears of it again."""

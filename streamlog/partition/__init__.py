@@ -2,8 +2,9 @@
 
 - ``replica_manager`` all partitions: opened, led, followed and closed as the metadata image says.
 - ``partition`` one of them, as the rest of the node uses it: append, read, watch, purge.
-- ``state`` its core, without asyncio: append, sync, high watermark; ``pending_appends`` are
-  acknowledged in order; ``producer_state_manager`` deduplicates Kafka producers' batches.
+- ``state`` its core, without asyncio: append, sync, high watermark. It returns what is to be done
+  as a ``Step``, which the partition carries out in one place. ``producer_state_manager``
+  deduplicates Kafka producers' batches.
 - ``replication`` follows other leaders (``replica_fetcher``), proposes changes of the ISR.
 - ``storage`` folders, opening, group commit (``flusher``), checkpoints, deletion.
 - ``deletes`` of single messages: on request, by TTL, by a limit for each subject; ``discard_new``.

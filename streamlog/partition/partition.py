@@ -1,11 +1,18 @@
 """One partition as the rest of the node sees it. Everything here is called on the event loop."""
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
+from streamlog.errors import (
+    CorruptBatch,
+    StorageFailed,
+    StorageFull,
+    StreamlogError,
+    Unavailable,
+)
 from streamlog.log.log import PartitionLog
 from streamlog.log.lost_end import Gone
 from streamlog.log.segment.slice import FileSlice
@@ -24,10 +31,9 @@ from streamlog.partition.producer_state_manager import ProducerAppend, ProducerS
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
-from streamlog.partition.state import Acknowledgement, PartitionState, PendingAppend
+from streamlog.partition.state import Acknowledgement, PartitionState, Step
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
-from streamlog.partition.storage.restore import restore_batches
-from streamlog.partition.storage.syncing import Syncing
+from streamlog.partition.storage.restore import restamped
 from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.reading import erase_offsets
 from streamlog.partition.subjects.subjects import Subjects
@@ -45,9 +51,9 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config", "erasing", "expiry",
-        "following", "incarnation", "producing", "reader", "state", "subjects", "surplus",
-        "syncing", "topic_id", "tp",
+        "_doubts", "_log", "_metrics", "_surroundings", "_waiting", "_watchers", "config",
+        "erasing", "expiry", "following", "incarnation", "producing", "reader", "state", "subjects",
+        "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -78,14 +84,9 @@ class Partition:
         )
         """For the rest of this package; others ask the partition."""
         self.following = PartitionFollower(self.state)
-        self.syncing = Syncing(
-            self.state,
-            surroundings.flusher,
-            committed=self.committed,
-            synced=self.offsets_changed,
-            unsynced=lambda: surroundings.upkeep.unsynced(self),
-            went_offline=self.went_offline,
-        )
+        self.to_sync = self.to_settle = False  # the flusher's own
+        self._waiting: list[asyncio.Future[None]] = []
+        """For the end of the sync or cut that runs or is about to, or of a cleaning."""
         self._log = log
         self._surroundings = surroundings
         self._metrics = surroundings.metrics
@@ -104,7 +105,7 @@ class Partition:
         )
         self.erasing = MessageDeletes(
             self.state,
-            appended=self._keep_and_tell,
+            appended=self.appended,
             failed=self.append_failed,
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
@@ -256,19 +257,42 @@ class Partition:
         metrics.append_batches.count += 1
         metrics.append_records.count += count
         metrics.append_bytes.count += state.appended_bytes
-        self._keep_and_tell()
+        self.appended()
         return base_offset
 
     def append_failed(self, error: StreamlogError) -> None:
         self._metrics.append_failures.labels(type(error).__name__).inc()
-        if isinstance(error, StorageFailed) and self.state.failure is error:
-            self.went_offline(error)
-        elif isinstance(error, StorageFull):
-            self.ran_out_of_room(error)
+        self.disk_refused(error)
 
-    def _keep_and_tell(self) -> None:
-        self.syncing.keep()
+    def disk_refused(self, error: StreamlogError) -> None:
+        """What was to be written was not: the partition goes offline, or the disk is full."""
+        if isinstance(error, StorageFailed) and self.state.failure is error:
+            self.carry_out(self.state.disk_failed(error))
+        elif isinstance(error, StorageFull):
+            self._surroundings.space.ran_out(error)
+
+    def appended(self) -> None:
+        """The log has grown: have what is new kept, and wake delayed fetches of followers."""
+        self.keep()
         self._watchers.grown()
+
+    def keep(self) -> None:
+        """Have what is new synced soon, or let it count unsynced, as the policy says."""
+        surroundings, policy = self._surroundings, self.state.sync
+        if policy == "commit":
+            surroundings.flusher.sync(self)
+            return
+        if policy == "interval":
+            surroundings.upkeep.unsynced(self)
+        surroundings.flusher.settle(self)
+
+    def sync_soon(self) -> None:
+        """Whatever the policy says."""
+        self._surroundings.flusher.sync(self)
+
+    def settle_soon(self) -> None:
+        """What is kept may count now."""
+        self._surroundings.flusher.settle(self)
 
     async def know_producers(self) -> None:
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
@@ -301,31 +325,70 @@ class Partition:
             self._watchers.grown()
         else:
             metrics.produce_duplicates.inc()
-        self.syncing.keep()
+        self.keep()
         return appended
 
-    restore = restore_batches
+    def restore(self, records: memoryview, ack: Acknowledgement) -> None:
+        """Append what a backup has, checked, in this leader's epoch, at the offsets that it had;
+        what is there is passed over, so that the same again is a success. ``ack`` hears of the
+        commit.
 
-    def committed(self, done: list[PendingAppend], before: int) -> None:
-        """What was done about the high watermark, which was ``before``, is to be told."""
-        if done:
+        Raises NotLeader, StorageFull, StorageFailed, Overloaded; CorruptBatch where the batches are
+        damaged or do not follow what is there.
+        """
+        state, started = self.state, time.perf_counter()
+        state.check_writable()
+        base_offset = self._log.log_end_offset
+        new = memoryview(restamped(records, base_offset, state.leader_epoch))
+        size, position = len(new), 0
+        try:
+            while position < size:
+                written = state.write_fetched(new[position:])
+                if not written:
+                    raise CorruptBatch(f"{self.tp}: a batch is cut")
+                self.producing.fetched(new[position : position + written])
+                self.erasing.fetched(new[position : position + written])
+                position += written
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        if size:
+            self._watchers.grown()
+        state.await_commit(base_offset, size, started, ack)
+        self.carry_out(state.settle())  # at once, where all of it was there
+        self.keep()
+
+    def carry_out(self, step: Step) -> None:
+        """Do what the core leaves to be done: the one place where publishers are answered, delayed
+        fetches are woken, and syncs and checkpoints are asked for.
+
+        An acknowledgement changes nothing of this partition while it is told, so steps never nest.
+        """
+        if step.commits:
+            for item in step.commits:
+                item.ack.committed(item.base_offset)
             now = time.perf_counter()
             observe = self._metrics.commit_latency_seconds.observe
-            for item in done:
-                observe(now - item.started)
-        if self.state.high_watermark != before:
+            for item in step.commits:
+                if item.started:
+                    observe(now - item.started)
+        if step.error is not None:
+            for item in step.failed:
+                item.ack.failed(step.error)
+            if step.is_offline:
+                logger.error("partition offline", extra=self.place(step.error))
+                self._surroundings.health_changed(self)
+                self._watchers.changed()
+        if step.high_watermark_moved:
             self.erasing.committed()
             self.offsets_changed()
             self._watchers.committed()
-
-    def went_offline(self, error: StreamlogError) -> None:
-        logger.error("partition offline", extra=self.place(error))
-        self._surroundings.health_changed(self)
-        self._watchers.changed()
-
-    def ran_out_of_room(self, error: StorageFull) -> None:
-        """Nothing was kept of what was to be written."""
-        self._surroundings.space.ran_out(error)
+        elif step.recovery_point_moved:
+            self.offsets_changed()
+        if step.wants_sync:
+            self._surroundings.flusher.sync(self)
+        if self._waiting and self.is_quiet:
+            self.wake()
 
     def _damaged(self) -> None:
         self.following.is_damaged = True
@@ -384,7 +447,53 @@ class Partition:
         self.subjects.was_cut()
         self.offsets_changed()
         self._watchers.changed()
-        self.syncing.ended()
+
+    # Waiting for syncs, cuts and cleanings
+
+    @property
+    def is_quiet(self) -> bool:
+        """Neither a sync nor a cut runs."""
+        return self.state.syncing is None and not self.state.cutting
+
+    async def wait_quiet(self) -> None:
+        """Nor does a cleaning, which is called off."""
+        cleaning = self.state.cleaning
+        while not self.is_quiet or cleaning.running is not None:
+            if cleaning.running is not None:
+                cleaning.running.call_off()
+            await self._wait()
+
+    async def wait_uncut(self) -> None:
+        """No cut runs."""
+        while self.state.cutting:
+            await self._wait()
+
+    async def wait_synced(self) -> None:
+        """All that is appended by now is synced, unless it is cut off; or the partition is offline
+        or closed.
+        """
+        log, target = self._log, self._log.log_end_offset
+        while log.recovery_point < min(target, log.log_end_offset) and self.state.failure is None:
+            self.sync_soon()
+            await self._wait()
+
+    async def wait_kept(self) -> None:
+        """What a follower has may be acknowledged, and no cut runs; or it is offline or closed."""
+        await self.wait_uncut()
+        if self.state.sync == "commit":
+            await self.wait_synced()
+
+    async def _wait(self) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        await waiting
+
+    def wake(self) -> None:
+        """Something has ended that may be waited for."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     # Reading
 
@@ -420,7 +529,7 @@ class Partition:
         """
         self.reader.check_open()
         state, now_ms = self.state, clock_ms()
-        parts = state.follower_fetch(
+        step = state.follower_fetch(
             node_id,
             node_epoch,
             offset,
@@ -429,10 +538,9 @@ class Partition:
             log_start=log_start,
             incarnation=incarnation,
         )
-        if parts is not None:
-            return parts
-        before = state.high_watermark
-        self.committed(state.settle(), before)
+        if isinstance(step, EpochEnd):
+            return step
+        self.carry_out(step)
         if state.progress is not None and state.progress.may_join(node_id):
             self._surroundings.isr_may_change(self)
         if max_bytes <= 0 or offset == self._log.log_end_offset:
@@ -499,12 +607,12 @@ class Partition:
 
         Not while the log is being cut, which only a follower's is.
         """
-        state, before = self.state, self.state.high_watermark
+        state = self.state
         known = state.leader, state.leader_epoch
         replicas = state.incarnations, state.replicas, state.isr
         incarnations = dict(zip(image.replicas, image.incarnations, strict=False))
         if image.leader == self._surroundings.node_id:
-            done = state.lead(
+            step = state.lead(
                 image.leader_epoch,
                 image.isr,
                 replicas=image.replicas,
@@ -513,10 +621,10 @@ class Partition:
                 min_isr=min_isr,
                 now_ms=clock_ms(),
             )
-            self.committed(done, before)
-            self.syncing.keep()  # what came while it followed counts once it is kept
+            self.carry_out(step)
+            self.keep()  # what came while it followed counts once it is kept
         else:
-            state.follow(
+            step = state.follow(
                 image.leader_epoch,
                 image.isr,
                 leader=image.leader,
@@ -524,6 +632,7 @@ class Partition:
                 incarnations=incarnations,
                 min_isr=min_isr,
             )
+            self.carry_out(step)
         if self.following.heard():
             self._settle_lost_end(is_alone=state.isr == {self._surroundings.node_id})
             self.health_changed()
@@ -563,7 +672,7 @@ class Partition:
         settings = log_settings(config, defaults)
         always = config.encrypted and self._log.settings.encrypts_all
         self._log.settings = replace(settings, encrypts_all=always)
-        self.syncing.keep()
+        self.keep()
 
     async def purge(self, up_to_offset: int, *, timeout_s: float = COMMIT_S) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were. Returns when
@@ -575,13 +684,12 @@ class Partition:
         before = self.log_start_offset
         target = min(up_to_offset, self.high_watermark)
         await self.shorten(target)
-        await replicated(self.tp, lambda ack: self._await_start(target, ack), timeout_s=timeout_s)
+        await replicated(
+            self.tp,
+            lambda ack: self.carry_out(self.state.await_start(target, ack)),
+            timeout_s=timeout_s,
+        )
         return target - min(before, target)
-
-    def _await_start(self, offset: int, ack: Acknowledgement) -> None:
-        self.state.await_start(offset, ack)
-        before = self.state.high_watermark
-        self.committed(self.state.settle(), before)
 
     async def shorten(self, up_to_offset: int) -> None:
         """As ``purge``, for this replica alone: who does not find these records otherwise, either,
@@ -593,15 +701,14 @@ class Partition:
     def fence(self, error: StreamlogError) -> None:
         """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""
         if not self.closed:
-            self.syncing.closed = True
             self.reader.close()
             self.subjects.close()
-            self.state.fail(error)
+            self.carry_out(self.state.fail(error))
             self._watchers.changed()
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
         self.fence(error)
-        await self.syncing.wait_quiet()
-        self.syncing.ended()
+        await self.wait_quiet()
+        self.wake()
         return self._log

@@ -1,8 +1,8 @@
-"""Appends and log starts that wait for the in-sync replicas, and who hears of it."""
+"""Appends and log starts that wait for the in-sync replicas, and what becomes of them."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
 
@@ -18,18 +18,20 @@ class Acknowledgement(Protocol):
 
 
 class PendingAppend(NamedTuple):
-    """An append that waits for the high watermark to reach ``end_offset``."""
+    """An append that waits for the high watermark to reach ``end_offset``; or a log start there,
+    that waits until every in-sync replica's log begins at it or above.
+    """
 
     end_offset: int
     base_offset: int
     size_bytes: int
     started: float
-    """The caller's own clock, for timing."""
+    """By the caller's clock; 0.0 where the commit is not timed."""
     ack: Acknowledgement
 
 
 class PendingAppends:
-    """In order of their offsets; each is told once, and then forgotten."""
+    """In order of their offsets; each is taken once."""
 
     __slots__ = ("_waiting", "in_flight_bytes")
 
@@ -52,50 +54,36 @@ class PendingAppends:
             item = item._replace(base_offset=last.base_offset, size_bytes=size_bytes)
         self._waiting.append(item)
 
-    def commit(self, high_watermark: int) -> list[PendingAppend]:
-        """Those that end below it, acknowledged."""
+    def take_committed(self, high_watermark: int) -> list[PendingAppend]:
+        """Those that end below it."""
         waiting = self._waiting
-        done = []
+        committed = []
         while waiting and waiting[0].end_offset <= high_watermark:
             item = waiting.popleft()
             self.in_flight_bytes -= item.size_bytes
-            item.ack.committed(item.base_offset)
-            done.append(item)
-        return done
+            committed.append(item)
+        return committed
 
-    def fail(self, error: StreamlogError) -> None:
-        """All of them."""
+    def take_all(self) -> list[PendingAppend]:
         waiting, self._waiting = self._waiting, deque()
         self.in_flight_bytes = 0
-        for item in waiting:
-            item.ack.failed(error)
+        return list(waiting)
 
 
-class AwaitedStarts:
-    """Log starts that wait for the in-sync replicas, and who hears of it."""
+class Step(NamedTuple):
+    """What an operation of the core leaves to the shell, see ``Partition.carry_out``."""
 
-    __slots__ = ("_waiting",)
+    commits: Sequence[PendingAppend] = ()
+    """To be acknowledged, in this order."""
+    failed: Sequence[PendingAppend] = ()
+    """To be told ``error``."""
+    error: StreamlogError | None = None
+    is_offline: bool = False
+    """The disk has failed with ``error``: from now on nothing is appended."""
+    high_watermark_moved: bool = False
+    recovery_point_moved: bool = False
+    wants_sync: bool = False
+    """There is something to sync, which no sync that runs covers."""
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, Acknowledgement]] = []
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, offset: int, ack: Acknowledgement) -> None:
-        self._waiting.append((offset, ack))
-
-    def settle(self, acknowledge: Callable[[int], bool]) -> None:
-        """Answer those for which ``acknowledge`` is true."""
-        waiting, self._waiting = self._waiting, []
-        for offset, ack in waiting:
-            if acknowledge(offset):
-                ack.committed(offset)
-            else:
-                self._waiting.append((offset, ack))
-
-    def fail(self, error: StreamlogError) -> None:
-        """All of them."""
-        waiting, self._waiting = self._waiting, []
-        for _, ack in waiting:
-            ack.failed(error)
+NOTHING: Final = Step()

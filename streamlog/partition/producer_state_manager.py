@@ -11,13 +11,11 @@ from streamlog.errors import (
     InvalidTimestamp,
     NotLeader,
     OffsetOutOfRange,
-    StorageFailed,
 )
 from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.segment.time_search import latest_time
-from streamlog.partition.pending_appends import Acknowledgement, PendingAppend
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.codec import marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
@@ -134,8 +132,7 @@ class ProducerStateManager:
         self._write(batch, now_ms, append_time_ms)
         if batch.is_sequenced:
             self._table.note(batch.header, base_offset, now_ms)
-        size, end = state.appended_bytes, state.log.log_end_offset
-        state.pending.add(PendingAppend(end, base_offset, size, started, ack))
+        state.await_commit(base_offset, state.appended_bytes, started, ack)
         return ProducerAppend(base_offset, append_time_ms)
 
     def _await_again(self, kept: KeptBatch, ack: Acknowledgement, started: float) -> None:
@@ -144,8 +141,7 @@ class ProducerStateManager:
         if kept.next_offset <= state.high_watermark:
             ack.committed(kept.base_offset)
         else:
-            end = state.log.log_end_offset
-            state.pending.add(PendingAppend(end, kept.base_offset, 0, started, ack))
+            state.await_commit(kept.base_offset, 0, started, ack)
 
     def _write(self, batch: ProducedBatch, now_ms: int, append_time_ms: int | None) -> None:
         state, log = self._state, self._state.log
@@ -158,12 +154,8 @@ class ProducerStateManager:
             leader_epoch=state.leader_epoch,
             append_time_ms=append_time_ms,
         )
-        try:
-            # Followers have only the batch's own time to roll by, and must roll where we do.
-            log.append(data, timestamp_ms)
-        except StorageFailed as error:
-            state.fail(error)
-            raise
+        # Followers have only the batch's own time to roll by, and must roll where we do.
+        state.write(data, timestamp_ms)
         state.appended_bytes = len(data)
 
     def fetched(self, records: memoryview) -> None:

@@ -355,9 +355,9 @@ class ReplicaManager:
         partitions = list(self._partitions.values())
         self._flusher.hurry()
         for partition in partitions:
-            partition.syncing.sync_soon()
+            partition.sync_soon()
         for partition in partitions:
-            await partition.syncing.wait_synced()
+            await partition.wait_synced()
         logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
         await self._upkeep.write_checkpoints()
         parts = (logs[at : at + _CLOSED_AT_ONCE] for at in range(0, len(logs), _CLOSED_AT_ONCE))
@@ -395,7 +395,7 @@ class ReplicaManager:
             if partition is None:
                 self._opened_late(behind, here, await self._opener.open(here))
             elif partition.state.cutting:
-                await partition.syncing.wait_uncut()
+                await partition.wait_uncut()
             else:
                 if self._heard.get(tp) is not here:
                     self._hear(here, partition)
@@ -628,7 +628,7 @@ class ReplicaManager:
         if held:
             for partition in self._partitions.values():
                 if partition.is_leader and partition.high_watermark < partition.log_end_offset:
-                    partition.syncing.settle_soon()
+                    partition.settle_soon()
 
     def _has_folder(self, tp: TopicPartition) -> bool:
         return self._folders.path(tp).exists()

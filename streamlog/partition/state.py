@@ -1,10 +1,11 @@
-"""A partition's heart: who leads, what is appended, synced, committed, acknowledged.
+"""A partition's core: who leads, what is appended, synced, committed.
 
-No asyncio, no clock: the time is passed in, and what takes time is handed out to be run elsewhere.
-What a follower does beside that is ``following``.
+No asyncio, no clock, no callback: the time is passed in, what takes time is handed out to be run
+elsewhere, and whatever may commit or fail what waits, or need a sync, returns a ``Step``, which
+the shell carries out at once. What a follower does beside that is ``replication/follower``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from streamlog.config import SyncPolicy
@@ -25,17 +26,18 @@ from streamlog.log.sync import SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.maintenance.cleaning_state import CleaningState
 from streamlog.partition.pending_appends import (
+    NOTHING,
     Acknowledgement,
-    AwaitedStarts,
     PendingAppend,
     PendingAppends,
+    Step,
 )
 from streamlog.record.codec import RecordRun
 from streamlog.replication.follower import divergence
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderProgress, Standings
 
-__all__ = ["Acknowledgement", "PartitionState", "PendingAppend"]
+__all__ = ["NOTHING", "Acknowledgement", "PartitionState", "PendingAppend", "Step"]
 
 
 class PartitionState:
@@ -46,7 +48,7 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_has_room", "_may_act", "appended_bytes", "cleaning", "compression", "cutting", "failure",
+        "_has_room", "_may_act", "_sync_is_due", "appended_bytes", "cleaning", "compression", "cutting", "failure",
         "high_watermark", "incarnations", "is_short", "isr", "leader", "leader_epoch", "log",
         "min_isr", "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing", "tp",
     )  # fmt: skip
@@ -86,12 +88,14 @@ class PartitionState:
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
         self.pending = PendingAppends()
         """The leader's."""
-        self.starts = AwaitedStarts()
-        """The leader's."""
+        self.starts: list[PendingAppend] = []
+        """Log starts that wait for the in-sync replicas; the leader's."""
         self.appended_bytes = 0
         """By the last ``append``."""
         self.syncing: SyncTicket | None = None
         """At most one sync runs."""
+        self._sync_is_due = False
+        """One was asked for while another one, which may not cover all, or a cut ran."""
         self.cutting = False
         """The log is being cut elsewhere: it is not to be touched."""
         self.cleaning = CleaningState()
@@ -139,15 +143,13 @@ class PartitionState:
         partition_epoch: int | None = None,
         min_isr: int = 1,
         now_ms: int = 0,
-    ) -> list[PendingAppend]:
-        """Lead in a newer epoch, or with another ISR in the same. What that commits, see
-        ``settle``.
-        """
-        before = self.incarnations
+    ) -> Step:
+        """Lead in a newer epoch, or with another ISR in the same."""
+        before, failed = self.incarnations, NOTHING
         self._heard(leader_epoch, self.node_id, isr, replicas, min_isr)
         self.incarnations = incarnations or {}
         if self.progress is None or leader_epoch > self.progress.leader_epoch:
-            self._fail_pending(f"{self.tp} is led in epoch {leader_epoch} now")
+            failed = self._fail_pending(NotLeader(f"{self.tp} is led in epoch {leader_epoch} now"))
             self.progress = LeaderProgress(
                 self.node_id,
                 self.isr,
@@ -166,7 +168,8 @@ class PartitionState:
                 self.isr, partition_epoch=partition_epoch, min_isr=min_isr, now_ms=now_ms
             )
             self.progress.keep_only(self.replicas)
-        return self.settle()
+        step = self.settle()
+        return step._replace(failed=failed.failed, error=failed.error) if failed.failed else step
 
     def follow(
         self,
@@ -177,16 +180,16 @@ class PartitionState:
         replicas: Iterable[NodeId] = (),
         incarnations: Mapping[NodeId, int] | None = None,
         min_isr: int = 1,
-    ) -> None:
+    ) -> Step:
         """Follow ``leader`` in this epoch. What waits for a commit fails: another answers now."""
         self._heard(leader_epoch, leader, isr, replicas, min_isr)
         self.incarnations = incarnations or {}
-        self.resign(f"{self.tp} is led by another node now")
+        return self.resign(f"{self.tp} is led by another node now")
 
-    def resign(self, reason: str) -> None:
+    def resign(self, reason: str) -> Step:
         """Lead no more, and acknowledge nothing more."""
         self.progress = None
-        self._fail_pending(reason)
+        return self._fail_pending(NotLeader(reason))
 
     def _heard(
         self,
@@ -207,11 +210,11 @@ class PartitionState:
         self.min_isr = min_isr
         self.is_short = len(self.isr) < min_isr
 
-    def _fail_pending(self, reason: str) -> None:
-        if self.pending or self.starts:
-            error = NotLeader(reason)
-            self.pending.fail(error)
-            self.starts.fail(error)
+    def _fail_pending(self, error: StreamlogError) -> Step:
+        if not self.pending and not self.starts:
+            return NOTHING
+        starts, self.starts = self.starts, []
+        return Step(failed=[*self.pending.take_all(), *starts], error=error)
 
     # The leader
 
@@ -228,7 +231,7 @@ class PartitionState:
 
         Whatever happens, the run is empty afterwards. Raises NotLeader, also where the caller means
         another ``leader_epoch`` or the node's lease is over; StorageFull (nothing was kept, the
-        next one may succeed) or StorageFailed (the partition is offline now).
+        next one may succeed) or StorageFailed, after which ``disk_failed`` is to follow.
         """
         if (
             self.failure is not None
@@ -249,14 +252,35 @@ class PartitionState:
             timestamp_ms=now_ms,
             compression=self.compression,
         )
-        try:
-            log.append(batch, now_ms)
-        except StorageFailed as error:
-            self.fail(error)
-            raise
+        self.write(batch, now_ms)
         self.appended_bytes = size = len(batch)
-        self.pending.add(PendingAppend(log.log_end_offset, base_offset, size, started, ack))
+        self.await_commit(base_offset, size, started, ack)
         return base_offset
+
+    def write(self, batch: bytes, timestamp_ms: int) -> None:
+        """Append ``batch`` to the log. Raises StorageFull, StorageFailed, Overloaded as ``append``:
+        nothing is appended, committed or synced from a failure on.
+        """
+        try:
+            self.log.append(batch, timestamp_ms)
+        except StorageFailed as error:
+            self.failure = self.failure or error
+            raise
+
+    def write_fetched(self, records: memoryview, *, epoch_max: int | None = None) -> int:
+        """As ``write``, for ``PartitionLog.append_fetched``."""
+        try:
+            return self.log.append_fetched(records, epoch_max=epoch_max)
+        except StorageFailed as error:
+            self.failure = self.failure or error
+            raise
+
+    def await_commit(
+        self, base_offset: int, size_bytes: int, started: float, ack: Acknowledgement
+    ) -> None:
+        """``ack`` waits for the commit of all that the log has now, in its turn."""
+        end_offset = self.log.log_end_offset
+        self.pending.add(PendingAppend(end_offset, base_offset, size_bytes, started, ack))
 
     def check_writable(self) -> None:
         """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed."""
@@ -266,41 +290,62 @@ class PartitionState:
         if not self.has_room:
             raise StorageFull("the disk is full")
 
-    def settle(self) -> list[PendingAppend]:
-        """Move the high watermark as far as it goes; acknowledge, and return, what that commits.
+    def settle(self) -> Step:
+        """Move the high watermark as far as it goes.
 
         Nothing moves on a follower, nor while the lease is over: to be called again when it holds.
+        Sealed segments are synced under every policy, so that a start has one to check.
         """
-        progress = self.progress
-        if progress is None or self.failure is not None:
-            return []
-        if self.starts:
-            self._settle_starts(progress)
-        end = self.log.log_end_offset
-        kept_end = self.log.recovery_point if self.sync == "commit" else end
-        high_watermark = progress.local(end, kept_end)
-        if high_watermark > self.high_watermark:
+        if self.failure is not None:
+            return NOTHING
+        progress, log = self.progress, self.log
+        wants_sync = (
+            self.sync != "interval" and self.syncing is None and log.recovery_point < log.sealed_end
+        )
+        if progress is None:
+            return Step(wants_sync=True) if wants_sync else NOTHING
+        commits, failed, error = self._settle_starts(progress) if self.starts else ([], (), None)
+        before = self.high_watermark
+        high_watermark = progress.local(log.log_end_offset, self.kept_end)
+        if high_watermark > before:
             if self._may_act is not None and not self._may_act():
-                return []
+                return Step(commits, failed, error, wants_sync=wants_sync)
             self.high_watermark = high_watermark
-        return self.pending.commit(self.high_watermark)
+        commits += self.pending.take_committed(self.high_watermark)
+        return Step(
+            commits,
+            failed,
+            error,
+            high_watermark_moved=self.high_watermark != before,
+            wants_sync=wants_sync,
+        )
 
-    def _settle_starts(self, progress: LeaderProgress) -> None:
-        """Also while the lease is over: whoever leads then was in sync, and begins there, too."""
+    def _settle_starts(
+        self, progress: LeaderProgress
+    ) -> tuple[list[PendingAppend], Sequence[PendingAppend], StreamlogError | None]:
+        """Those that every in-sync replica has, or all as failed, and why. Also while the lease is
+        over: whoever leads then was in sync, and begins there, too.
+        """
+        starts, self.starts = self.starts, []
         if progress.is_short:
-            self.starts.fail(NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr"))
-        else:
-            self.starts.settle(progress.acknowledge_start)
+            error = NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr")
+            return [], starts, error
+        commits: list[PendingAppend] = []
+        for start in starts:
+            has_it = progress.acknowledge_start(start.end_offset)
+            (commits if has_it else self.starts).append(start)
+        return commits, (), None
 
-    def await_start(self, offset: int, ack: Acknowledgement) -> None:
-        """The log begins at ``offset``, or above; ``ack`` hears when every in-sync replica's does,
-        never during this call. Raises NotLeader, NotEnoughReplicas, StorageFailed.
+    def await_start(self, offset: int, ack: Acknowledgement) -> Step:
+        """The log begins at ``offset``, or above; ``ack`` hears when every in-sync replica's does.
+        Raises NotLeader, NotEnoughReplicas, StorageFailed.
         """
         if self.failure is not None or self.progress is None:
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         if self.progress.is_short:
             raise NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr")
-        self.starts.add(offset, ack)
+        self.starts.append(PendingAppend(offset, offset, 0, 0.0, ack))
+        return self.settle()
 
     def follower_fetch(
         self,
@@ -312,9 +357,9 @@ class PartitionState:
         *,
         log_start: int = 0,
         incarnation: int = NO_INCARNATION,
-    ) -> EpochEnd | None:
+    ) -> EpochEnd | Step:
         """A replica says that it has all below ``offset``, the last of ``last_epoch``, from
-        ``log_start`` on; counted once for each request, and ``settle`` is to follow.
+        ``log_start`` on; counted once for each request.
 
         Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
         replica, too), StaleNode, StaleReplica, UnknownReplica, OffsetOutOfRange: it has to begin
@@ -349,7 +394,7 @@ class PartitionState:
         progress.follower(
             node_id, offset, node_epoch=node_epoch, now_ms=now_ms, log_start=log_start
         )
-        return None
+        return self.settle()
 
     def follower_had_all(self, node_id: NodeId, node_epoch: int, then_ms: int) -> None:
         """It had asked then for what comes after its last fetch, and there was nothing."""
@@ -394,8 +439,8 @@ class PartitionState:
         """It is still to be answered."""
         return self.progress is not None and self.progress.in_sync.proposal == proposal
 
-    def isr_refused(self, proposal: IsrProposal, now_ms: int) -> list[PendingAppend]:
-        """The controller will not have it. What that commits, see ``settle``."""
+    def isr_refused(self, proposal: IsrProposal, now_ms: int) -> Step:
+        """The controller will not have it."""
         if self.progress is not None and proposal.leader_epoch == self.leader_epoch:
             self.progress.refused(proposal, now_ms)
         return self.settle()
@@ -407,41 +452,55 @@ class PartitionState:
 
     # Either
 
-    def begin_sync(self) -> SyncTicket | None:
-        """What a worker thread is to run; None when there is nothing to sync or a sync runs.
+    def begin_sync(self) -> SyncTicket | Step:
+        """What a worker thread is to run, and ``finish_sync`` or ``sync_failed`` to follow; a step
+        where there is nothing to sync, or a sync or a cut runs, whose end wants another one then.
 
-        Raises StorageFailed, after which the partition is offline, or Overloaded: try again later.
+        Raises Unavailable, but no StorageFailed: try again later.
         """
-        if self.failure is not None or self.syncing is not None or self.cutting:
-            return None
+        self._sync_is_due = self.syncing is not None or self.cutting
+        if self.failure is not None or self._sync_is_due:
+            return NOTHING
         try:
             self.syncing = self.log.begin_sync()
         except StorageFailed as error:
-            self.fail(error)
-            raise
-        return self.syncing
+            return self.disk_failed(error)
+        return NOTHING if self.syncing is None else self.syncing
 
-    def finish_sync(self) -> list[PendingAppend]:
-        """The sync has succeeded. What that commits, see ``settle``."""
+    def finish_sync(self) -> Step:
+        """The sync has succeeded."""
         ticket, self.syncing = self.syncing, None
-        assert ticket is not None, "no sync runs"
-        self.log.finish_sync(ticket)
-        return self.settle()
+        if ticket is None:
+            raise BrokenInvariant("no sync runs")
+        log = self.log
+        log.finish_sync(ticket)
+        step = self.settle()
+        upper_offset = log.log_end_offset if self.sync == "commit" else log.sealed_end
+        is_behind = log.recovery_point < upper_offset and self.failure is None
+        return step._replace(recovery_point_moved=True, wants_sync=is_behind or self._sync_is_due)
 
-    def sync_failed(self, error: StorageFailed) -> None:
+    def sync_failed(self, error: StorageFailed) -> Step:
         """The sync has failed: nobody knows what is on the disk, so all that waits is failed."""
         ticket, self.syncing = self.syncing, None
-        assert ticket is not None, "no sync runs"
+        if ticket is None:
+            raise BrokenInvariant("no sync runs")
         with suppress(StorageFailed):
             self.log.finish_sync(ticket)
-        self.fail(error)
+        return self.disk_failed(error)
 
-    def fail(self, error: StreamlogError) -> None:
-        """Go offline: refuse appends, fail what waits. The high watermark stays where it is."""
-        if self.failure is None:
-            self.failure = error
-            self.pending.fail(error)
-            self.starts.fail(error)
+    def finish_cut(self, error: StorageFailed | None) -> Step:
+        """The log may be touched again, or the cut has failed; see ``PartitionFollower``."""
+        self.cutting = False
+        return self.disk_failed(error) if error else Step(wants_sync=self._sync_is_due)
+
+    def disk_failed(self, error: StorageFailed) -> Step:
+        """Go offline."""
+        return self.fail(error)._replace(error=error, is_offline=True)
+
+    def fail(self, error: StreamlogError) -> Step:
+        """Refuse appends, fail what waits. The high watermark stays where it is."""
+        self.failure = self.failure or error
+        return self._fail_pending(self.failure)
 
     @property
     def kept_end(self) -> int:

@@ -199,7 +199,7 @@ class Story:
 async def _cut(partition: Partition, worker: ThreadPoolExecutor) -> None:
     """To nothing, where that may be."""
     state = partition.state
-    is_quiet = partition.syncing.is_quiet and not partition.closed
+    is_quiet = partition.is_quiet and not partition.closed
     if is_quiet and not partition.is_leader and state.failure is None:
         await _run(
             partition, Truncation(partition.log_start_offset, whole=True), worker, "cut by a test"

@@ -71,17 +71,18 @@ def cut_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(follower.PartitionFollower, "diverged", diverged)
     patch.setattr(state, "divergence", lambda end, fetch_offset, last_epoch: None)
 
-    def follow(self: state.PartitionState, *args: object, **more: object) -> None:
-        inner(self, *args, **more)  # type: ignore[arg-type]
+    def follow(self: state.PartitionState, *args: object, **more: object) -> state.Step:
+        step = inner(self, *args, **more)  # type: ignore[arg-type]
         if self.syncing is None:
             self.log.truncate_to(self.high_watermark)
+        return step
 
     inner = state.PartitionState.follow
     patch.setattr(state.PartitionState, "follow", follow)
 
 
 def who_leads_no_more_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state.PartitionState, "_fail_pending", lambda *_: None)
+    patch.setattr(state.PartitionState, "_fail_pending", lambda *_: state.NOTHING)
 
 
 MISTAKES = (

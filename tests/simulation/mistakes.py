@@ -32,7 +32,6 @@ from streamlog.metadata.quorum.vote import StoredVote, read_vote
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
-from streamlog.partition.pending_appends import PendingAppend
 from streamlog.partition.state import Acknowledgement
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.node import RaftNode
@@ -50,11 +49,12 @@ def cut_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     all below it.
     """
 
-    def follow(self: state.PartitionState, *args: object, **more: object) -> None:
+    def follow(self: state.PartitionState, *args: object, **more: object) -> state.Step:
         is_new = args[0] != self.leader_epoch
-        inner(self, *args, **more)  # type: ignore[arg-type]
+        step = inner(self, *args, **more)  # type: ignore[arg-type]
         if is_new and self.syncing is None and not self.cutting:
             self.log.truncate_to(self.high_watermark)
+        return step
 
     inner = state.PartitionState.follow
     patch.setattr(state.PartitionState, "follow", follow)
@@ -82,7 +82,7 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
 def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     """The leader counts its log's end where it may count only what it has synced."""
 
-    def settle(self: state.PartitionState) -> list[PendingAppend]:
+    def settle(self: state.PartitionState) -> state.Step:
         known, self.sync = self.sync, "os"
         try:
             return inner(self)

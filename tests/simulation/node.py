@@ -29,8 +29,7 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes
-from streamlog.partition.pending_appends import PendingAppend
-from streamlog.partition.state import Acknowledgement, PartitionState
+from streamlog.partition.state import Acknowledgement, PartitionState, Step
 from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
 from streamlog.partition.subjects.reading import erase_offsets, note_batches
 from streamlog.record.batch import batches
@@ -44,6 +43,7 @@ from tests.simulation.checkers import Checkers, Stored
 from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
 from tests.simulation.turns import in_turns, run_now
+from tests.steps import acknowledge
 
 ONE, ANOTHER = NodeId(1), NodeId(2)
 TP = TopicPartition("s", 0)
@@ -97,7 +97,7 @@ class SimErasing:
 
     def __init__(self, life: "Life") -> None:
         self._life = life
-        self.own = MessageDeletes(life.state, appended=life.appended, failed=lambda _: None)
+        self.own = MessageDeletes(life.state, appended=life.appended, failed=life.disk_refused)
         self.fails = False
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
@@ -143,7 +143,7 @@ class Another:
         try:
             self._life.log.append_fetched(memoryview(data))
         except StorageFailed as error:
-            self._life.state.fail(error)
+            acknowledge(self._life.state.disk_failed(error))
             raise
         self._life.kept_by_another(base_offset, ack)
 
@@ -198,7 +198,7 @@ class Life:
         self._saving = False
         self._answers = SimAnswers(answer, METRICS)
         self._parser = FrameParser()
-        self.state.lead(epoch, (ONE,))
+        acknowledge(self.state.lead(epoch, (ONE,)))
         self._inlet = self._open_inlet(epoch, self._snapshots)
         checkers.watermark.restarted()
         checkers.watermark.moved(self.state.high_watermark)
@@ -284,9 +284,17 @@ class Life:
                 run.clear()
                 raise self.failure or NotLeader("another epoch")
             return self.another.append(run, ack, self._now_ms())
-        base_offset = self.state.append(run, self._now_ms(), ack, leader_epoch=leader_epoch)
+        try:
+            base_offset = self.state.append(run, self._now_ms(), ack, leader_epoch=leader_epoch)
+        except StreamlogError as error:
+            self.disk_refused(error)
+            raise
         self.appended()
         return base_offset
+
+    def disk_refused(self, error: StreamlogError) -> None:
+        if isinstance(error, StorageFailed):
+            acknowledge(self.state.disk_failed(error))
 
     def appended(self) -> None:
         if self.state.sync == "commit":
@@ -306,9 +314,12 @@ class Life:
                 append_time_ms=now_ms,
             )
             base_offset = log.log_end_offset
-            log.append(stored, now_ms)
-            pending = PendingAppend(log.log_end_offset, base_offset, len(stored), 0.0, UNAWAITED)
-            state.pending.add(pending)
+            try:
+                state.write(stored, now_ms)
+            except StorageFailed as error:
+                self.disk_refused(error)
+                return
+            state.await_commit(base_offset, len(stored), 0.0, UNAWAITED)
             self.appended()
 
     # Leadership
@@ -318,7 +329,7 @@ class Life:
         state = self.state
         if state.failure is not None or state.syncing is not None or self.another is not None:
             return False
-        state.follow(leader_epoch, leader=ANOTHER)
+        acknowledge(state.follow(leader_epoch, leader=ANOTHER))
         self._close_inlet()
         if cuts:
             with suppress(StorageFailed):
@@ -343,22 +354,24 @@ class Life:
             return
         self._close_inlet()
         self.another = None
-        self.state.lead(leader_epoch, (ONE,))
+        acknowledge(self.state.lead(leader_epoch, (ONE,)))
         self._snapshots = DedupSnapshots(list)
         self._inlet = self._open_inlet(leader_epoch, self._snapshots)
 
     def kept_by_another(self, base_offset: int, ack: Acknowledgement) -> None:
         """What it stored is synced here, and committed."""
         state = self.state
+        ticket = state.begin_sync()
+        if isinstance(ticket, Step):
+            acknowledge(ticket)
+            assert ticket.error is not None
+            raise ticket.error
         try:
-            ticket = state.begin_sync()
-            assert ticket is not None
             ticket.run()
         except StorageFailed as error:
-            if state.syncing is not None:
-                state.sync_failed(error)
+            acknowledge(state.sync_failed(error))
             raise
-        state.finish_sync()
+        acknowledge(state.finish_sync())
         state.high_watermark = self.log.log_end_offset
         self.erasing.own.committed()
 
@@ -404,9 +417,11 @@ class Life:
             ticket = self.state.begin_sync()
         except Unavailable:
             return
-        if ticket is not None:
-            delay_us = self._rng.choice((100, 500, 3_000))
-            self._events.after(delay_us, self._if_alive(lambda: self._run(ticket)))
+        if isinstance(ticket, Step):
+            acknowledge(ticket)
+            return
+        delay_us = self._rng.choice((100, 500, 3_000))
+        self._events.after(delay_us, self._if_alive(lambda: self._run(ticket)))
 
     def write_checkpoints(self) -> None:
         offsets = Offsets(self.high_watermark, self.log.log_start_offset, self.log.recovery_point)
@@ -467,17 +482,18 @@ class Life:
         try:
             ticket.run()
         except StorageFailed as error:
-            self.state.sync_failed(error)
+            acknowledge(self.state.sync_failed(error))
         else:
-            self.state.finish_sync()
+            step = self.state.finish_sync()
+            acknowledge(step)
             self._moved()
-            if self.log.recovery_point < self.log.log_end_offset and self.state.sync == "commit":
+            if step.wants_sync:
                 self.sync()
         self._answers.flush()
 
     def _settle(self) -> None:
         if self.state.failure is None:
-            self.state.settle()
+            acknowledge(self.state.settle())
             self._moved()
             self._answers.flush()
 

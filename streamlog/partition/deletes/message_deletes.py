@@ -18,8 +18,7 @@ from streamlog.errors import (
 from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import note_all
 from streamlog.partition.deletes.replicated import replicated
-from streamlog.partition.pending_appends import Acknowledgement, PendingAppend
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
 
@@ -144,17 +143,15 @@ class MessageDeletes:
         )
         try:
             for batch in batches:
-                log.append(batch, now_ms)
+                state.write(batch, now_ms)
                 note_all(log.erasures, batch)
                 size += len(batch)
         except StreamlogError as error:
-            if isinstance(error, StorageFailed):
-                state.fail(error)
-            elif size:  # what there was room for is in the log, and will be committed
-                self._appended()
+            if size and not isinstance(error, StorageFailed):
+                self._appended()  # what there was room for is in the log, and will be committed
             self._failed(error)
             raise
-        state.pending.add(PendingAppend(log.log_end_offset, base_offset, size, started, ack))
+        state.await_commit(base_offset, size, started, ack)
         self._appended()
 
     def fetched(self, records: memoryview) -> None:

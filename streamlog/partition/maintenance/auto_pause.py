@@ -88,7 +88,7 @@ class AutoPause:
             logger.warning("not auto-paused", extra=partition.place(error))
             return False
         if not rests:
-            partition.syncing.sync_soon()
+            partition.sync_soon()
         return rests
 
 

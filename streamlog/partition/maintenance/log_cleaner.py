@@ -150,7 +150,7 @@ class LogCleaner:
             return
         try:
             log.roll()
-            partition.syncing.sync_soon()
+            partition.sync_soon()
         except StreamlogError as error:
             logger.warning("segment not ended", extra=partition.place(error))
 
@@ -165,7 +165,7 @@ class LogCleaner:
                 segments = log.segment_count
                 log.roll_if_old(now_ms)
                 if log.segment_count > segments:
-                    partition.syncing.sync_soon()
+                    partition.sync_soon()
                     await asyncio.sleep(0)
             except StreamlogError as error:
                 logger.warning("segment not ended", extra=partition.place(error))
@@ -233,7 +233,7 @@ class LogCleaner:
             await self._failed(partition, cleaning, error)
         finally:
             state.cleaning.running = None
-            partition.syncing.ended()
+            partition.wake()
             self._tell(partition, cleaning, time.perf_counter() - started)
         if self._stopping:
             raise asyncio.CancelledError
@@ -284,10 +284,9 @@ class LogCleaner:
         self._metrics.compaction_failures.inc()
         logger.error("compaction failed", extra=partition.place(error))
         if isinstance(error, StorageFull):
-            partition.ran_out_of_room(error)
+            partition.disk_refused(error)
         elif state.log.failed:
-            state.fail(StorageFailed(state.log.failure))
-            partition.went_offline(error)
+            partition.carry_out(state.disk_failed(StorageFailed(state.log.failure)))
         elif isinstance(error, CorruptData) and not self._stopping:
             await partition.reader.recheck(cleaning.reading_offset)
 

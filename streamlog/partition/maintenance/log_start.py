@@ -48,7 +48,7 @@ def begin_at(partition: "Partition", offset: int) -> None:
         partition.state.log.advance_log_start(offset, is_kept=True)
     except Unavailable as error:  # the records are gone; their files go with the next retention
         logger.warning("purged files remain", extra=partition.place(error))
-    partition.syncing.sync_soon()
+    partition.sync_soon()
     partition.offsets_changed()
     partition.shortened()
 

@@ -66,7 +66,7 @@ class ScheduledTasks:
         if not partition.following.is_short and _offsets(partition) != known:
             self.offsets_changed(partition)
         if partition.state.log.manifest_is_behind:
-            partition.syncing.sync_soon()
+            partition.sync_soon()
 
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)
@@ -214,7 +214,7 @@ class ScheduledTasks:
     async def _sync(self) -> None:
         unsynced, self._unsynced = self._unsynced, set()
         for partition in unsynced:
-            partition.syncing.sync_soon()
+            partition.sync_soon()
 
     async def _retain(self) -> None:
         now_ms = time.time_ns() // 1_000_000

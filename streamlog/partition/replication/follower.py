@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from streamlog.errors import BrokenInvariant, CorruptData, StorageFailed
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import NOTHING, PartitionState, Step
 from streamlog.replication.follower import cut_offset, shown_offset
 
 
@@ -89,28 +89,27 @@ class PartitionFollower:
         KAFKA-18723).
 
         Raises CorruptBatch if they are damaged or do not follow, StorageFull (nothing was kept),
-        StorageFailed (the partition is offline now).
+        StorageFailed, after which ``PartitionState.disk_failed`` is to follow.
         """
         state = self._state
         if state.is_leader or state.cutting:
             raise BrokenInvariant(
                 "only a follower appends what it fetched, and not during a truncation"
             )
-        try:
-            return state.log.append_fetched(records, epoch_max=state.leader_epoch)
-        except StorageFailed as error:
-            state.fail(error)
-            raise
+        return state.write_fetched(records, epoch_max=state.leader_epoch)
 
-    def advance(self, leader_high_watermark: int, leader_log_start: int) -> int:
-        """What the leader says with each answer: what is committed, and what is gone; where this
-        log is to begin.
-        """
-        state, log = self._state, self._state.log
+    def advance(self, leader_high_watermark: int) -> Step:
+        """The leader says with each answer what is committed."""
+        state, before = self._state, self._state.high_watermark
         state.high_watermark = shown_offset(
-            leader_high_watermark, log_end=log.log_end_offset, before=state.high_watermark
+            leader_high_watermark, log_end=state.log.log_end_offset, before=before
         )
-        return max(log.log_start_offset, min(leader_log_start, state.high_watermark))
+        return Step(high_watermark_moved=True) if state.high_watermark != before else NOTHING
+
+    def log_start(self, leader_log_start: int) -> int:
+        """And what is gone: where this log is to begin."""
+        state = self._state
+        return max(state.log.log_start_offset, min(leader_log_start, state.high_watermark))
 
     def diverged(self, diverging: EpochEnd) -> Truncation:
         """Where to cut. Raises CorruptData if that would take what this replica, which is in sync,
@@ -166,16 +165,15 @@ class PartitionFollower:
             return log.cut_damage
         return lambda: log.truncate_to(offset)
 
-    def finish_cut(self, error: StorageFailed | None = None) -> int:
-        """The cut is done, or has failed; how many committed records it has cost."""
+    def finish_cut(self, error: StorageFailed | None = None) -> tuple[Step, int]:
+        """The cut is done, or has failed; and how many committed records it has cost."""
         state = self._state
         if not state.cutting:
             raise BrokenInvariant("no truncation runs")
-        state.cutting = False
+        step = state.finish_cut(error)
         if error is not None:
-            state.fail(error)
-            return 0
+            return step, 0
         before, log = state.high_watermark, state.log
         self.is_damaged = log.damaged_from is not None
         state.high_watermark = max(min(before, log.log_end_offset), log.log_start_offset)
-        return max(0, before - state.high_watermark)
+        return step, max(0, before - state.high_watermark)

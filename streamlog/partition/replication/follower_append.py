@@ -58,14 +58,11 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
     while position < len(records):
         try:
             size = following.append(records[position:])
-        except StorageFailed as error:
-            partition.went_offline(error)
-            raise
-        except StorageFull as error:
-            partition.ran_out_of_room(error)
+        except (StorageFailed, StorageFull) as error:
+            partition.disk_refused(error)
             raise
         if not size:
-            partition.syncing.keep()
+            partition.keep()
             raise NotLeader(f"{partition.tp}: the answer has records of a later leader epoch")
         partition.producing.fetched(records[position : position + size])
         partition.erasing.fetched(records[position : position + size])
@@ -76,25 +73,25 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
             if not following.follows(asked.leader_epoch):
                 break
     if position:
-        partition.syncing.keep()
+        partition.keep()
     return position
 
 
 def _advance(
     partition: Partition, asked: FetchPosition, high_watermark: int, log_start: int
 ) -> None:
-    following, before = partition.following, partition.high_watermark
+    following = partition.following
     if not following.follows(asked.leader_epoch):
         return
-    start = following.advance(high_watermark, log_start)
-    partition.committed([], before)
+    partition.carry_out(following.advance(high_watermark))
+    start = following.log_start(log_start)
     if start > partition.log_start_offset:
         partition.begin_later(start)
 
 
 async def mend(partition: Partition, workers: Executor) -> None:
     """Cut off what is damaged, to fetch it again; nothing where that must wait."""
-    await partition.syncing.wait_quiet()
+    await partition.wait_quiet()
     cut = partition.following.repair()
     if cut is not None:
         await _run(partition, cut, workers, "damaged records cut off, to be fetched again")
@@ -103,7 +100,7 @@ async def mend(partition: Partition, workers: Executor) -> None:
 async def _cut(
     partition: Partition, asked: FetchPosition, cut: Truncation, workers: Executor
 ) -> None:
-    await partition.syncing.wait_quiet()
+    await partition.wait_quiet()
     if partition.following.fits(asked):
         await _run(partition, cut, workers, "log cut where the leader's goes on otherwise")
 
@@ -179,15 +176,13 @@ async def _lower_log_start(partition: Partition) -> None:
 def _done(partition: Partition, was_damaged: bool, failure: StreamlogError | None) -> None:
     is_left = failure is not None and _passes(failure)
     error = StorageFailed(str(failure)) if failure is not None and not is_left else None
-    lost = partition.following.finish_cut(error)
+    step, lost = partition.following.finish_cut(error)
+    partition.carry_out(step)
     if isinstance(failure, StorageFull):
-        partition.ran_out_of_room(failure)
+        partition.disk_refused(failure)
     if is_left:
-        partition.syncing.ended()
         return
-    if error is not None:
-        partition.went_offline(error)
-    elif was_damaged:
+    if was_damaged and error is None:
         partition.mended()
     elif lost:
         problem = StreamlogError(f"{lost} committed records are not on the new leader")

@@ -140,8 +140,7 @@ class IsrChanges:
         now_ms, is_settled = clock_ms(), True
         for (partition, proposal), verdict in zip(asked, verdicts, strict=True):
             if verdict == "refused":
-                before = partition.high_watermark
-                partition.committed(partition.state.isr_refused(proposal, now_ms), before)
+                partition.carry_out(partition.state.isr_refused(proposal, now_ms))
             if verdict == "refused" or partition.state.proposes(proposal):
                 self.look_at(partition)
                 is_settled = False

@@ -233,7 +233,7 @@ class ReplicaFetcher:
         try:
             if partition.is_damaged:
                 await mend(partition, self._workers)
-            await partition.syncing.wait_kept()
+            await partition.wait_kept()
         except StreamlogError as error:
             self._set_back(partition, error)
 

@@ -13,6 +13,7 @@ from streamlog.errors import StorageFailed, Unavailable
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.log.sync import SyncTicket
 from streamlog.metrics import NodeMetrics
+from streamlog.partition.state import PartitionState, Step
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +36,9 @@ class Syncable(Protocol):
     to_sync: bool
     to_settle: bool
 
-    def begin_sync(self) -> SyncTicket | None:
-        """None if there is nothing to sync. Raises Unavailable to be asked again a little later."""
-
-    def finish_sync(self) -> bool:
-        """Whether there is more to sync."""
-
-    def sync_failed(self, error: StorageFailed) -> None: ...
-    def settle(self) -> None: ...
+    @property
+    def state(self) -> PartitionState: ...
+    def carry_out(self, step: Step) -> None: ...
 
 
 Begun = tuple[Syncable, SyncTicket]
@@ -120,7 +116,7 @@ class Flusher:
             settling, self._to_settle = self._to_settle, []
             for partition in settling:
                 partition.to_settle = False
-                partition.settle()
+                partition.carry_out(partition.state.settle())
             self._start_syncs()
         except BaseException as error:
             self._crash(error)
@@ -143,11 +139,14 @@ class Flusher:
         partition = self._to_sync.popleft()
         partition.to_sync = False
         try:
-            ticket = partition.begin_sync()
+            begun = partition.state.begin_sync()
         except Unavailable:
             self._later(partition)
             return None
-        return (partition, ticket) if ticket is not None else None
+        if isinstance(begun, Step):
+            partition.carry_out(begun)
+            return None
+        return partition, begun
 
     def _sync_alone(self, partition: Syncable, ticket: SyncTicket) -> None:
         self._running += 1
@@ -217,10 +216,9 @@ class Flusher:
 
     def _finish(self, partition: Syncable, failure: BaseException | None) -> None:
         if failure is None:
-            if partition.finish_sync():
-                self.sync(partition)
+            partition.carry_out(partition.state.finish_sync())
         elif isinstance(failure, StorageFailed):
-            partition.sync_failed(failure)
+            partition.carry_out(partition.state.sync_failed(failure))
         else:
             raise failure
 

@@ -229,7 +229,7 @@ async def ten_records(world: World, **settings: object) -> Partition:
 
 def is_idle(partition: Partition) -> bool:
     """The node is doing nothing with its log, and is not about to."""
-    return partition.syncing.is_quiet and not partition.syncing.to_sync
+    return partition.is_quiet and not partition.to_sync
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

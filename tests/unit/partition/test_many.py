@@ -221,8 +221,7 @@ async def test_health_is_known_without_a_walk_over_all(
         assert registry._ailing() == []
         partition = registry.partition(tp("s", 5))
         error = StorageFailed("broken")
-        partition.state.fail(error)
-        partition.went_offline(error)
+        partition.carry_out(partition.state.disk_failed(error))
         assert registry._ailing() == [partition]
         assert looks < PARTITIONS
         monkeypatch.setattr(registry_module, "ALL_S", 0.0)

@@ -192,7 +192,7 @@ async def test_a_full_disk_has_room_only_when_files_are_unlinked(world: World) -
     async with world.node(Slow(), **SMALL, disk_check_interval_ms=10) as registry:
         partition = await filled(world, registry, "s")
         await partition.purge(9)
-        partition.ran_out_of_room(StorageFull("full"))
+        partition.disk_refused(StorageFull("full"))
         assert not registry.has_room
         await asyncio.sleep(0.1)  # ten intervals
         assert looked == []

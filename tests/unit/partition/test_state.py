@@ -17,10 +17,12 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.sync import SyncTicket
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import NOTHING, PartitionState, Step
 from streamlog.replication.isr import ReplicaStanding
 from tests.partition_world import run_of
+from tests.steps import acknowledge
 
 ONE = NodeId(1)
 
@@ -48,23 +50,35 @@ class Bench:
         )
         self.story: list[object] = []
         if lead:
-            self.state.lead(0, (ONE,))
+            acknowledge(self.state.lead(0, (ONE,)))
 
     def append(self, name: str, count: int = 1) -> int:
         run = run_of(*[b"x"] * count)
-        return self.state.append(run, 5, Heard(self.story, name))
+        try:
+            return self.state.append(run, 5, Heard(self.story, name))
+        except StorageFailed as error:
+            acknowledge(self.state.disk_failed(error))
+            raise
+
+    def settle(self) -> Step:
+        step = self.state.settle()
+        acknowledge(step)
+        return step
+
+    def begin_sync(self) -> SyncTicket:
+        ticket = self.state.begin_sync()
+        assert isinstance(ticket, SyncTicket)
+        return ticket
 
     def sync(self) -> None:
-        ticket = self.state.begin_sync()
-        assert ticket is not None
-        ticket.run()
-        self.state.finish_sync()
+        self.begin_sync().run()
+        acknowledge(self.state.finish_sync())
 
 
 def test_committed_means_synced_and_comes_in_order(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "commit")
     assert [bench.append("a", 3), bench.append("b")] == [0, 3]
-    bench.state.settle()
+    bench.settle()
     assert bench.story == []
     assert bench.state.high_watermark == 0
     assert bench.state.in_flight_bytes == bench.log.size_bytes > 0
@@ -77,12 +91,13 @@ def test_committed_means_synced_and_comes_in_order(tmp_path: Path) -> None:
 def test_a_sync_commits_what_was_there_when_it_began(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "commit")
     bench.append("a")
-    ticket = bench.state.begin_sync()
+    ticket = bench.begin_sync()
     bench.append("b")
-    assert ticket is not None
-    assert bench.state.begin_sync() is None, "one at a time"
+    assert bench.state.begin_sync() == NOTHING, "one at a time"
     ticket.run()
-    bench.state.finish_sync()
+    step = bench.state.finish_sync()
+    assert step.wants_sync
+    acknowledge(step)
     assert bench.story == [("a", 0)]
     bench.sync()
     assert bench.story == [("a", 0), ("b", 1)]
@@ -95,7 +110,7 @@ def test_lazy_policies_commit_without_a_sync_but_not_inside_append(
     bench = Bench(tmp_path, sync)
     bench.append("a", 2)
     assert bench.story == []
-    bench.state.settle()
+    bench.settle()
     assert bench.story == [("a", 0)]
     assert bench.state.high_watermark == 2
     assert bench.log.recovery_point == 0
@@ -104,10 +119,10 @@ def test_lazy_policies_commit_without_a_sync_but_not_inside_append(
 def test_a_stricter_policy_takes_nothing_back(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "os")
     bench.append("a")
-    bench.state.settle()
+    bench.settle()
     bench.state.sync = "commit"
     bench.append("b")
-    bench.state.settle()
+    bench.settle()
     assert bench.story == [("a", 0)]
     assert bench.state.high_watermark == 1
     bench.sync()
@@ -171,7 +186,7 @@ def test_a_failed_append_takes_the_partition_offline(
     monkeypatch.undo()
     with pytest.raises(StorageFailed):
         bench.append("c")
-    assert bench.state.begin_sync() is None
+    assert bench.state.begin_sync() == NOTHING
     assert bench.state.high_watermark == 1
     assert bench.state.in_flight_bytes == 0
 
@@ -181,9 +196,11 @@ def test_a_failed_sync_fails_all_that_waits_and_nothing_is_acknowledged_after_it
 ) -> None:
     bench = Bench(tmp_path, "commit")
     bench.append("a")
-    assert bench.state.begin_sync() is not None
+    bench.begin_sync()
     bench.append("b")
-    bench.state.sync_failed(StorageFailed("broken"))
+    step = bench.state.sync_failed(StorageFailed("broken"))
+    assert step.is_offline
+    acknowledge(step)
     assert bench.story == [("a", "StorageFailed"), ("b", "StorageFailed")]
     assert bench.state.high_watermark == 0
     assert bench.log.failed
@@ -194,12 +211,12 @@ def test_a_failed_sync_fails_all_that_waits_and_nothing_is_acknowledged_after_it
 def test_a_sync_that_ends_after_a_failure_acknowledges_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "commit")
     bench.append("a")
-    ticket = bench.state.begin_sync()
-    bench.state.fail(StorageFailed("broken"))
-    bench.state.fail(StorageFailed("again"))
-    assert ticket is not None
+    ticket = bench.begin_sync()
+    acknowledge(bench.state.fail(StorageFailed("broken")))
+    acknowledge(bench.state.fail(StorageFailed("again")))
     ticket.run()
-    assert bench.state.finish_sync() == []
+    step = bench.state.finish_sync()
+    assert (step.commits, step.high_watermark_moved, step.wants_sync) == ((), False, False)
     assert bench.story == [("a", "StorageFailed")]
     assert bench.state.high_watermark == 0
 
@@ -232,15 +249,17 @@ def leading(directory: Path, isr: tuple[NodeId, ...] = (ONE, TWO), **more: int) 
 def test_an_acknowledgement_waits_for_followers_and_for_the_own_disk(tmp_path: Path) -> None:
     bench = leading(tmp_path)
     bench.append("a", 2)
-    assert bench.state.follower_fetch(TWO, 9, 2, 4, 0) is None
-    assert bench.state.settle() == []
+    assert bench.state.follower_fetch(TWO, 9, 2, 4, 0) == Step([])
+    assert bench.settle().commits == []
     bench.sync()
     assert bench.story == [("a", 0)]
     bench.append("b")
     bench.sync()
     assert bench.story == [("a", 0)]
-    bench.state.follower_fetch(TWO, 9, 3, 4, 0)
-    bench.state.settle()
+    step = bench.state.follower_fetch(TWO, 9, 3, 4, 0)
+    assert isinstance(step, Step)
+    assert step.high_watermark_moved
+    acknowledge(step)
     assert bench.story == [("a", 0), ("b", 2)]
 
 
@@ -253,9 +272,9 @@ def test_who_leads_no_more_fails_what_waits_at_once(tmp_path: Path) -> None:
         bench = leading(tmp_path / str(id(lose)))
         bench.append("a")
         bench.sync()
-        lose(bench.state)
+        acknowledge(lose(bench.state))
         assert bench.story == [("a", "NotLeader")]
-        bench.state.settle()
+        bench.settle()
         assert (bench.state.high_watermark, bench.state.in_flight_bytes) == (0, 0)
         assert len(bench.story) == 1
 
@@ -264,9 +283,9 @@ def test_a_smaller_isr_commits_what_it_held_back(tmp_path: Path) -> None:
     bench = leading(tmp_path)
     bench.append("a")
     bench.sync()
-    bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=8)
+    acknowledge(bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=8))
     assert bench.story == [("a", 0)]
-    bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=9, min_isr=2)
+    acknowledge(bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=9, min_isr=2))
     assert bench.state.is_short
     bench.append("b")
     bench.sync()
@@ -297,7 +316,7 @@ def test_without_the_lease_nothing_is_appended_shown_or_acknowledged(tmp_path: P
     with pytest.raises(NotLeader):
         bench.append("b")
     held = True
-    bench.state.settle()
+    bench.settle()
     assert bench.story == [("a", 0)]
 
 
@@ -312,7 +331,7 @@ def test_a_fetch_counts_once_its_history_is_ours(tmp_path: Path) -> None:
     assert state.follower_fetch(TWO, 9, 5, 4, 0) == EpochEnd(4, 4)
     state.settle()
     assert state.high_watermark == 0
-    assert state.follower_fetch(TWO, 9, 4, 4, 0) is None
+    assert isinstance(state.follower_fetch(TWO, 9, 4, 4, 0), Step)
     state.settle()
     assert state.high_watermark == 4
     with pytest.raises(StaleNode):
@@ -337,7 +356,7 @@ def test_a_follower_of_a_purged_log_is_told_where_it_starts(tmp_path: Path) -> N
     state = PartitionState(TopicPartition("s", 0), log, node_id=ONE, high_watermark=6)
     state.lead(5, (ONE,), replicas=(ONE, TWO))
     log.epochs.truncate(0)
-    assert state.follower_fetch(TWO, 9, 6, 3, 0) is None, "nothing is here to differ from"
+    assert state.follower_fetch(TWO, 9, 6, 3, 0) == Step([]), "nothing is here to differ from"
     for offset in (5, 7):
         with pytest.raises(OffsetOutOfRange):
             state.follower_fetch(TWO, 9, offset, 3, 0)

@@ -177,8 +177,8 @@ async def test_what_compaction_takes_is_not_counted(tmp_path: Path) -> None:
         assert seen(index) == ["a", "b", "a"]
         await asyncio.sleep(0.2)  # a record younger than the duplicate window is left alone
         partition.state.log.roll()
-        partition.syncing.sync_soon()
-        await partition.syncing.wait_synced()
+        partition.sync_soon()
+        await partition.wait_synced()
         await put_keyed(partition)
         await registry._compaction.clean_all()
         index = await partition.subjects.know()

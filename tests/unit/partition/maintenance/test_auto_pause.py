@@ -47,7 +47,7 @@ class Watch:
 
 async def quiet(partition: Partition) -> None:
     """All is synced and nothing more is to be: a rest may begin at once."""
-    await until(lambda: not partition.state.log._unsynced and partition.syncing.is_quiet)
+    await until(lambda: not partition.state.log._unsynced and partition.is_quiet)
 
 
 async def test_it_rests_after_its_time_and_wakes_with_the_next_append(world: World) -> None:

@@ -256,7 +256,7 @@ async def test_a_stop_waits_for_no_cleaning(world: World) -> None:
 async def test_who_cuts_the_log_calls_a_cleaning_off(world: World) -> None:
     async with world.node(**SLOW) as registry:
         partition = await begun(world, registry)
-        await partition.syncing.wait_quiet()
+        await partition.wait_quiet()
         assert partition.state.cleaning.running is None
         assert not partition.state.log.is_swapping
 

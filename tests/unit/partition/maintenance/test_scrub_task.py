@@ -82,7 +82,7 @@ async def scrubbing(
         partition = registry.partition(tp("s"))
         for _ in range(3):
             await publish(partition, bytes(1_000_000))
-        await partition.syncing.wait_quiet()
+        await partition.wait_quiet()
         log = partition.state.log
         task = asyncio.create_task(partition.reader.scrub(SLOW["scrub_bytes_per_s"]))
         await until(lambda: is_checked(partition))

@@ -6,7 +6,7 @@ from streamlog.errors import CorruptBatch, CorruptData, StorageFailed
 from streamlog.log.log import PartitionLog
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.replication.follower import FetchPosition, PartitionFollower, Truncation
-from streamlog.partition.state import PartitionState
+from streamlog.partition.state import NOTHING, PartitionState
 from tests.log_folder import append, make_batch, open_log, sync
 from tests.simulation.disk import Fault, SimDisk
 
@@ -34,7 +34,7 @@ class Bench:
 
     def cut(self, cut: Truncation) -> int:
         self.following.begin_cut(cut)()
-        return self.following.finish_cut()
+        return self.following.finish_cut()[1]
 
 
 def fetched(log: PartitionLog, count: int = 1, epoch: int = 5) -> memoryview:
@@ -108,21 +108,24 @@ def test_an_answer_fits_what_is_still_asked() -> None:
 
 def test_what_is_shown_is_the_leaders_as_far_as_it_is_here() -> None:
     bench = Bench()
-    bench.following.advance(7, 0)
+    bench.following.advance(7)
     assert bench.state.high_watermark == 7
-    bench.following.advance(4, 0)
+    bench.following.advance(4)
     assert bench.state.high_watermark == 7, "a new leader does not know yet"
-    bench.following.advance(99, 0)
+    bench.following.advance(99)
     assert bench.state.high_watermark == 10
 
 
 def test_what_is_gone_at_the_leader_goes_here_below_the_high_watermark() -> None:
     bench = Bench()
-    assert bench.following.advance(4, 9) == 4
+    bench.following.advance(4)
+    assert bench.following.log_start(9) == 4
     assert bench.log.log_start_offset == 0, "once that is durable"
-    assert bench.following.advance(10, 9) == 9
+    bench.following.advance(10)
+    assert bench.following.log_start(9) == 9
     bench.log.advance_log_start(9)
-    assert bench.following.advance(10, 3) == 9
+    bench.following.advance(10)
+    assert bench.following.log_start(3) == 9
 
 
 @pytest.mark.parametrize(
@@ -176,13 +179,14 @@ def test_while_it_is_cut_nothing_else_happens() -> None:
     run = bench.following.begin_cut(Truncation(4))
     assert bench.state.cutting
     assert bench.following.position() is None
-    assert bench.state.begin_sync() is None
+    assert bench.state.begin_sync() == NOTHING
     with pytest.raises(AssertionError):
         bench.follow(epoch=6)
     with pytest.raises(AssertionError):
         bench.state.lead(6, (TWO,))
     run()
-    bench.following.finish_cut()
+    step, _ = bench.following.finish_cut()
+    assert step.wants_sync, "one was asked for meanwhile"
     bench.follow(epoch=6)
     assert bench.following.position() == FetchPosition(3, 2, 6), "a batch is kept or goes whole"
 

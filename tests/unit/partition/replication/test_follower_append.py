@@ -283,7 +283,7 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
                 await mend(partition, world[3].registry._workers)
         assert partition.failure is not None
         assert world[3].offline == {TP}
-        assert partition.syncing.is_quiet
+        assert partition.is_quiet
 
 
 FULL = {"disk_check_interval_ms": 10, "metadata_reserve_bytes": 64 * 1024}
@@ -351,7 +351,7 @@ async def test_a_full_follower_deletes_by_itself(tmp_path: Path) -> None:
         await until(lambda: follower.high_watermark == COUNT)
         retain(follower, 0)
         assert follower.log_start_offset == 0, "the leader says what goes"
-        follower.ran_out_of_room(StorageFull("now"))
+        follower.disk_refused(StorageFull("now"))
         retain(follower, 0)
         await until(lambda: follower.log_start_offset > 0)
 
@@ -394,7 +394,7 @@ async def test_a_partition_that_rests_leaves_and_comes_back_as_well(tmp_path: Pa
         fetcher = replication._fetchers._fetchers[NodeId(1)]
         await until(lambda: not fetcher._loose)
         disk.faults.break_("pwrite", code=errno.ENOSPC)
-        world[2].partition().ran_out_of_room(StorageFull("another has found none"))
+        world[2].partition().disk_refused(StorageFull("another has found none"))
         assert world[2].partition().key in fetcher._loose, (
             "its leader must not go on to count it as fetched"
         )

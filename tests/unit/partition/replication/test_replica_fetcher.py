@@ -135,7 +135,7 @@ async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_pat
         fetched = {it: follower._told_ms for it, follower in progress.followers.items()}
         await until(lambda: clock_ms() - max(fetched.values()) > 2 * lag_ms)
         partition.append(run_of(b"x"), Told())
-        partition.state.settle()
+        partition.carry_out(partition.state.settle())
         for follower in progress.followers.values():
             assert 0 <= follower.lag_ms(1, clock_ms()) <= lag_ms
         await until(lambda: partition.high_watermark == 1)
@@ -241,7 +241,7 @@ async def test_too_few_in_sync_commit_nothing(tmp_path: Path) -> None:
         assert partition.below_min_isr
         told = Told()
         partition.append(run_of(b"x"), told)
-        await partition.syncing.wait_synced()
+        await partition.wait_synced()
         await asyncio.sleep(0)
         assert (partition.high_watermark, told.answer.done()) == (0, False)
         await world.start(next(n for n in (1, 2, 3) if n != leader))

@@ -1,11 +1,13 @@
 import asyncio
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from streamlog.errors import Overloaded, StorageFailed
 from streamlog.metrics import NodeMetrics
+from streamlog.partition.state import NOTHING, Step
 from streamlog.partition.storage import flusher as module
 from streamlog.partition.storage.flusher import THREADS, TOGETHER_MIN, Flusher
 
@@ -46,25 +48,36 @@ class Log:
         self.tickets = list(tickets)
         self.story: list[str] = []
         self.more = False
+        self.flusher: Any = None
         self.changed = asyncio.Event()
 
-    def begin_sync(self) -> Ticket | None:
+    @property
+    def state(self) -> Any:
+        return self
+
+    def carry_out(self, step: Step) -> None:
+        if step.wants_sync:
+            self.flusher.sync(self)
+
+    def begin_sync(self) -> Ticket | Step:
         self.story.append("begin")
         ticket = self.tickets.pop(0)
         if isinstance(ticket, Exception):
             raise ticket
-        return ticket
+        return ticket or NOTHING
 
-    def finish_sync(self) -> bool:
+    def finish_sync(self) -> Step:
         self._note("finish")
         more, self.more = self.more, False
-        return more
+        return Step(wants_sync=more)
 
-    def sync_failed(self, error: StorageFailed) -> None:
+    def sync_failed(self, error: StorageFailed) -> Step:
         self._note(str(error))
+        return NOTHING
 
-    def settle(self) -> None:
+    def settle(self) -> Step:
         self._note("settle")
+        return NOTHING
 
     def _note(self, what: str) -> None:
         self.story.append(what)
@@ -119,6 +132,7 @@ async def test_one_that_is_to_settle_can_be_synced_in_the_same_turn() -> None:
 async def test_what_comes_during_a_sync_gets_another_one() -> None:
     slow = Ticket()
     flusher, log = opened(), Log(slow, free())
+    log.flusher = flusher
     flusher.sync(log)
     await asyncio.sleep(0)
     log.more = True

@@ -29,11 +29,11 @@ async def syncing_while(partition: Partition, disk: GatedDisk, *values: bytes) -
     """Publish and sync; publish ``values`` and ask for a sync again while the first one runs."""
     disk.gate.clear()
     await publish(partition, b"first")
-    partition.syncing.sync_soon()
+    partition.sync_soon()
     await asyncio.to_thread(disk.is_waiting.wait)
     for value in values:
         await publish(partition, value)
-    partition.syncing.sync_soon()
+    partition.sync_soon()
     await asyncio.sleep(0)
     disk.gate.set()
 
