@@ -10,7 +10,7 @@
 - ``deletes`` of single messages: on request, by TTL, by a limit for each subject; ``discard_new``.
 - ``maintenance`` retention and checkpoints, compaction (``log_cleaner``), scrub, auto-pause.
 - ``subjects`` indexes of subjects; ``reader`` checks what it reads first, in a worker thread;
-  ``watchers`` wake consumers; ``context`` what partitions need of the rest of the node.
+  ``watchers`` wake consumers.
 
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
 committed once, in order, after its records are below the high watermark and while the node leads

@@ -3,11 +3,15 @@
 import asyncio
 import logging
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from streamlog.config import SyncPolicy
+from streamlog.config import LogSection, SyncPolicy
 from streamlog.errors import (
     CorruptBatch,
+    NotLeader,
     StorageFailed,
     StorageFull,
     StreamlogError,
@@ -18,23 +22,24 @@ from streamlog.log.lost_end import Gone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.clock import clock_ms
-from streamlog.partition.context import PartitionContext
 from streamlog.partition.deletes.discard_new import check_room
 from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.deletes.message_ttl import MessageTtl
 from streamlog.partition.deletes.replicated import COMMIT_S, replicated
-from streamlog.partition.maintenance.log_start import shorten
 from streamlog.partition.producer_state_manager import ProducerAppend, ProducerStateManager
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
 from streamlog.partition.state import Acknowledgement, PartitionState, Step
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
+from streamlog.partition.storage.flusher import Flusher
 from streamlog.partition.storage.restore import restamped
 from streamlog.partition.stream_limits import log_settings, sync_policy
+from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.reading import erase_offsets
 from streamlog.partition.subjects.subjects import Subjects
 from streamlog.partition.watchers import Watcher, Watchers
@@ -45,6 +50,62 @@ from streamlog.record.produced import ProducedBatch
 from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
+
+
+class OffsetObserver(Protocol):
+    """What a partition tells of itself, so that nobody has to look at all of them."""
+
+    def offsets_changed(self, partition: "Partition") -> None:
+        """The checkpoints are behind."""
+
+    def unsynced(self, partition: "Partition") -> None:
+        """Something waits for the next interval."""
+
+    async def persist_log_start(self, partition: "Partition", offset: int) -> None:
+        """Durable when it returns. Raises NotLeader once it is gone, StorageFull, StorageFailed."""
+
+    async def lower_log_start(self, partition: "Partition") -> None:
+        """Durable when it returns: the checkpoint says no more than the log does. Raises
+        StorageFull, StorageFailed.
+        """
+
+    def begin_later(self, partition: "Partition", offset: int) -> None:
+        """Its log is to begin there, soon."""
+
+
+class DiskSpaceWatch(Protocol):
+    """``disk_space.DiskSpace``."""
+
+    @property
+    def is_full(self) -> bool: ...
+    def ran_out(self, error: StorageFull) -> None: ...
+
+
+def nothing(_partition: "Partition") -> None:
+    """For who is not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionContext:
+    """What all partitions of a node share."""
+
+    node_id: NodeId
+    defaults: LogSection
+    flusher: Flusher
+    upkeep: OffsetObserver
+    workers: Executor
+    metrics: NodeMetrics
+    space: DiskSpaceWatch
+    may_act: Callable[[], bool] | None = None
+    """Whether the lease lasts; None for a node that needs none."""
+    isr_may_change: Callable[["Partition"], None] = nothing
+    """A follower has caught up."""
+    health_changed: Callable[["Partition"], None] = nothing
+    """It cannot be written or read in full, or can again."""
+    first_producer_id: Callable[[], int] = lambda: 0
+    """The lowest that is given in this metadata log."""
+    indexes: SubjectIndexCache = field(default_factory=SubjectIndexCache)
+    """Of subjects."""
 
 
 class Partition:
@@ -421,13 +482,6 @@ class Partition:
         """The checkpoints are behind."""
         self._surroundings.upkeep.offsets_changed(self)
 
-    def shortened(self) -> None:
-        """The log begins later, perhaps after what was damaged."""
-        if self.following.is_damaged and self._log.damaged_from is None:
-            self.following.is_damaged = False
-            self.health_changed()
-        self._watchers.changed()
-
     def begin_later(self, offset: int) -> None:
         """Soon, once that is durable: retention says so, or a follower's leader."""
         self._surroundings.upkeep.begin_later(self, offset)
@@ -693,10 +747,36 @@ class Partition:
 
     async def shorten(self, up_to_offset: int) -> None:
         """As ``purge``, for this replica alone: who does not find these records otherwise, either,
-        need not wait. The other replicas follow in time.
+        need not wait. The other replicas follow in time. Raises NotLeader, StorageFull,
+        StorageFailed.
         """
+        self.reader.check_open()
         target = min(up_to_offset, self.high_watermark)
-        await shorten(self, target, self._surroundings.upkeep)
+        if target <= self.log_start_offset:
+            return
+        await self._surroundings.upkeep.persist_log_start(self, target)
+        self.reader.check_open()
+        if not self.state.is_leader:
+            raise NotLeader(f"{self.tp} is led by another node now")
+        self.begin_at(target)
+
+    def begin_at(self, offset: int) -> None:
+        """``offset`` is durable in the checkpoint: the log begins there, and older files go.
+
+        The log's manifest has it soon, too, though nothing may ever be appended again: without it
+        the checkpoint's loss would bring purged records back, or have removed files count as
+        damage.
+        """
+        try:
+            self._log.advance_log_start(offset, is_kept=True)
+        except Unavailable as error:  # the records are gone; their files go with the next retention
+            logger.warning("purged files remain", extra=self.place(error))
+        self.sync_soon()
+        self.offsets_changed()
+        if self.following.is_damaged and self._log.damaged_from is None:
+            self.following.is_damaged = False
+            self.health_changed()
+        self._watchers.changed()
 
     def fence(self, error: StreamlogError) -> None:
         """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""

@@ -39,14 +39,14 @@ from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.context import ClusterMetadata, PartitionContext, nothing
 from streamlog.partition.deletes.message_limits_task import MessageLimitsTask
 from streamlog.partition.maintenance.auto_pause import AutoPause
 from streamlog.partition.maintenance.key_rotation import KeyRotation
 from streamlog.partition.maintenance.log_cleaner import LogCleaner
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
 from streamlog.partition.maintenance.scrub_task import ScrubTask
-from streamlog.partition.partition import Partition
+from streamlog.partition.partition import Partition, PartitionContext, nothing
+from streamlog.partition.replication.cluster import ClusterMetadata
 from streamlog.partition.replication.replication import Replication, tell_change
 from streamlog.partition.storage.checkpoints import Checkpoints
 from streamlog.partition.storage.disk_space import DiskReserve, DiskSpace

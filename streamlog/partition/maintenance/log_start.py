@@ -8,52 +8,20 @@ one when every in-sync replica has reported it (KIP-107), so no later leader beg
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from streamlog.errors import NotLeader, StreamlogError, Unavailable
-
-if TYPE_CHECKING:
-    from streamlog.partition.context import OffsetObserver
-    from streamlog.partition.partition import Partition
+from streamlog.errors import StreamlogError
+from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """After which a log start that could not be written is written again."""
 
-Persist = Callable[[Mapping["Partition", int]], Awaitable[None]]
+Persist = Callable[[Mapping[Partition, int]], Awaitable[None]]
 
 
-async def shorten(partition: "Partition", offset: int, upkeep: "OffsetObserver") -> None:
-    """As the leader, and for this replica alone: forget committed records. Raises NotLeader,
-    StorageFull, StorageFailed.
-    """
-    partition.reader.check_open()
-    if offset <= partition.log_start_offset:
-        return
-    await upkeep.persist_log_start(partition, offset)
-    partition.reader.check_open()
-    if not partition.state.is_leader:
-        raise NotLeader(f"{partition.tp} is led by another node now")
-    begin_at(partition, offset)
-
-
-def begin_at(partition: "Partition", offset: int) -> None:
-    """``offset`` is durable in the checkpoint: the log begins there, and older files go.
-
-    The log's manifest has it soon, too, though nothing may ever be appended again: without it the
-    checkpoint's loss would bring purged records back, or have removed files count as damage.
-    """
-    try:
-        partition.state.log.advance_log_start(offset, is_kept=True)
-    except Unavailable as error:  # the records are gone; their files go with the next retention
-        logger.warning("purged files remain", extra=partition.place(error))
-    partition.sync_soon()
-    partition.offsets_changed()
-    partition.shortened()
-
-
-async def free_front(partition: "Partition") -> None:
+async def free_front(partition: Partition) -> None:
     """Where a whole segment at the log's start is erased, it begins later."""
     log = partition.state.log
     if not log.segments.sealed():
@@ -63,7 +31,7 @@ async def free_front(partition: "Partition") -> None:
         await partition.shorten(start)
 
 
-def retain(partition: "Partition", now_ms: int) -> None:
+def retain(partition: Partition, now_ms: int) -> None:
     """Let go soon of whole segments that the limits no longer keep; followers follow in that, but
     where the disk is full: they cannot fetch what would tell them. Raises StreamlogError.
     """
@@ -87,8 +55,8 @@ class LaterStarts:
         self,
         persist: Persist,
         *,
-        is_here: Callable[["Partition"], bool],
-        raised: Callable[["Partition"], None],
+        is_here: Callable[[Partition], bool],
+        raised: Callable[[Partition], None],
     ) -> None:
         """``raised`` is called with each partition that begins later now."""
         self._persist = persist
@@ -97,7 +65,7 @@ class LaterStarts:
         self._wanted: dict[Partition, int] = {}
         self._any = asyncio.Event()
 
-    def want(self, partition: "Partition", offset: int) -> None:
+    def want(self, partition: Partition, offset: int) -> None:
         """Have it begin there soon."""
         if offset > max(partition.log_start_offset, self._wanted.get(partition, 0)):
             self._wanted[partition] = offset
@@ -128,10 +96,10 @@ class LaterStarts:
             return
         for partition, offset in due.items():
             if self._may_begin_at(partition, offset):
-                begin_at(partition, offset)
+                partition.begin_at(offset)
                 self._raised(partition)
 
-    def _may_begin_at(self, partition: "Partition", offset: int) -> bool:
+    def _may_begin_at(self, partition: Partition, offset: int) -> bool:
         """A log that was cut meanwhile hears from its leader again where it is to begin."""
         return (
             self._is_here(partition)

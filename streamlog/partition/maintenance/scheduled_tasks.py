@@ -11,9 +11,8 @@ from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.storage.disk import storage_error
 from streamlog.model import TopicPartition
-from streamlog.partition.context import nothing
 from streamlog.partition.maintenance.log_start import LaterStarts, retain
-from streamlog.partition.partition import Partition
+from streamlog.partition.partition import Partition, nothing
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.disk_space import DiskReserve
 

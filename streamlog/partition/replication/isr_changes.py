@@ -12,8 +12,8 @@ from streamlog.errors import NoController, Overloaded, StreamlogError
 from streamlog.metadata.commands import AlterIsr, IsrChange
 from streamlog.model import NO_INCARNATION, NodeId
 from streamlog.partition.clock import clock_ms
-from streamlog.partition.context import ClusterMetadata
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.cluster import ClusterMetadata
 from streamlog.replication.isr import IsrProposal, ReplicaStanding
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Final
 
 from streamlog.errors import StreamlogError
 from streamlog.model import NodeId
-from streamlog.partition.context import ClusterMetadata
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.cluster import ClusterMetadata
 
 logger = logging.getLogger(__name__)
 

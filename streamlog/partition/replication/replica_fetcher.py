@@ -22,8 +22,8 @@ from streamlog.config import ReplicationSection
 from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
-from streamlog.partition.context import FetchPeer
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.cluster import FetchPeer
 from streamlog.partition.replication.fetch_session import FetchedPosition, FollowerFetchSession
 from streamlog.partition.replication.follower import FetchPosition
 from streamlog.partition.replication.follower_append import is_cut, mend, take

@@ -9,8 +9,8 @@ from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.context import FetchPeer
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.cluster import FetchPeer
 from streamlog.partition.replication.replica_fetcher import ReplicaFetcher, Unreachable
 
 

@@ -9,8 +9,8 @@ from streamlog.config import ReplicationSection
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.context import ClusterMetadata, FetchPeer
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.cluster import ClusterMetadata, FetchPeer
 from streamlog.partition.replication.isr_changes import IsrChanges
 from streamlog.partition.replication.leader_reports import UnreachableLeaderReports
 from streamlog.partition.replication.replica_fetchers import ReplicaFetchers
