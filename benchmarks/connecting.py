@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from streamlog.client.blocking.connection import BlockingConnection
-from streamlog.client.login import ClientLogin
+from streamlog.client.blocking import BlockingConnection
+from streamlog.client.security import ClientLogin
 
 WARM_UP: int = 5
 

@@ -16,8 +16,8 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.replicas import Replicas
 from pyspark_streamlog.servers import id_bytes, open_cluster
-from streamlog.client.blocking.cluster import BlockingCluster
-from streamlog.client.blocking.retry import BACKOFF_MS
+from streamlog.client.blocking import BlockingCluster
+from streamlog.client.retry import BACKOFF_MS
 from streamlog.errors import (
     CorruptBatch,
     FencedLeaderEpoch,
@@ -191,7 +191,7 @@ class FetchReader:
 
     def _ask(self) -> None:
         connection = self._replicas.connection()
-        if not connection.fetches_by_id():
+        if not connection.fetches_by_id:
             problem = "does not fetch by the id of a stream (Fetch version 13)"
             raise UnsupportedVersion(f"{self._replicas.address} {problem}")
         max_bytes = self._options.fetch.max_bytes

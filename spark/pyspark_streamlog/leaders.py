@@ -5,8 +5,7 @@ from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.client.blocking.cluster import BlockingCluster
-from streamlog.client.blocking.retry import with_retries
+from streamlog.client.blocking import BlockingCluster, with_retries
 from streamlog.errors import (
     OffsetOutOfRange,
     ProducerRefused,

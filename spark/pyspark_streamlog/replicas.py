@@ -3,8 +3,7 @@
 import zlib
 
 from pyspark_streamlog.place import PartitionRange
-from streamlog.client.blocking.cluster import BlockingCluster
-from streamlog.client.blocking.connection import BlockingConnection
+from streamlog.client.blocking import BlockingCluster, BlockingConnection
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import NotLeader
 from streamlog.model import TopicPartition

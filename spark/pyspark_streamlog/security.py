@@ -15,7 +15,7 @@ from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
-    from streamlog.client.login import ClientLogin
+    from streamlog.client.security import ClientLogin
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Security:
 
     def login(self) -> "ClientLogin | None":
         """None: nobody says who they are, but for a certificate."""
-        from streamlog.client.login import ClientLogin, secret_in
+        from streamlog.client.security import ClientLogin, secret_in
 
         if self.mechanism is None:
             return None

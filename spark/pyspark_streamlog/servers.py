@@ -9,8 +9,7 @@ from typing import Self, TypeVar
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
-from streamlog.client.blocking.cluster import BlockingCluster
-from streamlog.client.blocking.retry import with_retries
+from streamlog.client.blocking import BlockingCluster, with_retries
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.model import TopicPartition

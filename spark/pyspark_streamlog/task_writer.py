@@ -9,7 +9,7 @@ from pyspark_streamlog.leaders import Leaders
 from pyspark_streamlog.partition_writer import PartitionWriter
 from pyspark_streamlog.rows import NO_PARTITION, Row, Rows
 from pyspark_streamlog.writer_options import WriteOptions
-from streamlog.client.blocking.retry import with_retries
+from streamlog.client.blocking import with_retries
 from streamlog.errors import (
     InvalidProducerEpoch,
     InvalidRequest,

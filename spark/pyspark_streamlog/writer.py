@@ -19,7 +19,7 @@ from pyspark_streamlog.rows import Rows
 from pyspark_streamlog.task_writer import TaskWriter
 from pyspark_streamlog.writer_options import WriteOptions
 from pyspark_streamlog.writer_schema import check_schema
-from streamlog.client.blocking.cluster import BlockingCluster
+from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import ConfigError, StreamNotFound
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from streamlog.client.login import ClientLogin, secret_in
-from streamlog.client.security import Security
+from streamlog.client.security import ClientLogin, Security, secret_in
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -54,7 +53,7 @@ def to_nodes(settings: Settings, certificates: Certificates) -> Security:
     return Security(
         tls=certificates.outgoing,
         login=node_login(settings),
-        optional=settings.security.permissive,
+        permissive=settings.security.permissive,
     )
 
 

@@ -5,10 +5,9 @@ from collections.abc import AsyncGenerator
 from uuid import UUID
 
 from streamlog.backup.source import BackupExtent, Batch
-from streamlog.client.cluster import Cluster
+from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
-from streamlog.client.retry import with_retries
 from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.commands import ExportMetadata, encode_command
 from streamlog.metadata.image.image_types import StreamImage

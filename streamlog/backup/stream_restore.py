@@ -19,8 +19,7 @@ from crc32c import crc32c
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.piece import batches_of, check_piece
-from streamlog.client.cluster import Cluster
-from streamlog.client.retry import with_retries
+from streamlog.client.cluster import Cluster, with_retries
 from streamlog.errors import (
     InvalidRequest,
     NotLeader,

@@ -1,10 +1,12 @@
-"""Speaks the socket API to any node: what the command line, Spark and other nodes read with.
+"""Speaks the socket API to any node: the command line, Spark, the ledger and other nodes use it.
 
-- ``connection``  one socket, one request at a time; versions are agreed when it opens
-- ``cluster``     who leads what, a connection to each node that is asked, commands to any of them
-- ``groups``      consumer groups and their coordinators, asked and changed from outside
-- ``position``    where to begin: earliest, latest, an offset, a time
-- ``reader``      the batches or records of one partition, in order, up to an end or for ever
+- ``protocol``, ``topology``, ``retry``  the core, without I/O: frames, versions, login; nodes and
+  leaders; what is tried again
+- ``connection``, ``cluster``            its shell on an event loop: one socket; all nodes
+- ``blocking``                           its shell without one: both, for Spark's workers
+- ``security``, ``tls_stream``           TLS and logins
+- ``groups``, ``users``                  consumer groups and users, from outside
+- ``reader``, ``position``               the batches or records of one partition, from where on
 
 Errors are those of ``streamlog.errors``. A reader follows a partition to its new leader and waits
 for a node that is away, within its patience; it never skips or repeats a record.

@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
@@ -7,19 +6,17 @@ from typing import Any, Final, Self, TypeVar
 
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.connection import TIMEOUT_MS, Connection
-from streamlog.client.list_offsets import found_in, request_for
+from streamlog.client.retry import Retries
 from streamlog.client.security import NO_SECURITY, Security
-from streamlog.client.topology import NodeInfo, TopicInfo, Topology
+from streamlog.client.topology import ClusterMetadata, NodeInfo, Steps, TopicInfo, Topology
 from streamlog.errors import (
-    InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
-    NotLeader,
     RequestTimedOut,
     StreamlogError,
     Unavailable,
 )
-from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.model import TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import check, error_named
@@ -32,7 +29,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """A cluster as a client sees it: addresses to start from, then whoever leads what is wanted."""
+    """A cluster as a client sees it: addresses to start from, then the leaders of what is wanted."""
 
     def __init__(
         self,
@@ -41,11 +38,9 @@ class Cluster:
         timeout_ms: int = TIMEOUT_MS,
         security: Security = NO_SECURITY,
     ) -> None:
-        self._servers = list(servers)
+        self._metadata = ClusterMetadata(servers)
         self._timeout_ms = timeout_ms
         self._security = security
-        self._nodes: dict[NodeId, NodeInfo] = {}  # as last heard of
-        self._topics: dict[str, TopicInfo] = {}  # as last asked for; forgotten when it proves wrong
         self._connections: dict[tuple[str, int], Connection] = {}
 
     @classmethod
@@ -73,31 +68,19 @@ class Cluster:
 
     async def topology(self, names: Sequence[str] | None = None) -> Topology:
         """The nodes, and these streams; None: all of them. Raises StreamNotFound."""
-        topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
-        request = {"topics": topics, "allow_auto_topic_creation": False}
-        topology = Topology.of(await self.ask_any(registry.METADATA, request))
-        self._nodes = topology.nodes
-        self._topics.update(topology.topics)
-        return topology
+        return await self._run(self._metadata.topology(names))
 
     async def topic(self, name: str) -> TopicInfo:
-        """As last heard of, else asked for. Raises StreamNotFound."""
-        if name not in self._topics:
-            await self.topology([name])
-        return self._topics[name]
+        """As last reported, else asked for. Raises StreamNotFound."""
+        return await self._run(self._metadata.topic(name))
 
     def forget(self, name: str) -> None:
-        """The next use of the stream asks anew who leads it."""
-        self._topics.pop(name, None)
+        """The next use of the stream asks again which nodes lead it."""
+        self._metadata.forget(name)
 
     async def leader(self, tp: TopicPartition) -> tuple[NodeInfo, int]:
         """The node that leads, and its epoch. Raises NotLeader where there is none."""
-        info = (await self.topic(tp.stream)).partition(tp.partition)
-        node = self._nodes.get(info.leader)
-        if info.leader == NO_LEADER or node is None:
-            self.forget(tp.stream)
-            raise NotLeader(f"{tp} has no leader")
-        return node, info.leader_epoch
+        return await self._run(self._metadata.leader(tp))
 
     async def command(self, data: bytes, *, timeout_ms: int | None = None) -> dict[str, Any]:
         """What came of a command of ``metadata.commands``: ``{"offset": ..., "result": {...}}``.
@@ -130,9 +113,8 @@ class Cluster:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Of the nodes known, and those that we were told of at the start."""
-        known = [(node.host, node.port) for node in self._nodes.values()]
-        return list(dict.fromkeys((*self._servers, *known)))
+        """To start from, and of the nodes known."""
+        return self._metadata.addresses
 
     async def ask(self, node: NodeInfo, key: int, values: Message) -> dict[str, Any]:
         """What this node answers. Raises NodeUnreachable, RequestTimedOut."""
@@ -165,25 +147,7 @@ class Cluster:
 
         What cannot be known just now is left out: streams that are gone, leaders that are away.
         """
-        by_leader: dict[NodeInfo, dict[TopicPartition, int]] = {}
-        for tp in tps:
-            with contextlib.suppress(InvalidRequest, Unavailable):
-                node, epoch = await self.leader(tp)
-                by_leader.setdefault(node, {})[tp] = epoch
-        ends: dict[TopicPartition, int] = {}
-        for node, epochs in by_leader.items():
-            try:
-                answer = await self.ask(node, registry.LIST_OFFSETS, request_for(epochs, LATEST))
-            except StreamlogError:
-                for tp in epochs:
-                    self.forget(tp.stream)
-                continue
-            for tp, found in found_in(answer).items():
-                if found.error_code == 0:
-                    ends[tp] = found.offset
-                else:
-                    self.forget(tp.stream)
-        return ends
+        return await self._run(self._metadata.latest_offsets(tps))
 
     async def offset_for_timestamp(self, tp: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset of that time or later."""
@@ -196,30 +160,37 @@ class Cluster:
         return None if offset == NOT_FOUND else (offset, timestamp_ms)
 
     async def _list_offset(self, tp: TopicPartition, timestamp: int) -> tuple[int, int]:
-        node, epoch = await self.leader(tp)
-        try:
-            answer = await self.ask(
-                node, registry.LIST_OFFSETS, request_for({tp: epoch}, timestamp)
-            )
-            found = found_in(answer)[tp]
-            check(found.error_code, str(tp))
-        except StreamlogError:
-            self.forget(tp.stream)
-            raise
+        found = (await self._run(self._metadata.list_offsets([tp], timestamp)))[tp]
         return found.offset, found.timestamp_ms
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            ask = next(steps)
+            while True:
+                try:
+                    if ask.node is None:
+                        answer = await self.ask_any(ask.key, ask.values)
+                    else:
+                        answer = await self.ask(ask.node, ask.key, ask.values)
+                except StreamlogError as error:
+                    ask = steps.throw(error)
+                else:
+                    ask = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def _any_connection(self) -> Connection:
         """To whoever can be reached. Raises NodeUnreachable."""
         return await self._any(self._connection)
 
     async def _any(self, attempt: Callable[[str, int], Awaitable[T]]) -> T:
-        """The nodes connected to, then those known, then those that we were told of at the start.
+        """At one node after the other, until one answers.
 
         One that is silent is not waited for as long as one that must answer.
         """
-        known = [(node.host, node.port) for node in self._nodes.values()]
         problems = []
-        for host, port in dict.fromkeys((*self._connections, *known, *self._servers)):
+        for host, port in self._metadata.candidates(self._connections):
             try:
                 async with asyncio.timeout(min(self._timeout_ms, SILENCE_MS) / 1000):
                     return await attempt(host, port)
@@ -249,6 +220,21 @@ class Cluster:
                 connection.close()
                 return quicker
         return connection
+
+
+async def with_retries(ask: Callable[[], Awaitable[T]], patience_ms: int, *, about: str = "") -> T:
+    """What ``ask`` comes to, which is called again where that may help.
+
+    Raises RequestTimedOut with the last reason after ``patience_ms``; it begins with ``about``.
+    """
+    loop = asyncio.get_running_loop()
+    retries = Retries(patience_ms, loop.time(), about=about)
+    while True:
+        try:
+            return await ask()
+        except StreamlogError as error:
+            delay_s = retries.delay_s(error, loop.time())
+        await asyncio.sleep(delay_s)
 
 
 def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:

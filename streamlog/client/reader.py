@@ -7,11 +7,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.client.batch_decoding import open_batch
-from streamlog.client.cluster import Cluster
+from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.connection import Connection
 from streamlog.client.position import EARLIEST, Earliest, Position, resolve
-from streamlog.client.retry import with_retries
 from streamlog.errors import (
     CorruptBatch,
     OffsetOutOfRange,
@@ -19,7 +17,8 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.batch import BatchHeader, batches, check_batch
-from streamlog.record.codec import Record, decode_records
+from streamlog.record.codec import Record, decode_records, opened, opened_at_once
+from streamlog.record.compression import Buffer
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
 
@@ -208,3 +207,12 @@ class PartitionReader:
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         return await with_retries(ask, self._patience_ms, about=str(self.tp))
+
+
+async def open_batch(header: BatchHeader, batch: Buffer) -> Buffer:
+    """The records of a whole batch, back to back; one that comes to much is opened in a thread.
+
+    Raises CorruptBatch.
+    """
+    body = opened_at_once(header, batch)
+    return body if body is not None else await asyncio.to_thread(opened, header, batch)

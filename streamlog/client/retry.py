@@ -1,28 +1,30 @@
-"""Asking again: a leader or a coordinator that moves or restarts is back in a moment."""
+"""Which failures are tried again, and until when. Pure; a shell has the clock and sleeps."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
-from streamlog.errors import FencedLeaderEpoch, RequestTimedOut, Unavailable
+from streamlog.errors import FencedLeaderEpoch, RequestTimedOut, StreamlogError, Unavailable
 
 BACKOFF_MS: Final = 100
 
-T = TypeVar("T")
 
+class Retries:
+    """A leader or a coordinator that moves or restarts is back in a moment.
 
-async def with_retries(ask: Callable[[], Awaitable[T]], patience_ms: int, *, about: str = "") -> T:
-    """What ``ask`` comes to, which is called again where that may help.
-
-    Raises RequestTimedOut with the last reason after ``patience_ms``; it begins with ``about``.
+    ``patience_ms``: for how long, from ``now_s`` on. ``about``: the errors begin with it.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_ms / 1000
-    while True:
-        try:
-            return await ask()
-        except (Unavailable, FencedLeaderEpoch) as error:
-            if loop.time() >= deadline:
-                reason = f"{about}: {error}" if about else str(error)
-                raise RequestTimedOut(f"{reason}, for {patience_ms} ms") from error
-        await asyncio.sleep(BACKOFF_MS / 1000)
+
+    def __init__(self, patience_ms: int, now_s: float, *, about: str = "") -> None:
+        self._patience_ms = patience_ms
+        self._deadline_s = now_s + patience_ms / 1000
+        self._about = about
+
+    def delay_s(self, error: StreamlogError, now_s: float) -> float:
+        """Until the next try. Raises ``error`` where another try does not help, and
+        RequestTimedOut with it as the reason when the patience has ended.
+        """
+        if not isinstance(error, Unavailable | FencedLeaderEpoch):
+            raise error
+        if now_s >= self._deadline_s:
+            reason = f"{self._about}: {error}" if self._about else str(error)
+            raise RequestTimedOut(f"{reason}, for {self._patience_ms} ms") from error
+        return BACKOFF_MS / 1000

@@ -7,11 +7,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from streamlog.client.batch_decoding import open_batch
-from streamlog.client.cluster import Cluster
+from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.position import Offset
-from streamlog.client.reader import PartitionReader
-from streamlog.client.retry import with_retries
+from streamlog.client.reader import PartitionReader, open_batch
 from streamlog.errors import (
     AuthenticationFailed,
     InvalidRequest,

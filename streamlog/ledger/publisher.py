@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from streamlog.client.cluster import Cluster
-from streamlog.client.retry import with_retries
+from streamlog.client.cluster import Cluster, with_retries
 from streamlog.errors import (
     Overloaded,
     ProducerRefused,

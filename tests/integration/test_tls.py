@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamlog.client.blocking.cluster import BlockingCluster
+from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import NodeUnreachable
 from streamlog.model import TopicPartition as Lane
 from tests.authority import BY_NAME, Authority, Issued

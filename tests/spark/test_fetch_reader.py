@@ -15,7 +15,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
-from streamlog.client.blocking.connection import CLIENT_ID
+from streamlog.client.blocking import CLIENT_ID
 from streamlog.errors import (
     ConfigError,
     CorruptBatch,

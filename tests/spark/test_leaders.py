@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_streamlog.leaders import ClusterLeaders
-from streamlog.client.blocking.cluster import BlockingCluster
+from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import (
     InvalidProducerEpoch,
     NotLeader,

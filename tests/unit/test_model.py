@@ -1,7 +1,7 @@
 from typing import get_args
 
 from streamlog.authn.scram import Scram
-from streamlog.client.login import ClientLogin
+from streamlog.client.security import ClientLogin
 from streamlog.model import MECHANISMS, ScramName
 
 

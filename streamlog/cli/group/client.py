@@ -12,8 +12,7 @@ from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
-    from streamlog.client.group_info import GroupInfo
-    from streamlog.client.groups import Groups
+    from streamlog.client.groups import GroupInfo, Groups
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name (group.id).")]
 

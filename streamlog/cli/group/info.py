@@ -8,7 +8,7 @@ from streamlog.cli.output import print_json, print_pairs, print_table, say
 if TYPE_CHECKING:
     from streamlog.cli.group.client import GroupClient
     from streamlog.cli.group.lag import GroupLag
-    from streamlog.client.group_info import GroupInfo, GroupMemberInfo
+    from streamlog.client.groups import GroupInfo, GroupMemberInfo
 
 
 def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) -> None:

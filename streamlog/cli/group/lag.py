@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from streamlog.client.group_info import CommittedInfo, GroupInfo, GroupMemberInfo
+    from streamlog.client.groups import CommittedInfo, GroupInfo, GroupMemberInfo
 
 
 class GroupLag(NamedTuple):

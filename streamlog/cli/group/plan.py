@@ -8,7 +8,7 @@ from streamlog.errors import BrokenInvariant, InvalidRequest
 from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from streamlog.client.group_info import CommittedInfo
+    from streamlog.client.groups import CommittedInfo
 
 
 class LogExtent(NamedTuple):

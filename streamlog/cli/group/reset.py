@@ -12,7 +12,7 @@ from streamlog.errors import ConfigError, GroupNotFound, StalePartition
 if TYPE_CHECKING:
     from streamlog.cli.group.client import GroupClient
     from streamlog.cli.group.target import Target
-    from streamlog.client.group_info import CommittedInfo
+    from streamlog.client.groups import CommittedInfo
     from streamlog.model import TopicPartition
 
 Offsets = Mapping["TopicPartition", "CommittedInfo"]
@@ -115,7 +115,7 @@ async def _change(
 
 async def _carry_out(asker: "GroupClient", group_id: str, changes: list[Change]) -> None:
     """Only if it is as it was shown. The coordinator refuses it for a group with members."""
-    from streamlog.client.group_info import CommittedInfo
+    from streamlog.client.groups import CommittedInfo
 
     check_empty(await asker.groups.describe(group_id))
     committed = await asker.groups.committed(group_id)

@@ -9,7 +9,7 @@ from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
-    from streamlog.client.login import ClientLogin
+    from streamlog.client.security import ClientLogin
 
 User = Annotated[
     str | None,
@@ -49,7 +49,7 @@ def chosen_login(
     mechanism: str | None,
 ) -> "ClientLogin | None":
     """None: as nobody. Raises ConfigError."""
-    from streamlog.client.login import ClientLogin, secret_in
+    from streamlog.client.security import ClientLogin, secret_in
 
     if token_file is not None:
         if user is not None or mechanism not in (None, "OAUTHBEARER"):

@@ -26,7 +26,7 @@ def new_password(user: str, path: Path | None) -> str:
     if path is None:
         return asked_for(f"New password of {user}", confirm=True, option="--new-password-file")
     if str(path) != "-":
-        from streamlog.client.login import lines_of
+        from streamlog.client.security import lines_of
 
         return lines_of(path, "--new-password-file")[0]
     password = sys.stdin.readline().rstrip("\r\n")

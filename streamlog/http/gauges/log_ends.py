@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from streamlog.client.cluster import Cluster
-from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.security import NO_SECURITY, Security
-from streamlog.client.topology import NodeInfo
+from streamlog.client.topology import NodeInfo, list_offsets_request, listed_offsets
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -77,12 +76,14 @@ class LogEnds:
         """Ask the leaders once."""
         told: dict[TopicPartition, int] = {}
         for node, epochs in (await self._by_leader()).items():
-            request = request_for(epochs, LATEST)
+            request = list_offsets_request(epochs, LATEST)
             try:
                 answer = await cluster.ask(node, registry.LIST_OFFSETS, request)
             except StreamlogError:
                 continue
-            told.update((tp, it.offset) for tp, it in found_in(answer).items() if not it.error_code)
+            told.update(
+                (tp, it.offset) for tp, it in listed_offsets(answer).items() if not it.error_code
+            )
         self._remote = told
 
     def _here(self, tp: TopicPartition) -> int | None:

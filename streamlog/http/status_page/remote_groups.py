@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.client.cluster import Cluster
-from streamlog.client.group_info import GroupInfo, committed_in
+from streamlog.client.groups import GroupInfo, committed_in
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError

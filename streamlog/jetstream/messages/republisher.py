@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
-from streamlog.client.batch_decoding import open_batch
+from streamlog.client.reader import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.acks.advisory import timestamp
 from streamlog.log.segment.slice import FileSlice

@@ -19,7 +19,7 @@ from streamlog.authn.scram import (
     credential_of,
     salted_password,
 )
-from streamlog.client.login import lines_of
+from streamlog.client.security import lines_of
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.kafka.auth.watched_file import WatchedFile

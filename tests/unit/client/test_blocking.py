@@ -10,10 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.client.blocking import retry
-from streamlog.client.blocking.cluster import BlockingCluster
-from streamlog.client.blocking.connection import BlockingConnection
-from streamlog.client.blocking.retry import with_retries
+from streamlog.client import retry
+from streamlog.client.blocking import BlockingCluster, BlockingConnection, with_retries
 from streamlog.errors import (
     ConfigError,
     FrameTooLarge,
@@ -121,7 +119,7 @@ def test_records_are_fetched_by_the_id_of_the_stream(
     threaded.append("flights", [b"c"])
     topic_id = cluster.topic("flights").topic_id
     connection = cluster.connection(cluster.leader(FLIGHTS)[0])
-    assert connection.fetches_by_id()
+    assert connection.fetches_by_id
     connection.send_fetch(wanted(topic_id, 1))
     (fetched,) = connection.receive_fetch().partitions
     values = [r.value for _, batch in batches(fetched.records) for r in iter_records(batch)]

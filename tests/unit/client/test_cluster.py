@@ -77,7 +77,7 @@ def test_addresses_that_are_none(text: str) -> None:
 
 
 def test_addresses() -> None:
-    assert Cluster.at("a:1, b:2,[::1]:3")._servers == [("a", 1), ("b", 2), ("::1", 3)]
+    assert Cluster.at("a:1, b:2,[::1]:3").addresses == [("a", 1), ("b", 2), ("::1", 3)]
 
 
 async def test_positions(node: KafkaNode) -> None:

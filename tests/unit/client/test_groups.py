@@ -9,8 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.client import retry
 from streamlog.client.cluster import Cluster
-from streamlog.client.group_info import CommittedInfo
-from streamlog.client.groups import Groups
+from streamlog.client.groups import CommittedInfo, Groups
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut, StreamlogError
 from streamlog.kafka import dispatch
 from streamlog.model import TopicPartition

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from streamlog.authn import scram
-from streamlog.client.blocking.connection import BlockingConnection
+from streamlog.client.blocking import BlockingConnection
 from streamlog.client.connection import Connection
-from streamlog.client.login import ClientLogin, lines_of, secret_in
-from streamlog.client.security import Security
+from streamlog.client.security import ClientLogin, Security, lines_of, secret_in
 from streamlog.errors import (
     AuthenticationFailed,
     ConfigError,

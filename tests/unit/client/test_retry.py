@@ -3,7 +3,7 @@
 import pytest
 
 from streamlog.client import retry
-from streamlog.client.retry import with_retries
+from streamlog.client.cluster import with_retries
 from streamlog.errors import (
     FencedLeaderEpoch,
     GroupNotFound,

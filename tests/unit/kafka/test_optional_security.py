@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.client.connection import Connection
-from streamlog.client.login import ClientLogin
-from streamlog.client.security import Security
+from streamlog.client.security import ClientLogin, Security
 from streamlog.errors import AuthenticationFailed, NodeUnreachable
 from streamlog.sections import ClientAuth, SaslSection
 from streamlog.wire import registry
@@ -146,4 +145,4 @@ async def test_a_bad_certificate_is_no_reason_to_go_in_the_clear(
     stranger = Authority(tmp_path / "stranger").client()
     async with world.node() as node:
         with pytest.raises(NodeUnreachable, match="certificate"):
-            await connected(node, Security(lambda: stranger, None, optional=True))
+            await connected(node, Security(lambda: stranger, None, permissive=True))

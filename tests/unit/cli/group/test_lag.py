@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.cli.group.client import check_empty
 from streamlog.cli.group.lag import standings, total_lag
-from streamlog.client.group_info import CommittedInfo, GroupInfo, GroupMemberInfo
+from streamlog.client.groups import CommittedInfo, GroupInfo, GroupMemberInfo
 from streamlog.errors import GroupNotEmpty
 from streamlog.model import NodeId, TopicPartition
 

@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.cli.group.plan import Change, LogExtent, change_of
 from streamlog.cli.group.target import Shift, Target
-from streamlog.client.group_info import CommittedInfo
+from streamlog.client.groups import CommittedInfo
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
 from streamlog.errors import InvalidRequest
 from streamlog.model import TopicPartition
