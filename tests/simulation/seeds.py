@@ -29,6 +29,17 @@ class World(Protocol):
 Make = Callable[[int], World]
 
 
+@dataclass(frozen=True)
+class Budget:
+    """So many seeds at least, and more while these seconds of CPU are not used up."""
+
+    seeds_min: int
+    cpu_s: float
+
+    def is_used_up(self, seeds: int, cpu_s: float) -> bool:
+        return seeds >= self.seeds_min and cpu_s > self.cpu_s
+
+
 @dataclass
 class Count:
     """Of the stories of one kind of world."""
@@ -57,9 +68,17 @@ class Player:
         self.counts: dict[str, Count] = {}
         """By the name of the world."""
 
-    def play(self, make: Make, seeds: Iterable[int]) -> None:
-        """Each in turn; the first that breaks a promise is told, with its seed."""
-        for seed in seeds:
+    def play(self, make: Make, seeds: Iterable[int], budget: Budget | None = None) -> None:
+        """Each in turn; the first that breaks a promise is told, with its seed.
+
+        The budget does not limit the seeds that ``SIMULATION_SEEDS`` asks for.
+        """
+        if os.environ.get("SIMULATION_SEEDS"):
+            budget = None
+        began = time.process_time()
+        for number, seed in enumerate(seeds):
+            if budget and budget.is_used_up(number, time.process_time() - began):
+                break
             problem = self.problem(make, seed)
             if problem:
                 pytest.fail(f"{problem}\nSIMULATION_SEEDS={seed} plays it again")

@@ -24,10 +24,15 @@ from tests.simulation.cluster.swarm import (
     RecreatedWorld,
     SwarmWorld,
 )
-from tests.simulation.seeds import Make, Player, chosen, shares, told
+from tests.simulation.seeds import Budget, Make, Player, chosen, shares, told
 
 SEEDS = range(50)
+SHARE = 10
+"""Seeds of one test, for several workers to share."""
+SHARE_BUDGET = Budget(seeds_min=4, cpu_s=5)
 CRUEL_SEEDS = range(10)
+CRUEL_BUDGET = Budget(seeds_min=4, cpu_s=5)
+SWARM_BUDGET = Budget(seeds_min=2, cpu_s=5)
 SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
@@ -44,23 +49,23 @@ SWARMS = [
 ]
 
 
-@pytest.mark.parametrize("seeds", shares(SEEDS, 10))
+@pytest.mark.parametrize("seeds", shares(SEEDS, SHARE))
 def test_what_is_acknowledged_is_kept(seeds: Iterable[int], player: Player) -> None:
-    player.play(ClusterWorld, seeds)
+    player.play(ClusterWorld, seeds, SHARE_BUDGET)
 
 
-@pytest.mark.parametrize("seeds", shares(CRUEL_SEEDS, 5))
+@pytest.mark.parametrize("seeds", shares(CRUEL_SEEDS, SHARE))
 def test_what_is_acknowledged_is_kept_where_followers_lag(
     seeds: Iterable[int], player: Player
 ) -> None:
-    player.play(FollowersLag, seeds)
+    player.play(FollowersLag, seeds, CRUEL_BUDGET)
 
 
 @pytest.mark.parametrize(("world", "seeds"), SWARMS)
 def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults(
     world: Make, seeds: range, player: Player
 ) -> None:
-    player.play(world, chosen(seeds))
+    player.play(world, chosen(seeds), SWARM_BUDGET)
 
 
 @pytest.mark.slow

@@ -19,9 +19,10 @@ from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
 from tests.lone_node import started
 from tests.simulation.disk import SimDisk
-from tests.simulation.seeds import Player, chosen
+from tests.simulation.seeds import Budget, Player, chosen
 
 SEEDS = range(200)
+BUDGET = Budget(seeds_min=60, cpu_s=5)
 LIVES = 8
 CLUSTER_ID = "c"
 OPERATIONS = (
@@ -202,4 +203,4 @@ class StoreWorld:
 
 
 def test_what_was_synced_is_there(player: Player) -> None:
-    player.play(StoreWorld, chosen(SEEDS))
+    player.play(StoreWorld, chosen(SEEDS), BUDGET)

@@ -81,43 +81,47 @@ TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 ASKED = "erases more than|acknowledged at"
 
 CASES = [
-    (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
-    (who_lags_may_join, FollowersLag, range(40), LOST),
-    (count_what_is_not_synced, FewReplicasLosePower, range(40), LOST),
-    (count_with_the_logged_in_sync_replicas, FollowersLag, range(49, 80), LOST),
-    (acknowledge_purges_alone, PurgesWorld, range(40), UNPURGED),
-    (ignore_incarnations, ReplicasReturnLate, range(40), LOST),
-    (follow_by_name, NamesakesLate, range(40), MIXED),
-    (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 40), CUT_SHORT),
-    (take_appends_of_older_inlets, InletsLate, range(2, 40), STORED_TWICE),
-    (await_the_high_watermark_alone, RepetitionsWait, range(4, 40), ACKNOWLEDGED_GONE),
-    (apply_when_nats_has_answered, NatsHangs, range(2, 40), ACTS_LATE),
-    (accept_members_that_have_restarted, JoinersLosePower, range(3, 40), LOST),
-    (trust_that_leader_epochs_match, LeadersForAMoment, range(3, 40), LOST),
-    (trust_older_copies, OlderCopiesReturn, range(2, 40), LOST),
-    (take_what_deposed_leaders_send, DeposedLeadersSend, range(1, 40), LOST),
+    (cut_at_the_high_watermark, ClusterWorld, range(7, 67), LOST),
+    (who_lags_may_join, FollowersLag, range(1, 61), LOST),
+    (count_what_is_not_synced, FewReplicasLosePower, range(5, 65), LOST),
+    (count_with_the_logged_in_sync_replicas, FollowersLag, range(67, 127), LOST),
+    (acknowledge_purges_alone, PurgesWorld, range(7, 67), UNPURGED),
+    (ignore_incarnations, ReplicasReturnLate, range(13, 73), LOST),
+    (follow_by_name, NamesakesLate, range(2, 62), MIXED),
+    (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 61), CUT_SHORT),
+    (take_appends_of_older_inlets, InletsLate, range(2, 62), STORED_TWICE),
+    (await_the_high_watermark_alone, RepetitionsWait, range(4, 64), ACKNOWLEDGED_GONE),
+    (apply_when_nats_has_answered, NatsHangs, range(5, 65), ACTS_LATE),
+    (accept_members_that_have_restarted, JoinersLosePower, range(4, 64), LOST),
+    (trust_that_leader_epochs_match, LeadersForAMoment, range(5, 65), LOST),
+    (trust_older_copies, OlderCopiesReturn, range(7, 67), LOST),
+    (take_what_deposed_leaders_send, DeposedLeadersSend, range(1, 61), LOST),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
-    (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
-    (keep_what_was_not_written_among_what_waits, QuorumWorld, range(40), NOT_IN_THE_LOG),
-    (found_a_quorum_by_a_majority, QuorumWorld, range(50, 100), OVERWRITTEN),
-    (count_votes_of_any_folder, QuorumWorld, range(40, 100), OVERWRITTEN),
-    (change_two_voters_at_once, VotersChangeAtOnce, range(200), OVERWRITTEN),
+    (answer_before_saving_the_epoch, QuorumWorld, range(15, 200), VOTES_TWICE),
+    (keep_what_was_not_written_among_what_waits, QuorumWorld, range(15, 75), NOT_IN_THE_LOG),
+    (found_a_quorum_by_a_majority, QuorumWorld, range(50, 110), OVERWRITTEN),
+    (count_votes_of_any_folder, QuorumWorld, range(41, 101), OVERWRITTEN),
+    (change_two_voters_at_once, VotersChangeAtOnce, range(4, 200), OVERWRITTEN),
     (judge_by_the_committed_voters, VotersChangeAtOnce, range(20, 200), OVERWRITTEN),
     (replace_a_folder_in_one_step, FoldersReturn, range(100), OVERWRITTEN),
     (believe_whoever_has_the_time_of_append, AskingWorld, range(200), ASKED),
-    (write_ids_of_another_leader, AskingWorld, range(200), TWICE),
-    (forget_the_ids_of_batches, AskingWorld, range(200), TWICE),
-    (owe_no_erasure, AskingWorld, range(200), "is not erased, which the rollup"),
-    (open_without_ids_that_cannot_be_read, AskingWorld, range(200), TWICE),
+    (write_ids_of_another_leader, AskingWorld, range(20, 200), TWICE),
+    (forget_the_ids_of_batches, AskingWorld, range(10, 200), TWICE),
+    (owe_no_erasure, AskingWorld, range(8, 200), "is not erased, which the rollup"),
+    (open_without_ids_that_cannot_be_read, AskingWorld, range(138, 200), TWICE),
     (
         count_what_is_not_committed_as_stored,
         AskingWorld,
-        range(100),
+        range(3, 100),
         "was acknowledged, and is not",
     ),
 ]
-"""The mistake, the stories in which it must show, and how."""
+"""The mistake, the stories in which it must show, and how.
+
+A case begins with the story that shows it in today's code, for those before it cost time and say
+nothing. A change of the code makes other stories of the same seeds; then one that follows shows it.
+"""
 
 
 @pytest.mark.parametrize(

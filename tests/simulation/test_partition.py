@@ -3,19 +3,21 @@
 import pytest
 
 from tests.simulation.asking_world import AskingWorld
-from tests.simulation.seeds import Player, chosen, told
+from tests.simulation.seeds import Budget, Player, chosen, told
 from tests.simulation.world import World
 
 SEEDS = range(300)
 ASKING_SEEDS = range(100)
+BUDGET = Budget(seeds_min=100, cpu_s=5)
+ASKING_BUDGET = Budget(seeds_min=30, cpu_s=5)
 
 
 def test_promises_hold(player: Player) -> None:
-    player.play(World, chosen(SEEDS))
+    player.play(World, chosen(SEEDS), BUDGET)
 
 
 def test_what_headers_ask_for_holds(player: Player) -> None:
-    player.play(AskingWorld, chosen(ASKING_SEEDS))
+    player.play(AskingWorld, chosen(ASKING_SEEDS), ASKING_BUDGET)
 
 
 @pytest.mark.slow

@@ -9,9 +9,13 @@ import pytest
 from tests.simulation.cluster.cruel import LeadersDie, VotersRestart
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
-from tests.simulation.seeds import Player, chosen, shares, told
+from tests.simulation.seeds import Budget, Player, chosen, shares, told
 
 SEEDS = range(300)
+SHARE = 50
+"""Seeds of one test, for several workers to share."""
+SHARE_BUDGET = Budget(seeds_min=20, cpu_s=4)
+CRUEL_BUDGET = Budget(seeds_min=4, cpu_s=4)
 CRUEL = [
     (LeadersDie, range(50)),
     (VotersRestart, range(8)),
@@ -20,16 +24,16 @@ CRUEL = [
 ]
 
 
-@pytest.mark.parametrize("seeds", shares(SEEDS, 50))
+@pytest.mark.parametrize("seeds", shares(SEEDS, SHARE))
 def test_what_is_decided_stays_decided(seeds: Iterable[int], player: Player) -> None:
-    player.play(QuorumWorld, seeds)
+    player.play(QuorumWorld, seeds, SHARE_BUDGET)
 
 
 @pytest.mark.parametrize(("world", "seeds"), CRUEL)
 def test_what_is_decided_stays_decided_at_the_worst(
     world: type[QuorumWorld], seeds: range, player: Player
 ) -> None:
-    player.play(world, chosen(seeds))
+    player.play(world, chosen(seeds), CRUEL_BUDGET)
 
 
 @pytest.mark.slow
