@@ -158,7 +158,6 @@ app = _typer(
     cls=Program,
     help="NATS in, Kafka out, Spark over: durable, totally ordered logs of NATS subjects.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
