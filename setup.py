@@ -1,6 +1,7 @@
 """Builds the compiled parts, which are required; all other settings are in pyproject.toml."""
 
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 from runpy import run_path
@@ -20,13 +21,20 @@ sources = run_path("streamlog/app/extensions.py")
 
 
 class BuildExtensions(build_ext):
-    """Says in one line what is missing, before the compiler's own messages could hide it."""
+    """Says in one line what is missing, before the compiler's own messages could hide it. What it
+    builds has no symbols, but with ``--debug``: they are five sixths of the size.
+    """
 
     def build_extensions(self) -> None:
         command = getattr(self.compiler, "compiler_so", None)  # MSVC looks for itself
         headers = Path(sysconfig.get_path("include"), "Python.h")
         if command and not (shutil.which(command[0]) and headers.exists()):
             raise PlatformError(WANTED)
+        if not self.debug and sys.platform != "win32":
+            for made in self.extensions:
+                made.extra_compile_args += ["-g0"]
+                if sys.platform == "linux":
+                    made.extra_link_args += ["-Wl,-s"]
         super().build_extensions()
 
 

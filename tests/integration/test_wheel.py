@@ -17,6 +17,8 @@ from streamlog import __version__
 from tests.integration.conftest import Dev
 
 ROOT = Path(__file__).parents[2]
+COMPILED_BYTES_MAX = 2_500_000
+"""Twice what they are when stripped, a third of what they would be with symbols."""
 OPTIONAL = {"streamlog.authn.token", "streamlog.kafka.auth.token_keys"}
 """Modules that need more than the extra ``embedded`` brings."""
 
@@ -124,6 +126,9 @@ def test_every_file_is_in_it(wheel: Path) -> None:
     assert tops == {"streamlog", "pyspark_streamlog", f"streamlog-{__version__}.dist-info"}
     compiled = {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")}
     assert compiled == {path.stem for path in (ROOT / "streamlog").rglob("*.pyx")}
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = [it.file_size for it in archive.infolist() if it.filename.endswith(".so")]
+    assert sum(sizes) < COMPILED_BYTES_MAX, "the extensions are not stripped"
 
 
 @pytest.mark.slow
