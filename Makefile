@@ -41,11 +41,12 @@ test: setup lint ## Lint, types and all tests but the slow ones
 test-slow: setup ## The tests that take minutes
 	$(BIN)/pytest -q -m slow
 
-lint: setup ## Style, types, layers
+lint: setup ## Style, types, layers, words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.lint
 
 bench: setup ## One node beside others, five rounds: table, chart, benchmarks/README.md
 	$(BIN)/python -m benchmarks

@@ -1,15 +1,12 @@
 """Few bytes that decompress to many: memory and the event loop's time have limits at every door."""
 
-import ast
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-import streamlog
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
@@ -176,20 +173,3 @@ async def test_a_passage_is_read_in_pieces(peak: Callable[[], int]) -> None:
         count += 1
     assert count == BATCHES
     assert peak() < 3 * (PICKED_BYTES_MAX + BATCH_BYTES)
-
-
-def test_there_is_one_way_to_open_a_batch() -> None:
-    """Whoever decompresses by other means has no limit."""
-    package = Path(streamlog.__file__).parent
-    found = set()
-    for path in [*package.rglob("*.py"), *(package.parent / "spark").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [it.name for it in getattr(node, "names", ())] if is_import(node) else []
-            module = getattr(node, "module", None) or ""
-            if "decompress" in names or {"cramjam", "gzip", "lzma", "bz2"} & {module, *names}:
-                found.add(path.name)
-    assert found == {"compression.py", "codec.py"}
-
-
-def is_import(node: ast.AST) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)

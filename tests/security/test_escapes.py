@@ -1,18 +1,15 @@
 """What others call themselves is not obeyed by the terminal of whoever looks."""
 
-import ast
 import io
 import json
 import logging
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import streamlog
 from streamlog.app.logs import configure_logs
 from streamlog.cli.messages.record_lines import json_line
 from streamlog.cli.output import print_json, print_pairs, print_table, say
@@ -80,15 +77,3 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     assert not is_obeyed(visible_json([text]))
     if text.isprintable():
         assert visible(text) == text
-
-
-def test_commands_print_by_those_functions_alone() -> None:
-    folder = Path(streamlog.__file__).parent / "cli"
-    calls = [
-        (path.relative_to(folder).as_posix(), node.func.id)
-        for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
-    found = {path for path, name in calls if name in {"print", "Console"}}
-    assert found == {"output.py", "bench/publish.py"}  # which shows a bar, and no name of others

@@ -1,0 +1,1 @@
+"""Checks of this repository that no linter knows; ``make lint`` runs them."""
