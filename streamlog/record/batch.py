@@ -44,6 +44,10 @@ def header_fields(*names: str) -> struct.Struct:
 
 
 HEADER: Final = header_fields(*FIELDS)
+TO_CRC: Final = header_fields(*list(FIELDS)[:5])
+"""The fields up to the checksum, and it."""
+CHECKED: Final = struct.Struct(">" + "".join(list(FIELDS.values())[5:]))
+"""Those that it covers."""
 HEADER_BYTES: Final = 61
 LENGTH_POSITION: Final = 8
 LENGTH_PREFIX_BYTES: Final = 12

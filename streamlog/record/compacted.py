@@ -14,13 +14,12 @@ from crc32c import crc32c
 
 from streamlog.errors import BrokenInvariant
 from streamlog.record.batch import (
-    CRC_POSITION,
-    CRC_START,
+    CHECKED,
     DELETE_HORIZON,
-    HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
+    TO_CRC,
     BatchHeader,
 )
 from streamlog.record.compression import Buffer, compress
@@ -94,8 +93,8 @@ def gap_from(header: BatchHeader, offset: int) -> bytes:
 
 
 def _packed(header: BatchHeader, body: Buffer) -> bytes:
+    rest = CHECKED.pack(*header[5:])
+    crc = crc32c(body, crc32c(rest))
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body)
-    head = HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0))
-    rest = head[CRC_START:]
-    crc = crc32c(body, crc32c(rest)).to_bytes(CRC_START - CRC_POSITION, "big")
-    return b"".join((head[:CRC_POSITION], crc, rest, body))
+    head = TO_CRC.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
+    return b"".join((head, rest, body))

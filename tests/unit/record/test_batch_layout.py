@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 from streamlog.record import batch
-from streamlog.record.batch import FIELDS, HEADER, BatchHeader, header_fields
+from streamlog.record.batch import CHECKED, FIELDS, HEADER, TO_CRC, BatchHeader, header_fields
 from streamlog.record.compression import CODEC_MASK
 
 POSITIONS = {
@@ -36,6 +36,7 @@ def place_of(field: str) -> int:
 def test_the_fields_are_those_of_the_header() -> None:
     assert tuple(FIELDS) == BatchHeader._fields
     assert (HEADER.format, HEADER.size) == (">qiibIhiqqqhii", batch.HEADER_BYTES)
+    assert (TO_CRC.size, TO_CRC.size + CHECKED.size) == (batch.CRC_START, batch.HEADER_BYTES)
 
 
 def test_a_field_is_unpacked_from_where_it_lies() -> None:
