@@ -7,8 +7,8 @@ from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.pending_appends import Acknowledgement
 from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.state import Acknowledgement
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
 from tests.partition_statistics import partition_statistics

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import TopicPartition
-from streamlog.partition.pending_appends import Acknowledgement
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun
 

@@ -11,7 +11,6 @@ from streamlog.ingest.acks.acks import ack_head, ack_json
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
 from streamlog.ingest.acks.delayed_acks import DelayedAcks, WatchedPartition
 from streamlog.ingest.acks.inflight_limit import InflightBytes
-from streamlog.ingest.acks.pending_acks import UNAWAITED, PendingAcks
 from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
 from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
@@ -45,7 +44,7 @@ from streamlog.ingest.nats.subscriptions import SubjectFilter
 from streamlog.ingest.parser.frames import RecordCollector
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.partition.state import Acknowledgement
+from streamlog.partition.state import UNAWAITED, Acknowledgement
 from streamlog.record.codec import RecordRun
 
 logger = logging.getLogger(__name__)
@@ -75,6 +74,41 @@ class OwnedPartition(WatchedPartition, FilledPartition, RolledPartition, Protoco
     def below_min_isr(self) -> bool: ...
 
     def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
+
+
+class PendingAcks:
+    """One append's publishers, until it is committed or has failed. An ``Acknowledgement``."""
+
+    __slots__ = ("_ingest", "base_offset", "count", "replies", "size_bytes")
+
+    def __init__(
+        self,
+        ingest: "PartitionIngest",
+        base_offset: int,
+        count: int,
+        replies: Replies,
+        size_bytes: int,
+    ) -> None:
+        self._ingest = ingest
+        self.base_offset = base_offset
+        self.count = count
+        self.replies = replies
+        """Those that the commit answers."""
+        self.size_bytes = size_bytes
+
+    def committed(self, base_offset: int) -> None:
+        ingest = self._ingest
+        if ingest._settle(self):
+            ingest._answers.acknowledge(ingest._ack_head, self.replies, base_offset)
+
+    def failed(self, error: StreamlogError) -> None:
+        ingest = self._ingest
+        if not ingest._settle(self):
+            return
+        ingest._abort(self.base_offset)
+        refusal = refusal_of(error)
+        ingest._answers.refuse(ingest._stream, self.replies, self.count, refusal)
+        ingest._awaited.refuse(self.base_offset, refusal)
 
 
 class PartitionIngest:
@@ -243,18 +277,6 @@ class PartitionIngest:
             self._room.give_back(acks.size_bytes)
             self._answers.refuse(self._stream, acks.replies, acks.count, NOT_LEADER)
         self._pending.clear()
-
-    def committed(self, acks: PendingAcks, base_offset: int) -> None:
-        if self._settle(acks):
-            self._answers.acknowledge(self._ack_head, acks.replies, base_offset)
-
-    def failed(self, acks: PendingAcks, error: Exception) -> None:
-        if not self._settle(acks):
-            return
-        self._abort(acks.base_offset)
-        refusal = refusal_of(error)
-        self._answers.refuse(self._stream, acks.replies, acks.count, refusal)
-        self._awaited.refuse(acks.base_offset, refusal)
 
     def _append(self) -> PublishRefusal | None:
         """The run becomes a batch; else the reason why not, which the publishers have been told."""

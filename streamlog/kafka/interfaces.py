@@ -19,8 +19,8 @@ from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 
 if TYPE_CHECKING:
-    from streamlog.partition.pending_appends import Acknowledgement
     from streamlog.partition.producer_state_manager import ProducerAppend
+    from streamlog.partition.state import Acknowledgement
     from streamlog.partition.statistics import PartitionStatistics
     from streamlog.record.produced import ProducedBatch
 

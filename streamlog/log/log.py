@@ -107,7 +107,7 @@ class PartitionLog:
         self._key_scope: str | None = files.key_scope(f"{directory}/")  # None: it was let go
         self._segments = recovered.segments
         self._active = recovered.active
-        self._unsynced = DirtyState(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
+        self._unsynced = DirtyState()
         self._unsynced.epochs = not recovered.epochs_are_stored
         self._unsynced.manifest = self.manifest_is_behind
         self._owed_limit: int | None = None  # see ``_limit``
@@ -358,13 +358,29 @@ class PartitionLog:
         """A ticket for all that is not synced; None: all is. One at a time. Raises Unavailable."""
         if self.failure:
             raise StorageFailed(self.failure)
-        if not self._unsynced:
+        dirty, end = self._unsynced, self.log_end_offset
+        if not dirty:
             return None
-        end = self.log_end_offset
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
-        manifest = (self.manifest, self._synced()) if self.manifest_is_behind else None
+        if dirty.ticket is not None:
+            raise BrokenInvariant("the last ticket has not been taken back")
+        new_keys = any(it.key is not None and it.key.is_unsynced for it in dirty.segments)
+        dirty.folder |= new_keys
         with storage_errors(self._directory):
-            return self._unsynced.begin(end, self.epochs.encode(), manifest, self.fail)
+            files = dirty.pin_files(self._pool)
+        epochs = f"{self._directory}/{EPOCHS_NAME}", self.epochs.encode()
+        dirty.ticket = SyncTicket(
+            self._disk,
+            self._pool,
+            files,
+            end_offset=end,
+            epochs=epochs if dirty.epochs else None,
+            directory=self._directory if dirty.folder else None,
+            manifest=(self.manifest, self._synced()) if self.manifest_is_behind else None,
+            on_failure=self.fail,
+        )
+        dirty.clear()
+        return dirty.ticket
 
     @property
     def manifest_is_behind(self) -> bool:
@@ -389,13 +405,16 @@ class PartitionLog:
 
     def finish_sync(self, ticket: SyncTicket) -> int:
         """Take back the ticket, which has run; all below the offset returned is synced."""
-        if ticket is not self._unsynced.ticket:
+        dirty = self._unsynced
+        if ticket is not dirty.ticket:
             raise BrokenInvariant("not the ticket that is out")
         if not ticket.done:
-            self._unsynced.abandon([])
+            dirty.abandon([])
             self.fail("a sync was given up")
             raise StorageFailed(self.failure)
-        self._unsynced.finish()
+        dirty.epochs |= not ticket.epochs_are_stored
+        dirty.manifest |= not ticket.manifest_is_stored
+        dirty.ticket = None
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         return self.recovery_point
 

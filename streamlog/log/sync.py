@@ -3,7 +3,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from streamlog.errors import BrokenInvariant, StorageFailed
+from streamlog.errors import StorageFailed
 from streamlog.log.layout import TEMPORARY_SUFFIX
 from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.segment.segment import Segment
@@ -154,66 +154,17 @@ class SyncTicket:
 class DirtyState:
     """What a log has written and not yet synced, and the ticket that is out for some of it."""
 
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_epochs_path",
-        "_pool",
-        "epochs",
-        "folder",
-        "manifest",
-        "segments",
-        "ticket",
-    )
+    __slots__ = ("epochs", "folder", "manifest", "segments", "ticket")
 
-    def __init__(self, disk: Disk, pool: FilePool, directory: str, epochs_path: str) -> None:
+    def __init__(self) -> None:
         self.folder = False  # entries have come or gone
         self.epochs = False  # the checkpoint is behind
-        self.manifest = False  # likewise
+        self.manifest = False  # so is it
         self.segments: dict[Segment, None] = {}  # written, or sealed, since the last ticket
         self.ticket: SyncTicket | None = None
-        self._disk = disk
-        self._pool = pool
-        self._directory = directory
-        self._epochs_path = epochs_path
 
     def __bool__(self) -> bool:
         return bool(self.segments) or self.folder or self.epochs or self.manifest
-
-    def begin(
-        self,
-        end_offset: int,
-        epochs: bytes,
-        manifest: tuple[ManifestFile, SyncedManifest] | None,
-        on_failure: Callable[[str], None],
-    ) -> SyncTicket:
-        """A ticket for all of it. ``manifest``: where it is behind. Raises OSError."""
-        if self.ticket is not None:
-            raise BrokenInvariant("the last ticket has not been taken back")
-        keys = [it.key for it in self.segments if it.key is not None and it.key.is_unsynced]
-        self.folder |= bool(keys)
-        self.ticket = SyncTicket(
-            self._disk,
-            self._pool,
-            self._pin(),
-            end_offset=end_offset,
-            epochs=(self._epochs_path, epochs) if self.epochs else None,
-            directory=self._directory if self.folder else None,
-            manifest=manifest,
-            on_failure=on_failure,
-        )
-        for key in keys:
-            key.is_unsynced = False
-        self.segments.clear()
-        self.folder = self.epochs = self.manifest = False
-        return self.ticket
-
-    def finish(self) -> None:
-        """The ticket is back and done."""
-        assert self.ticket is not None
-        self.epochs |= not self.ticket.epochs_are_stored
-        self.manifest |= not self.ticket.manifest_is_stored
-        self.ticket = None
 
     def abandon(self, segments: list[Segment]) -> None:
         """Nobody will run the ticket that is out, or say that it has: all is unsynced again."""
@@ -226,15 +177,23 @@ class DirtyState:
                     segment.key.is_unsynced = True
             self.folder = self.epochs = self.manifest = True
 
-    def _pin(self) -> list[PooledFile]:
-        """A sealed segment's indexes are synced with it, a new data key always."""
+    def clear(self) -> None:
+        """A ticket has all of it."""
+        for segment in self.segments:
+            if segment.key is not None:
+                segment.key.is_unsynced = False
+        self.segments.clear()
+        self.folder = self.epochs = self.manifest = False
+
+    def pin_files(self, pool: FilePool) -> list[PooledFile]:
+        """A sealed segment's indexes are synced with it, a new data key always. Raises OSError."""
         pinned: list[PooledFile] = []
         try:
             for segment in self.segments:
                 paths = segment.paths if segment.sealed else segment.written_paths
-                pinned.extend(self._pool.pin(path) for path in paths)
+                pinned.extend(pool.pin(path) for path in paths)
         except OSError:
             for pooled in pinned:
-                self._pool.unpin(pooled)
+                pool.unpin(pooled)
             raise
         return pinned

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
-from streamlog.partition.pending_appends import Acknowledgement
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 
 

@@ -166,7 +166,7 @@ class Partition:
         )
         self.erasing = MessageDeletes(
             self.state,
-            appended=self.appended,
+            appended=self._erasure_appended,
             failed=self.append_failed,
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
@@ -318,7 +318,8 @@ class Partition:
         metrics.append_batches.count += 1
         metrics.append_records.count += count
         metrics.append_bytes.count += state.appended_bytes
-        self.appended()
+        self.keep()
+        self._watchers.grown()
         return base_offset
 
     def append_failed(self, error: StreamlogError) -> None:
@@ -332,8 +333,7 @@ class Partition:
         elif isinstance(error, StorageFull):
             self._surroundings.space.ran_out(error)
 
-    def appended(self) -> None:
-        """The log has grown: have what is new kept, and wake delayed fetches of followers."""
+    def _erasure_appended(self) -> None:
         self.keep()
         self._watchers.grown()
 

@@ -5,8 +5,10 @@ elsewhere, and whatever may commit or fail what waits, or need a sync, returns a
 the shell carries out at once. What a follower does beside that is ``replication/follower``.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import (
@@ -25,19 +27,64 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.maintenance.cleaning_state import CleaningState
-from streamlog.partition.pending_appends import (
-    NOTHING,
-    Acknowledgement,
-    PendingAppend,
-    PendingAppends,
-    Step,
-)
 from streamlog.record.codec import RecordRun
 from streamlog.replication.follower import divergence
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderProgress, Standings
 
-__all__ = ["NOTHING", "Acknowledgement", "PartitionState", "PendingAppend", "Step"]
+
+class Acknowledgement(Protocol):
+    """Hears once what became of an append."""
+
+    def committed(self, base_offset: int) -> None:
+        """The records from ``base_offset`` on are below the high watermark."""
+
+    def failed(self, error: StreamlogError) -> None:
+        """The records may or may not be there after a restart, or under another leader."""
+
+
+class PendingAppend(NamedTuple):
+    """An append that waits for the high watermark to reach ``end_offset``; or a log start there,
+    that waits until every in-sync replica's log begins at it or above.
+    """
+
+    end_offset: int
+    base_offset: int
+    size_bytes: int
+    started: float
+    """By the caller's clock; 0.0 where the commit is not timed."""
+    ack: Acknowledgement
+
+
+class Step(NamedTuple):
+    """What an operation of the core leaves to the shell, see ``Partition.carry_out``."""
+
+    commits: Sequence[PendingAppend] = ()
+    """To be acknowledged, in this order."""
+    failed: Sequence[PendingAppend] = ()
+    """To be told ``error``."""
+    error: StreamlogError | None = None
+    is_offline: bool = False
+    """The disk has failed with ``error``: from now on nothing is appended."""
+    high_watermark_moved: bool = False
+    recovery_point_moved: bool = False
+    wants_sync: bool = False
+    """There is something to sync, which no sync that runs covers."""
+
+
+NOTHING: Final = Step()
+
+
+class _Unawaited:
+    def committed(self, base_offset: int) -> None:
+        pass
+
+    def failed(self, error: StreamlogError) -> None:
+        pass
+
+
+UNAWAITED: Final = _Unawaited()
+"""An ``Acknowledgement``: nobody waits for the commit, which may be long in coming."""
 
 
 class PartitionState:
@@ -49,7 +96,7 @@ class PartitionState:
 
     __slots__ = (
         "_has_room", "_may_act", "_sync_is_due", "appended_bytes", "cleaning", "compression", "cutting", "failure",
-        "high_watermark", "incarnations", "is_short", "isr", "leader", "leader_epoch", "log",
+        "high_watermark", "in_flight_bytes", "incarnations", "is_short", "isr", "leader", "leader_epoch", "log",
         "min_isr", "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing", "tp",
     )  # fmt: skip
 
@@ -86,8 +133,10 @@ class PartitionState:
         self.min_isr = 1
         self.is_short = True
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
-        self.pending = PendingAppends()
-        """The leader's."""
+        self.pending: deque[PendingAppend] = deque()
+        """In order of their offsets; the leader's."""
+        self.in_flight_bytes = 0
+        """Sum of their ``size_bytes``."""
         self.starts: list[PendingAppend] = []
         """Log starts that wait for the in-sync replicas; the leader's."""
         self.appended_bytes = 0
@@ -120,10 +169,6 @@ class PartitionState:
     def has_room(self) -> bool:
         """Something may be written to the log."""
         return self._has_room is None or self._has_room()
-
-    @property
-    def in_flight_bytes(self) -> int:
-        return self.pending.in_flight_bytes
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -213,8 +258,11 @@ class PartitionState:
     def _fail_pending(self, error: StreamlogError) -> Step:
         if not self.pending and not self.starts:
             return NOTHING
-        starts, self.starts = self.starts, []
-        return Step(failed=[*self.pending.take_all(), *starts], error=error)
+        failed = [*self.pending, *self.starts]
+        self.pending.clear()
+        self.starts.clear()
+        self.in_flight_bytes = 0
+        return Step(failed=failed, error=error)
 
     # The leader
 
@@ -252,14 +300,18 @@ class PartitionState:
             timestamp_ms=now_ms,
             compression=self.compression,
         )
-        self.write(batch, now_ms)
+        try:
+            log.append(batch, now_ms)
+        except StorageFailed as error:
+            self.failure = error
+            raise
         self.appended_bytes = size = len(batch)
         self.await_commit(base_offset, size, started, ack)
         return base_offset
 
     def write(self, batch: bytes, timestamp_ms: int) -> None:
-        """Append ``batch`` to the log. Raises StorageFull, StorageFailed, Overloaded as ``append``:
-        nothing is appended, committed or synced from a failure on.
+        """Append to the log a batch that is not made of a run. Raises StorageFull, StorageFailed,
+        Overloaded as ``append``: nothing is appended, committed or synced from a failure on.
         """
         try:
             self.log.append(batch, timestamp_ms)
@@ -278,9 +330,17 @@ class PartitionState:
     def await_commit(
         self, base_offset: int, size_bytes: int, started: float, ack: Acknowledgement
     ) -> None:
-        """``ack`` waits for the commit of all that the log has now, in its turn."""
-        end_offset = self.log.log_end_offset
-        self.pending.add(PendingAppend(end_offset, base_offset, size_bytes, started, ack))
+        """``ack`` waits for the commit of all that the log has now, in its turn.
+
+        One after another that tell the same one become one: where nobody waits, and too few
+        replicas are there to commit anything, they would pile up.
+        """
+        end_offset, pending = self.log.log_end_offset, self.pending
+        self.in_flight_bytes += size_bytes
+        if pending and pending[-1].ack is ack:
+            last = pending.pop()
+            base_offset, size_bytes = last.base_offset, last.size_bytes + size_bytes
+        pending.append(PendingAppend(end_offset, base_offset, size_bytes, started, ack))
 
     def check_writable(self) -> None:
         """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed."""
@@ -311,7 +371,11 @@ class PartitionState:
             if self._may_act is not None and not self._may_act():
                 return Step(commits, failed, error, wants_sync=wants_sync)
             self.high_watermark = high_watermark
-        commits += self.pending.take_committed(self.high_watermark)
+        pending = self.pending
+        while pending and pending[0].end_offset <= self.high_watermark:
+            commit = pending.popleft()
+            self.in_flight_bytes -= commit.size_bytes
+            commits.append(commit)
         return Step(
             commits,
             failed,

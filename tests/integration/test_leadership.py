@@ -13,12 +13,12 @@ from nats.errors import NoRespondersError
 
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import NotLeader, PartitionNotFound
-from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.service import IngestService
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.fake_lease import FakeLease

@@ -10,7 +10,6 @@ from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
 from streamlog.ingest.acks.inflight_limit import InflightBytes
-from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -29,7 +28,7 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes
-from streamlog.partition.state import Acknowledgement, PartitionState, Step
+from streamlog.partition.state import UNAWAITED, Acknowledgement, PartitionState, Step
 from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
 from streamlog.partition.subjects.reading import erase_offsets, note_batches
 from streamlog.record.batch import batches

@@ -16,8 +16,8 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.model import TopicPartition
-from streamlog.partition.pending_appends import Acknowledgement
 from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.produced import ProducedBatch
 from tests.threaded_node import ThreadedNode

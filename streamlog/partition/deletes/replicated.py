@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.errors import RequestTimedOut, StreamlogError
 from streamlog.model import TopicPartition
-from streamlog.partition.pending_appends import Acknowledgement
+from streamlog.partition.state import Acknowledgement
 
 COMMIT_S: Final = 4.0
 """Whoever erases or purges waits no longer for the replicas; clients ask for five seconds."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from streamlog.errors import StorageFailed, Unavailable
 from streamlog.log.storage.shared_sync import SharedSync
@@ -42,6 +42,8 @@ class Syncable(Protocol):
 
 
 Begun = tuple[Syncable, SyncTicket]
+Failures = list[BaseException | None]
+Ended = Callable[[Future[Failures]], None]
 
 
 class Flusher:
@@ -117,20 +119,14 @@ class Flusher:
             for partition in settling:
                 partition.to_settle = False
                 partition.carry_out(partition.state.settle())
-            self._start_syncs()
+            while self._to_sync and self._running < THREADS and not self._is_together:
+                shared = self.shared
+                if shared and len(self._to_sync) >= TOGETHER_MIN and self._may_share(shared):
+                    self._sync_together(shared)
+                elif (begun := self._begin_next()) is not None:
+                    self._hand_over([begun])
         except BaseException as error:
             self._crash(error)
-
-    def _start_syncs(self) -> None:
-        while self._to_sync and self._running < THREADS and not self._is_together:
-            shared = self.shared
-            if shared and len(self._to_sync) >= TOGETHER_MIN and self._may_share(shared):
-                self._sync_together(shared)
-                continue
-            begun = self._begin_next()
-            if begun is None:
-                continue
-            self._sync_alone(*begun)
 
     def _may_share(self, shared: SharedSync) -> bool:
         return shared.is_usable if self._is_ending else shared.is_advisable
@@ -148,11 +144,6 @@ class Flusher:
             return None
         return partition, begun
 
-    def _sync_alone(self, partition: Syncable, ticket: SyncTicket) -> None:
-        self._running += 1
-        done = partial(self._synced_in_thread, partition, time.perf_counter())
-        self._threads.submit(ticket.run).add_done_callback(done)
-
     def _sync_together(self, shared: SharedSync) -> None:
         """What comes meanwhile waits for the next one, so that it covers the more. Logs whose
         manifests are behind keep the other threads busy.
@@ -162,77 +153,68 @@ class Flusher:
         begun = [it for it in all_begun if not it[1].needs_own_syncs]
         for partition, ticket in all_begun:
             if ticket.needs_own_syncs:
-                self._sync_alone(partition, ticket)
+                self._hand_over([(partition, ticket)])
         if begun:
-            started = time.perf_counter()
-            self._is_together = True
-            done = partial(self._synced_together_in_thread, begun, started)
-            self._threads.submit(_run_together, shared, begun).add_done_callback(done)
+            self._hand_over(begun, shared)
 
     def _later(self, partition: Syncable) -> None:
         """Too many open files, say: nothing is lost, but it must be tried again."""
         assert self._loop is not None
         self._loop.call_later(RETRY_S, self.sync, partition)
 
-    def _synced_in_thread(self, partition: Syncable, started: float, future: Future[None]) -> None:
-        self._call_soon(future, partial(self._synced, partition, started, future))
+    def _hand_over(self, begun: list[Begun], shared: SharedSync | None = None) -> None:
+        """Have a worker thread sync them: all by a shared sync, or one by itself."""
+        if shared is None:
+            self._running += 1
+        else:
+            self._is_together = True
+        ended = partial(self._ended, begun, time.perf_counter(), is_shared=shared is not None)
+        future = self._threads.submit(_run, begun, shared)
+        future.add_done_callback(partial(self._tell_loop, ended))
 
-    def _synced(self, partition: Syncable, started: float, future: Future[None]) -> None:
-        self._running -= 1
-        self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
-        try:
-            self._finish(partition, future.exception())
-        except BaseException as error:
-            self._crash(error)
-        self._work()
-
-    def _synced_together_in_thread(
-        self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
-    ) -> None:
-        self._call_soon(future, partial(self._synced_together, begun, started, future))
-
-    def _call_soon(self, future: Future[Any], call: Callable[[], None]) -> None:
+    def _tell_loop(self, ended: Ended, future: Future[Failures]) -> None:
         """From a worker thread. After ``give_up`` nobody is there to be told."""
         assert self._loop is not None, "open comes first"
         if future.cancelled():
             return
         try:
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(ended, future)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
 
-    def _synced_together(
-        self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
+    def _ended(
+        self, begun: list[Begun], started: float, future: Future[Failures], *, is_shared: bool
     ) -> None:
-        self._is_together = False
+        if is_shared:
+            self._is_together = False
+        else:
+            self._running -= 1
         self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
         try:
             for (partition, _), failure in zip(begun, future.result(), strict=True):
-                self._finish(partition, failure)
+                if failure is None:
+                    partition.carry_out(partition.state.finish_sync())
+                elif isinstance(failure, StorageFailed):
+                    partition.carry_out(partition.state.sync_failed(failure))
+                else:
+                    raise failure
         except BaseException as error:
             self._crash(error)
         self._work()
-
-    def _finish(self, partition: Syncable, failure: BaseException | None) -> None:
-        if failure is None:
-            partition.carry_out(partition.state.finish_sync())
-        elif isinstance(failure, StorageFailed):
-            partition.carry_out(partition.state.sync_failed(failure))
-        else:
-            raise failure
 
     def _crash(self, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():
             self._crashed.set_exception(error)
 
 
-def _run_together(shared: SharedSync, begun: list[Begun]) -> list[BaseException | None]:
+def _run(begun: list[Begun], shared: SharedSync | None) -> Failures:
     """In a worker thread; what each raised.
 
-    Epochs that are stored anew, as in all logs that are written to after a start, take no syncs of
-    their own either: the new files are written beside the old ones, the first shared sync makes
-    them durable with the logs' content, all are renamed, and the second one makes that durable.
+    In a shared sync, epochs that are stored anew, as in all logs that are written to after a start,
+    take no syncs of their own either: the new files are written beside the old ones, the first
+    shared sync makes them durable with the logs' content, all are renamed, and the second one makes
+    that durable.
 
     Whenever power is cut, a log has its old epochs or its new ones, and these only with the batches
     they are about, as after a sync of the log alone: there is no new file under the old one's name
@@ -242,6 +224,8 @@ def _run_together(shared: SharedSync, begun: list[Begun]) -> list[BaseException 
     synced, and its recovery point does not rise, before the second sync has ended.
     """
     tickets = [ticket for _, ticket in begun]
+    if shared is None:
+        return [_failure_of(ticket.run) for ticket in tickets]
     for ticket in tickets:
         ticket.stage()
     is_synced = shared.sync(file for ticket in tickets for file in ticket.files)

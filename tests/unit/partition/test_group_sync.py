@@ -11,7 +11,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.partition.storage.flusher import _run_together
+from streamlog.partition.storage.flusher import _run
 from tests.log_folder import append
 from tests.simulation.disk import PowerCut, SimDisk
 
@@ -70,7 +70,7 @@ def grown(disk: SimDisk) -> list[PartitionLog]:
 
 def sync_together(logs: list[PartitionLog], shared: Shared) -> None:
     begun = [(Member(), log.begin_sync()) for log in logs]
-    failures = _run_together(shared, begun)  # type: ignore[arg-type]
+    failures = _run(begun, shared)  # type: ignore[arg-type]
     if any(isinstance(failure, PowerCut) for failure in failures):
         raise PowerCut
     assert failures == [None] * len(logs)

@@ -263,6 +263,44 @@ def test_an_acknowledgement_waits_for_followers_and_for_the_own_disk(tmp_path: P
     assert bench.story == [("a", 0), ("b", 2)]
 
 
+def test_each_that_waits_is_told_once_in_order(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    state = bench.state
+    heard, other = Heard(bench.story, "heard"), Heard(bench.story, "other")
+    for count, ack in ((2, heard), (3, other), (4, heard)):
+        state.append(run_of(*[b"x"] * count), 5, ack)
+    in_flight_bytes, last = state.in_flight_bytes, state.appended_bytes
+    assert in_flight_bytes == bench.log.size_bytes
+    bench.sync()
+    step = state.follower_fetch(TWO, 9, 5, 4, 0)
+    assert isinstance(step, Step)
+    assert [item.end_offset for item in step.commits] == [2, 5]
+    acknowledge(step)
+    assert (bench.story, state.in_flight_bytes) == ([("heard", 0), ("other", 2)], last)
+    acknowledge(state.resign("gone"))
+    assert bench.story == [("heard", 0), ("other", 2), ("heard", "NotLeader")]
+    assert (len(state.pending), state.in_flight_bytes) == (0, 0)
+
+
+def test_many_that_tell_the_same_one_do_not_pile_up(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    state = bench.state
+    nobody, heard = Heard(bench.story, "nobody"), Heard(bench.story, "heard")
+    for _ in range(1000):
+        state.append(run_of(b"x"), 5, nobody)
+    state.append(run_of(b"x"), 5, heard)
+    assert (len(state.pending), state.in_flight_bytes) == (2, bench.log.size_bytes)
+    bench.sync()
+    step = state.follower_fetch(TWO, 9, 999, 4, 0)
+    assert isinstance(step, Step)
+    assert (step.commits, step.high_watermark_moved) == ([], True)
+    step = state.follower_fetch(TWO, 9, 1001, 4, 0)
+    assert isinstance(step, Step)
+    assert [item.base_offset for item in step.commits] == [0, 1000]
+    acknowledge(step)
+    assert (bench.story, state.in_flight_bytes) == ([("nobody", 0), ("heard", 1000)], 0)
+
+
 def test_who_leads_no_more_fails_what_waits_at_once(tmp_path: Path) -> None:
     for lose in (
         lambda state: state.follow(5, (TWO, ONE), leader=TWO, replicas=(ONE, TWO)),

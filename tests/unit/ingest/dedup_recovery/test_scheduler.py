@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch, StorageFull, StreamlogError
-from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.dedup_recovery.hops import BYTES_MAX, CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.scheduler import HOPS_AT_ONCE, DedupRecoveryScheduler
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.inlet_way import Way, message

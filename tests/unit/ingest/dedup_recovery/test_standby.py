@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery import standby as module
 from streamlog.ingest.dedup_recovery.standby import FollowedPartition, Prepared, Standby
 from streamlog.model import TopicPartition
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.led_partition import FakePartition

@@ -297,7 +297,7 @@ def test_a_process_that_ends_before_all_is_synced_says_nothing_of_it(
     async def begin() -> None:
         flusher.open()
         for ticket in (*running, waiting):  # as a shared sync leaves a thousand
-            flusher._sync_alone(Log(), ticket)
+            flusher._hand_over([(Log(), ticket)])
         flusher.give_up()
 
     asyncio.run(begin())

@@ -48,7 +48,7 @@ async def test_the_same_again_is_passed_over(world: World) -> None:
         await restore(partition, some)
         await restore(partition, some, more)
         assert await values_of(partition) == [b"a", b"b"]
-        assert partition.state.pending.in_flight_bytes == 0
+        assert partition.state.in_flight_bytes == 0
 
 
 async def test_it_is_there_after_a_restart(world: World) -> None:
