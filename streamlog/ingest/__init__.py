@@ -5,7 +5,7 @@ when the partition reports the commit, one buffer of acks. Only a header that ne
 a Python object.
 
 - ``service`` all led partitions of a node; ``partition_ingest`` one leadership of one partition;
-  ``partitioned_stream`` a stream whose messages are partitioned by hash; ``subject_mapping``.
+  ``partitioned_stream`` a stream whose messages are partitioned by hash.
 - ``nats`` the connection: login, TLS, subscriptions, reconnection (around nats-py's client).
 - ``parser`` (compiled) frames into runs of records, each for its partition.
 - ``admission`` whether a message is stored: headers, duplicates, expectations, TTL, rollups, atomic

@@ -14,7 +14,7 @@ from streamlog.ingest.acks.inflight_limit import InflightBytes
 from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
 from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
-from streamlog.ingest.admission.discard_new import DiscardNew, FilledPartition
+from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew, FilledPartition
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_headers import publish_headers
 from streamlog.ingest.admission.refusal import (
@@ -35,7 +35,6 @@ from streamlog.ingest.admission.rollup_deletes import (
     Rollups,
 )
 from streamlog.ingest.admission.sequencer import Sequencer
-from streamlog.ingest.admission.subject_counts import TOO_MANY
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.ingest_settings import IngestSettings

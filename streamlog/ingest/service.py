@@ -5,6 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final, Protocol
 
 from streamlog.config import IngestSection, NatsSection
@@ -35,15 +36,18 @@ from streamlog.ingest.partitioned_stream import (
     is_spread_here,
     moves_keys,
 )
-from streamlog.ingest.subject_mapping import subject_change
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig, is_internal
+from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+CHANGED_SUBJECTS_MAX: Final = 10_000
+"""Of a partition, that are remembered; more are made anew each time."""
 
 COMMIT_TIMEOUT_S: Final = 10.0
 """How long a stop waits for what is appended to be committed and acknowledged."""
@@ -442,7 +446,7 @@ class IngestService:
             batches=config.allow_atomic,
             lifetimes=_lifetimes(config),
             rollups=config.allow_rollup,
-            transform=subject_change(config),
+            transform=_subject_change(config),
             shut=None if halt is None else STANDS_STILL[halt],
         )
 
@@ -546,3 +550,17 @@ def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[SubjectFilter, .
         return ()
     group = config.group or None
     return tuple(SubjectFilter(subject, group) for subject in config.subjects_of(tp.partition))
+
+
+def _subject_change(config: StreamConfig) -> Callable[[bytes], bytes] | None:
+    """What an inflow calls for each message; None for nearly all streams."""
+    if not config.subject_transform:
+        return None
+    transform = SubjectTransform.parse(config.subject_transform)
+
+    @lru_cache(CHANGED_SUBJECTS_MAX)
+    def changed(subject: bytes) -> bytes:
+        made = transform(subject.decode(errors="surrogateescape"))
+        return made.encode(errors="surrogateescape") if made else subject
+
+    return changed

@@ -22,7 +22,7 @@ from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
 from streamlog.log.retention import expired_count
-from streamlog.log.segment.active import ActiveSegment
+from streamlog.log.segment.active import ActiveSegment, cut_segment, place_of_cut
 from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
 from streamlog.log.segment.end_checksums import EndChecksums
 from streamlog.log.segment.scan import BatchPlace
@@ -37,7 +37,6 @@ from streamlog.log.segment.time_search import (
     latest_time,
     time_at,
 )
-from streamlog.log.segment.truncation import cut_segment, place_of_cut
 from streamlog.log.settings import UNLIMITED, LogSettings
 from streamlog.log.sidecar_files import SidecarFiles
 from streamlog.log.storage.disk import (

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple, Protocol
 from streamlog.ingest.acks.acks import batch_ack_json
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
-from streamlog.ingest.admission.atomic_batch import StagedMessage
+from streamlog.ingest.admission.atomic_batch import OpenBatches, StagedMessage
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
-from streamlog.ingest.admission.open_batches import OpenBatches
 from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import (
     INTERNAL,

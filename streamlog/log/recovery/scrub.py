@@ -9,8 +9,15 @@ from typing import Final
 
 from streamlog.errors import CorruptFile
 from streamlog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from streamlog.log.segment.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, Entry, IndexEntries
-from streamlog.log.segment.indexer import NO_TIMESTAMP, Indexer
+from streamlog.log.segment.index import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    SECOND,
+    TIME_ENTRY,
+    Entry,
+    IndexEntries,
+    Indexer,
+)
 from streamlog.log.segment.scan import BatchPlace, Damage, scan_past_damage
 from streamlog.log.storage.disk import Disk, DiskFile
 from streamlog.record.batch import ENCRYPTED

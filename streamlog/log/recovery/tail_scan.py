@@ -6,8 +6,14 @@ from typing import Final
 
 from streamlog.errors import CorruptFile
 from streamlog.log.recovery.scrub import IndexCheck
-from streamlog.log.segment.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
-from streamlog.log.segment.indexer import NO_TIMESTAMP, Indexer
+from streamlog.log.segment.index import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    SECOND,
+    TIME_ENTRY,
+    IndexEntries,
+    Indexer,
+)
 from streamlog.log.segment.scan import (
     BatchPlace,
     Damage,

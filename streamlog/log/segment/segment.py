@@ -23,8 +23,15 @@ from streamlog.log.segment.end_checksums import (
     EndChecksums,
     read_end_checksums,
 )
-from streamlog.log.segment.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
-from streamlog.log.segment.indexer import Indexer
+from streamlog.log.segment.index import (
+    FIRST,
+    OFFSET_ENTRY,
+    SECOND,
+    TIME_ENTRY,
+    Index,
+    Indexer,
+    IndexFile,
+)
 from streamlog.log.segment.scan import (
     BatchPlace,
     Damage,

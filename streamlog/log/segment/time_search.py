@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from streamlog.errors import CorruptData
-from streamlog.log.segment.index import FIRST, SECOND
-from streamlog.log.segment.indexer import NO_TIMESTAMP
+from streamlog.log.segment.index import FIRST, NO_TIMESTAMP, SECOND
 from streamlog.log.segment.scan import BatchPlace
 from streamlog.log.segment.segment import Segment
 from streamlog.record.batch import read_header

@@ -13,7 +13,7 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replication.cluster import ClusterMetadata, FetchPeer
 from streamlog.partition.replication.isr_changes import IsrChanges
 from streamlog.partition.replication.leader_reports import UnreachableLeaderReports
-from streamlog.partition.replication.replica_fetchers import ReplicaFetchers
+from streamlog.partition.replication.replica_fetcher import ReplicaFetchers
 
 logger = logging.getLogger(__name__)
 
