@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.kafka.fetch.fetch_session import FetchSession
+from streamlog.kafka.fetch.fetch_session import FetchSession, Steps
 from streamlog.kafka.fetch.partition_fetch import PartitionFetch
 from streamlog.kafka.handlers import fetch as handler
 from streamlog.kafka.net.request_wait import RequestWait
@@ -207,9 +207,9 @@ def does_not_hear_of_growth(patch: pytest.MonkeyPatch) -> None:
 def remembers_what_it_has_not_told(patch: pytest.MonkeyPatch) -> None:
     inner = FetchSession.keep
 
-    def keep(self: FetchSession, told: Any) -> None:
+    def keep(self: FetchSession, told: Any) -> Steps:
         touched = list(self._touched)
-        inner(self, told)
+        yield from inner(self, told)
         for fetch in touched:
             fetch._told_high_watermark += 1
 

@@ -19,6 +19,9 @@ FIRST_EPOCH: Final = wire.next_session_epoch(wire.NEW_SESSION)
 STEP: Final = 100
 """Partitions between two steps."""
 
+Steps = Generator[None, None, None]
+"""What is done of a request with many partitions: others may have their turn between two steps."""
+
 
 class FetchSession:
     """Used by one request at a time: ``begin``, then looks at what is ``due``, then ``end``."""
@@ -59,16 +62,9 @@ class FetchSession:
 
     # One request
 
-    def begin(self, request: wire.FetchRequest, now: Callable[[], float]) -> None:
-        """``now``: a clock that never goes back, in seconds."""
-        for _ in self.begin_in_steps(request, now):
-            pass
-
-    def begin_in_steps(
-        self, request: wire.FetchRequest, now: Callable[[], float]
-    ) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps. The session is busy from the first one
-        on, and what changes in between is due.
+    def begin(self, request: wire.FetchRequest, now: Callable[[], float]) -> Steps:
+        """``now``: a clock that never goes back, in seconds. The session is busy from the first
+        step on, and what changes in between is due.
         """
         self.busy = True
         self._now = now
@@ -97,13 +93,8 @@ class FetchSession:
         self._touched.update(due)
         return due
 
-    def wait(self, wake: Callable[[], None]) -> None:
+    def wait(self, wake: Callable[[], None]) -> Steps:
         """``wake`` is called, from now until ``end``, when something is due or there are news."""
-        for _ in self.wait_in_steps(wake):
-            pass
-
-    def wait_in_steps(self, wake: Callable[[], None]) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
         self._wake = wake
         for done, fetch in enumerate(self._touched):
             if done % STEP == STEP - 1:
@@ -127,13 +118,8 @@ class FetchSession:
             return list(self._fetches.values())
         return [it for it in self._touched if it.has_changed]
 
-    def keep(self, told: Iterable[PartitionFetch]) -> None:
+    def keep(self, told: Iterable[PartitionFetch]) -> Steps:
         """After ``end``: ``told`` is on its way. What has nothing to tell rests from now on."""
-        for _ in self.keep_in_steps(told):
-            pass
-
-    def keep_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
         restless: dict[PartitionFetch, None] = {}
         for done, fetch in enumerate(self._touched):
             if done % STEP == STEP - 1:
@@ -153,18 +139,12 @@ class FetchSession:
                 self.watch(fetch)
         self._touched = {}
 
-    def drop(self, told: Iterable[PartitionFetch]) -> None:
-        """Likewise, but nothing is kept."""
-        for fetch in told:
-            fetch.records = None  # whoever sends the answer closes them
-        self.close()
-
-    def drop_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
+    def drop(self, told: Iterable[PartitionFetch]) -> Steps:
+        """After ``end``, too, but nothing is kept."""
         for done, fetch in enumerate(told):
             if done % STEP == STEP - 1:
                 yield
-            fetch.records = None
+            fetch.records = None  # whoever sends the answer closes them
         self.close()
 
     def fail(self) -> None:

@@ -178,7 +178,27 @@ class PartitionFetch:
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         try:
-            records = await self._look(view, max_bytes, whole_first)
+            if self._topic_id is not None:
+                self._find_name(self._topic_id, view)
+            elif self._is_replica:
+                raise UnknownTopicId(f"{self.tp}: replicas name partitions by topic id")
+            find = led_partition if self._is_replica else readable_partition
+            partition = find(self.tp, self.wanted.current_leader_epoch, view)
+            if view.access is not None:  # each time: what was allowed may not be any more
+                view.access.check_topic(Operation.READ, self.tp.stream)
+            if self._topic_id is not None and partition.topic_id != self._topic_id:
+                raise InconsistentTopicId(
+                    f"{self.tp}: the log here is another stream's of that name"
+                )
+            self._partition = partition
+            self._seen = self._state(partition)
+            wanted_bytes = min(self.wanted.max_bytes, max_bytes)
+            if wanted_bytes <= 0 and whole_first:
+                wanted_bytes = 1
+            if self._is_replica:
+                records = await self._read_for_replica(partition, wanted_bytes)
+            else:
+                records = await self._read_for_consumer(partition, wanted_bytes, view)
         except StreamlogError as error:
             self._fail(error, view)
             return
@@ -188,26 +208,6 @@ class PartitionFetch:
             self.records = records
         else:
             records.close()
-
-    async def _look(self, view: ClusterView, max_bytes: int, whole_first: bool) -> Slice | None:
-        if self._topic_id is not None:
-            self._find_name(self._topic_id, view)
-        elif self._is_replica:
-            raise UnknownTopicId(f"{self.tp}: replicas name partitions by topic id")
-        find = led_partition if self._is_replica else readable_partition
-        partition = find(self.tp, self.wanted.current_leader_epoch, view)
-        if view.access is not None:  # each time: what was allowed may not be any more
-            view.access.check_topic(Operation.READ, self.tp.stream)
-        if self._topic_id is not None and partition.topic_id != self._topic_id:
-            raise InconsistentTopicId(f"{self.tp}: the log here is another stream's of that name")
-        self._partition = partition
-        self._seen = self._state(partition)
-        wanted_bytes = min(self.wanted.max_bytes, max_bytes)
-        if wanted_bytes <= 0 and whole_first:
-            wanted_bytes = 1
-        if self._is_replica:
-            return await self._read_for_replica(partition, wanted_bytes)
-        return await self._read_for_consumer(partition, wanted_bytes, view)
 
     def _find_name(self, topic_id: bytes, view: ClusterView) -> None:
         """Each time: a stream that was deleted does not have its id any more."""

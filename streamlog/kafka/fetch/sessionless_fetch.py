@@ -1,9 +1,9 @@
 """What a consumer without a session fetches: it lives for one request, and all of it is told."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from streamlog.errors import BrokenInvariant
-from streamlog.kafka.fetch.fetch_session import STEP
+from streamlog.kafka.fetch.fetch_session import STEP, Steps
 from streamlog.kafka.fetch.partition_fetch import FetchCaller, Key, PartitionFetch
 from streamlog.model import TopicPartition
 from streamlog.wire import fetch as wire
@@ -26,44 +26,27 @@ class SessionlessFetch:
         self._due: list[PartitionFetch] = []
         self._wake: Callable[[], None] | None = None
 
-    def begin(self, request: wire.FetchRequest, _now: Callable[[], float]) -> None:
-        for topic in request.topics:
-            for wanted in topic.partitions:
-                self._want(topic, wanted)
-        self._due = list(self._fetches.values())
-
-    def begin_in_steps(
-        self, request: wire.FetchRequest, _now: Callable[[], float]
-    ) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
+    def begin(self, request: wire.FetchRequest, _now: Callable[[], float]) -> Steps:
         done = 0
         for topic in request.topics:
             for wanted in topic.partitions:
                 done += 1
                 if done % STEP == 0:
                     yield
-                self._want(topic, wanted)
+                key: Key
+                if self._by_id:
+                    key = wire.TopicIdPartition(topic.topic_id, wanted.partition)
+                else:
+                    key = TopicPartition(topic.name, wanted.partition)
+                self._fetches[key] = PartitionFetch(key, wanted, self._caller)
         self._due = list(self._fetches.values())
-
-    def _want(self, topic: wire.FetchTopic, wanted: wire.FetchPartition) -> None:
-        key: Key
-        if self._by_id:
-            key = wire.TopicIdPartition(topic.topic_id, wanted.partition)
-        else:
-            key = TopicPartition(topic.name, wanted.partition)
-        self._fetches[key] = PartitionFetch(key, wanted, self._caller)
 
     def take_due(self) -> Iterable[PartitionFetch]:
         due, self._due = self._due, []
         return due
 
-    def wait(self, wake: Callable[[], None]) -> None:
+    def wait(self, wake: Callable[[], None]) -> Steps:
         """``wake`` is called, from now on, when something is due."""
-        for _ in self.wait_in_steps(wake):
-            pass
-
-    def wait_in_steps(self, wake: Callable[[], None]) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
         self._wake = wake
         for done, fetch in enumerate(self._fetches.values()):
             if done % STEP == STEP - 1:
@@ -80,19 +63,14 @@ class SessionlessFetch:
             raise BrokenInvariant("without a session every partition is told")
         return list(self._fetches.values())
 
-    def drop(self, told: Iterable[PartitionFetch]) -> None:
+    def drop(self, told: Iterable[PartitionFetch]) -> Steps:
         """After ``end``: ``told`` is on its way, and whoever sends it closes the records."""
-        for fetch in told:
-            fetch.records = None
-            if self._wake is not None:
-                fetch.unwatch(0)
-
-    def drop_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
-        """The same, with some partitions between two steps."""
         for done, fetch in enumerate(told):
             if done % STEP == STEP - 1:
                 yield
-            self.drop((fetch,))
+            fetch.records = None
+            if self._wake is not None:
+                fetch.unwatch(0)
 
     def fail(self) -> None:
         """Instead of ``end``: nothing is told."""

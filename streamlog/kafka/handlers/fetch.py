@@ -26,7 +26,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
-from streamlog.fairness import cooperatively, stepwise
+from streamlog.fairness import at_once, cooperatively, stepwise
 from streamlog.kafka.context import Context
 from streamlog.kafka.fetch import metadata_fetch
 from streamlog.kafka.fetch.fetch_session import FetchSession
@@ -107,10 +107,8 @@ async def _answer_changes(
     session.epoch = wire.next_session_epoch(session.epoch)
     poll.yields = session.caller.is_replica
     try:
-        if is_large:
-            await stepwise(session.begin_in_steps(request, time.monotonic))
-        else:
-            session.begin(request, time.monotonic)
+        begin = session.begin(request, time.monotonic)
+        await stepwise(begin) if is_large else at_once(begin)
         gathering = _Gathering(session, request, context, poll, charge, is_large=is_large)
         if charge is None or charge.may_fetch():
             await gathering.run()
@@ -131,7 +129,7 @@ async def _answer_changes(
                 told, version, header, context, session_id=request.session_id,
                 throttle_ms=throttle_ms,
             )  # fmt: skip
-            session.keep(told)
+            at_once(session.keep(told))
     except BaseException:
         session.fail()
         context.fetch_sessions.remove(request.session_id, caller.owner)
@@ -168,10 +166,8 @@ async def _answer_in_full(
     else:
         session = SessionlessFetch(caller, by_id=by_id)
     try:
-        if is_large:
-            await stepwise(session.begin_in_steps(request, time.monotonic))
-        else:
-            session.begin(request, time.monotonic)
+        begin = session.begin(request, time.monotonic)
+        await stepwise(begin) if is_large else at_once(begin)
         await _Gathering(session, request, context, poll, charge, is_large=is_large).run()
     except BaseException:
         session.fail()
@@ -195,9 +191,9 @@ async def _answer_in_full(
         throttle_ms=throttle_ms,
     )
     if session_id is not None and isinstance(session, FetchSession):
-        session.keep(told)
+        at_once(session.keep(told))
     else:
-        session.drop(told)
+        at_once(session.drop(told))
     return answer
 
 
@@ -277,9 +273,9 @@ async def _answer_in_turns(
             nodes=nodes,
         )
         if session_id != wire.NO_SESSION and isinstance(session, FetchSession):
-            await stepwise(session.keep_in_steps(told))
+            await stepwise(session.keep(told))
         else:
-            await stepwise(session.drop_in_steps(told))
+            await stepwise(session.drop(told))
     except BaseException:
         for piece in slices:
             piece.close()
@@ -366,10 +362,8 @@ class _Gathering:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
         self._waits = True
-        if self._is_large:
-            await stepwise(self._session.wait_in_steps(self._poll.wake))
-        else:
-            self._session.wait(self._poll.wake)
+        waiting = self._session.wait(self._poll.wake)
+        await stepwise(waiting) if self._is_large else at_once(waiting)
         try:
             await self._look()
             while not self._is_done:

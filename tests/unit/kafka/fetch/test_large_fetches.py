@@ -84,7 +84,7 @@ async def test_topics_of_one_partition_are_begun_a_few_at_a_time_too(
     topics = [FetchTopic(f"topic-{it}", [at(0)], b"") for it in range(PARTITIONS)]
     request = wanted()._replace(topics=topics)
     begun = kind(FetchCaller(NodeId(-1), -1, ""), by_id=False)
-    steps = list(begun.begin_in_steps(request, time.monotonic))
+    steps = list(begun.begin(request, time.monotonic))
     assert len(steps) == PARTITIONS // fetch_session.STEP
     assert len(list(begun.take_due())) == PARTITIONS
     async with RawClient(node.port) as client:
@@ -120,13 +120,13 @@ async def test_what_is_remembered_as_told_is_what_was_told(
     await node.add_stream("flights", PARTITIONS)
     first = node.partition(TopicPartition("flights", 0))
     first.append([b"x"])
-    inner = FetchSession.keep_in_steps
+    inner = FetchSession.keep
 
     def keep(self: FetchSession, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
         first.log_start_offset = 1
         yield from inner(self, told)
 
-    monkeypatch.setattr(FetchSession, "keep_in_steps", keep)
+    monkeypatch.setattr(FetchSession, "keep", keep)
     async with RawClient(node.port) as client:
         found = await client.fetch(all_of(1, session_epoch=NEW_SESSION))
         again = wanted(at(1), session_id=found.session_id, session_epoch=1)
