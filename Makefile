@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PARALLEL := tests/unit tests/property tests/simulation
+COMPUTING := tests/unit tests/property tests/simulation
 SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+# The tests start hundreds of programs, which would compile their modules each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters compatibility docs lock clean
@@ -32,10 +35,11 @@ demo: setup ## The main job on 336,776 real flights, every answer checked, nothi
 demo-keep: setup ## The same, but the servers stay up
 	$(BIN)/python -m demo --keep
 
+# More workers than two cores: tests with servers wait most of the time. Long files come first.
 test: setup lint ## Lint, types and all tests but the slow ones
 	status=0; \
-	$(BIN)/pytest -q --numprocesses 2 --dist worksteal $(PARALLEL) || status=1; \
-	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(PARALLEL:%=--ignore=%) || status=1; \
+	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(COMPUTING) || status=1; \
+	$(BIN)/pytest -q --numprocesses 4 --dist loadfile --no-loadscope-reorder $(COMPUTING:%=--ignore=%) || status=1; \
 	exit $$status
 
 test-slow: setup ## The tests that take minutes

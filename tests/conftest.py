@@ -17,6 +17,37 @@ from streamlog.app.extensions import stale_extensions
 LOG_TAIL_BYTES: Final = 4_000
 """Of each server's log in the report of a failed test."""
 
+LONG_FIRST: Final = (
+    "simulation/",
+    "property/",
+    "integration/test_encryption.py",
+    "integration/test_same_answer.py",
+    "integration/test_backup.py",
+    "integration/test_cli_bench.py",
+    "integration/test_compaction.py",
+    "integration/test_cli_cluster.py",
+    "integration/test_dev.py",
+    "integration/test_cluster",
+    "integration/",
+    "spark/",
+    "security/",
+)
+"""How the paths of files begin that take long, the longest first: a worker that takes such a file
+last keeps all the others waiting.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        return next(
+            (i for i, prefix in enumerate(LONG_FIRST) if name.startswith(prefix)), len(LONG_FIRST)
+        )
+
+    items.sort(key=place)
+
 
 def pytest_configure() -> None:
     _check_extensions()
