@@ -49,7 +49,7 @@ class DoorNode(LoneNode):
 
     def _create_stream(self, door: Door) -> None:
         """As a client that may: over NATS nobody has shown a certificate."""
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.kafka, **door.client})
         topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os", **door.stream})

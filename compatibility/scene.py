@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import nats
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 

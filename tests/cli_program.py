@@ -53,7 +53,7 @@ class Cli:
             os.umask(umask)
         for stream in (out, err):
             stream.flush()
-        printed, said = (stream.buffer.getvalue() for stream in (out, err))  # type: ignore[attr-defined]
+        printed, said = (stream.buffer.getvalue() for stream in (out, err))
         return subprocess.CompletedProcess(words, int(code or 0), printed, said)
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> str:

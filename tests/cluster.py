@@ -324,7 +324,7 @@ class Cluster:
             state = [[view.partitions.get(lane) for lane in lanes] for view in views]
             return all(
                 parts[0] is not None and parts[0].is_whole and len(set(parts)) == 1
-                for parts in zip(*state, strict=True)  # type: ignore[arg-type]
+                for parts in zip(*state, strict=True)
             )
 
         try:

@@ -135,7 +135,7 @@ class FakeMetadata:
         for scram in mechanisms or Scram:
             salted = salted_password(scram, password, SALT, ITERATIONS)
             stored = StoredCredential.of(credential_of(scram, salted, SALT, ITERATIONS))
-            changed = {**changed, scram.value: stored}  # type: ignore[dict-item]
+            changed = {**changed, scram.value: stored}
         command = AlterUser(name=name, changed=changed, decoy_secret="c2VjcmV0")
         self._apply(alter_user(self.image, command))
 

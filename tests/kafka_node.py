@@ -14,8 +14,6 @@ from streamlog.config import (
     KafkaSection,
     LogSection,
     NodeSection,
-    SaslSection,
-    SecuritySection,
     Settings,
 )
 from streamlog.errors import PartitionNotFound
@@ -26,7 +24,7 @@ from streamlog.kafka.net.listener import Listener
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.sections import ClientAuth, TlsSection
+from streamlog.sections import ClientAuth, SaslSection, SecuritySection, TlsSection
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE, FakePartition
 from tests.offsets_partition import OffsetsPartitions

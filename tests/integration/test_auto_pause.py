@@ -13,9 +13,9 @@ from streamlog.jetstream.client import ManagementClient
 from streamlog.metadata.stream.config import StreamConfig
 from tests.cluster import Cluster
 from tests.history import Lane
-from tests.integration.conftest import NatsServer, Node, read_stream
+from tests.integration.conftest import Node, read_stream
 from tests.local_node import LocalNode, until
-from tests.server_process import wait_until
+from tests.server_process import NatsServer, wait_until
 
 STREAMS = 10
 

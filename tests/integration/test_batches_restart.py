@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
 from tests.raw_publisher import RawPublisher, header_block
+from tests.server_process import NatsServer
 
 
 def block(batch_id: str, sequence: int, *lines: str) -> bytes:

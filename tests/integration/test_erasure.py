@@ -12,8 +12,8 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
+from tests.server_process import NatsServer
 
 LOG = {"segment_bytes": 4_096, "checkpoint_interval_ms": 20}
 

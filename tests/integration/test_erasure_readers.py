@@ -11,8 +11,9 @@ import nats
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.integration.conftest import Dev, program
+from tests.integration.conftest import Dev
 from tests.kafka_readers import READ_TIMEOUT_S, READERS
+from tests.server_process import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 

@@ -22,9 +22,9 @@ from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.fake_lease import FakeLease
-from tests.integration.conftest import NatsServer
 from tests.led_partition import FakePartition
 from tests.local_node import until
+from tests.server_process import NatsServer
 
 ONE, TWO = NodeId(1), NodeId(2)
 

@@ -73,7 +73,7 @@ async def fill(world: World, count: int, size: int = 10) -> None:
             world.served.channel.info()["pending"] == 0
             and (world.served.channel.tip or 0)
             and world.served.channel.tip.next_offset > count
-        )  # type: ignore[union-attr]
+        )
     )
 
 

@@ -16,8 +16,8 @@ from nats.aio.client import Client
 from streamlog.ingest.liftbridge import envelope
 from tests import enveloped
 from tests.enveloped import message, read_ack
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
+from tests.server_process import NatsServer
 
 
 @pytest.fixture

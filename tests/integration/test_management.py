@@ -34,8 +34,8 @@ from streamlog.jetstream.verbs import streams
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.nats_tools.publisher import Published, Publisher
 from streamlog.partition.partition import Partition
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
+from tests.server_process import NatsServer
 
 
 @pytest.fixture(params=["streamlog", None])

@@ -16,8 +16,8 @@ from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.leaders import leader_router
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
-from tests.integration.conftest import NatsServer
 from tests.management_world import FRONT, IDS, Member, World
+from tests.server_process import NatsServer
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from nats.js.errors import APIError, ServiceUnavailableError
 from tests import enveloped
 from tests.cluster import Cluster
 from tests.history import Lane
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
+from tests.server_process import NatsServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Ser
 
 from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.partition.partition import Partition
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
+from tests.server_process import NatsServer
 
 AT_ONCE_S = 4.0
 """On a busy machine, too: whoever hears nothing waits for five."""
@@ -311,7 +311,7 @@ async def test_authentication(
     await wrong.stop()
     node = await start_node(nats=login)
     await node.create("orders")
-    client = await nats.connect(nats_server.url, **login)  # type: ignore[arg-type]
+    client = await nats.connect(nats_server.url, **login)
     assert (await client.jetstream().publish("orders", b"x")).seq == 1
     await client.close()
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import nats
 import pytest
 
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
 from tests.raw_publisher import RawPublisher, header_block
+from tests.server_process import NatsServer
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from nats.js.api import DiscardPolicy, PubAck, StreamConfig
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from streamlog.ingest.admission import subject_sequences
-from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
+from tests.server_process import NatsServer
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_OF = "Nats-Expected-Last-Subject-Sequence-Subject"

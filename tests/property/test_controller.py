@@ -94,7 +94,7 @@ class ControllerMachine(ControllerModel):
             node_id=node, incarnation=UUID(int=process.number),
             directory_id=UUID(int=node * 1000 + process.directory), host="h", port=node,
             rack=RACKS[node], stamps=self.stamps[node], tail_lost=torn,
-            sync=sync,  # type: ignore[arg-type]
+            sync=sync,
         )  # fmt: skip
         decision = self.register(command)
         if decision is None:

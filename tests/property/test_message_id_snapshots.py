@@ -145,14 +145,14 @@ class Story:
                 self.publish()
 
     def kept(self) -> KeptSnapshot:
-        return KeptSnapshot(self.log, self.sequencer, self.log.leader_epoch)  # type: ignore[arg-type]
+        return KeptSnapshot(self.log, self.sequencer, self.log.leader_epoch)
 
     async def save_late(self, happens: Callable[[], None]) -> None:
         """Another snapshot is written first, and meanwhile something happens."""
         other = OtherLog(happens)
         other.append([b"x"], self.now_ms)
         sequencer = Sequencer("other", duplicate_window_ms=self.window_ms)
-        first = KeptSnapshot(other, sequencer, other.leader_epoch)  # type: ignore[arg-type]
+        first = KeptSnapshot(other, sequencer, other.leader_epoch)
         await self.snapshots.save([first, self.kept()])
 
     def another_leads(self) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.config import Section, Settings, load_settings
+from streamlog.config import Settings, load_settings
 from streamlog.errors import ConfigError
+from streamlog.sections import Section
 from tests.schemas import whole_numbers
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "node.toml"
@@ -43,7 +44,7 @@ def test_the_example_shows_every_key_with_its_default() -> None:
     shown = {f"{section}.{key}" for section, table in content.items() for key in table}
     assert shown == model_keys()
     settings = load_settings(EXAMPLE)
-    assert settings == Settings(node={"data_dir": "data/node-1"})  # type: ignore[arg-type]
+    assert settings == Settings(node={"data_dir": "data/node-1"})
 
 
 def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,12 @@ def test_names_follow_the_conventions_of_prometheus(name: str) -> None:
 def test_a_scrape_does_not_grow_with_the_partitions() -> None:
     from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionTotals
     from streamlog.model import TopicPartition
-    from tests.unit.http.test_site import Statistics
+    from tests.unit.http.test_site import numbered
 
     def samples(count: int) -> int:
         totals = PartitionTotals()
         for number in range(count):
-            totals.add(Statistics(TopicPartition("s", number)))
+            totals.add(numbered(TopicPartition("s", number)))
         return sum(len(it.samples) for it in PartitionGauges(totals, failed=0).collect())
 
     assert samples(10_000) == samples(1)

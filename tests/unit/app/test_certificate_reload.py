@@ -22,7 +22,7 @@ class World:
         self.authority = Authority(directory)
         self.issued: Issued = self.authority.issue("node", days=40)
         tls = self.issued.settings()
-        settings = Settings(node={"data_dir": "data"}, tls=tls)  # type: ignore[arg-type]
+        settings = Settings(node={"data_dir": "data"}, tls=tls)
         self.metrics = NodeMetrics()
         self.certificates = Certificates(settings)
         self.renewal = CertificateReload(self.certificates, self.metrics, check_ms)

@@ -57,7 +57,7 @@ class Node:
         services: Any = SimpleNamespace()
         self.status = NodeStatus(
             node_id=NodeId(1),
-            settings=Settings(node={"data_dir": "data"}),  # type: ignore[arg-type]
+            settings=Settings(node={"data_dir": "data"}),
             metadata=services,
             registry=self,  # type: ignore[arg-type]
             groups=self,  # type: ignore[arg-type]

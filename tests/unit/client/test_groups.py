@@ -46,7 +46,7 @@ class Coordinator:
 
         waiting = key in dispatch._WAITING_HANDLERS
         table = dispatch._WAITING_HANDLERS if waiting else dispatch._HANDLERS
-        self._patch.setitem(table, key, handle)  # type: ignore[arg-type]
+        self._patch.setitem(table, key, handle)
 
     def count(self, key: int) -> int:
         return sum(asked == key for asked, _ in self.asked)

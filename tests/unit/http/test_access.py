@@ -54,7 +54,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
         node={"data_dir": "data"},
         http={"token_file": tokens},
         sasl={"failures_per_address_max": 3, "failure_delay_ms": 0},
-    )  # type: ignore[arg-type]
+    )
     metrics = NodeMetrics()
     admission = NodeSecurity(settings, lambda: MetadataImage("c").rules, None, metrics)
     site = Site(

@@ -65,7 +65,7 @@ class Node:
     ) -> list[RecordCollector]:
         touched = self.parser.feed(msg(payload, subject, reply))
         for inflow in touched:
-            inflow.owner.take()  # type: ignore[attr-defined]
+            inflow.owner.take()
         return touched
 
     def subject(self, number: int) -> bytes:
@@ -112,7 +112,7 @@ async def test_what_is_refused_needs_no_room_and_asks_for_nothing() -> None:
     node = Node(ME, NO_LEADER)
     node.take(node.subject(1), b"v" * 5000)
     ((reply, answer),) = node.way.told()
-    assert (reply, answer["error"]["err_code"]) == ("a", 10008)  # type: ignore[index]
+    assert (reply, answer["error"]["err_code"]) == ("a", 10008)
     assert len(node.way.inlet.sequencer) == 0
 
 

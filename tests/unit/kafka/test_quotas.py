@@ -36,7 +36,7 @@ FOLLOWER, NODE_EPOCH = NodeId(8), 40
 
 
 async def limit(node: KafkaNode, client_id: str | None = "raw", **values: float) -> None:
-    await node.metadata.request(AlterQuota(client_id=client_id, values=values))  # type: ignore[arg-type]
+    await node.metadata.request(AlterQuota(client_id=client_id, values=values))
 
 
 def produce(acks: int = -1) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def test_a_list_of_revocations_holds_until_the_next_one(
     issued = authority.issue("node", days=90)
     crl = authority.revoke(authority.issue("bad", days=90))  # the next one is due in a day
     settings = Settings(
-        node={"data_dir": "/d"},  # type: ignore[arg-type]
-        tls={**issued.settings(), "client_ca": authority.ca, "crl": crl},  # type: ignore[arg-type]
+        node={"data_dir": "/d"},
+        tls={**issued.settings(), "client_ca": authority.ca, "crl": crl},
     )
     then = datetime.now(UTC) + timedelta(days=1 - days)
     finding = list(examine(settings, then))[-1]

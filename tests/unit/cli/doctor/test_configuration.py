@@ -86,5 +86,5 @@ def test_no_secret_is_in_what_is_said() -> None:
 
 def test_voters_that_cannot_be_read_are_left_to_the_node() -> None:
     cluster = {"id": "c", "voters": ("nonsense", "1@[::1]:9092", "2@x:y")}
-    settings = Settings(node={"data_dir": "/d"}, cluster=cluster)  # type: ignore[arg-type]
+    settings = Settings(node={"data_dir": "/d"}, cluster=cluster)
     assert voters_of(settings) == [(1, ("::1", 9092))]

@@ -29,7 +29,7 @@ async def test_a_stranger_tells_no_time(answer: bytes) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        settings = Settings(node={"data_dir": "data"})  # type: ignore[arg-type]
+        settings = Settings(node={"data_dir": "data"})
         found = [it async for it in examine(settings, [address], address, 5)]
     assert [it.state for it in found] == ["skipped", "skipped"]
 

@@ -23,7 +23,7 @@ LABELS = ("group", "stream", "partition", "state")
 
 
 def samples(gauges: LagGauges) -> dict[tuple[str, ...], float]:
-    text = generate_latest(gauges).decode()  # type: ignore[arg-type]
+    text = generate_latest(gauges).decode()
     return {
         (sample.name.removeprefix("streamlog_"), *named(sample.labels)): sample.value
         for family in text_string_to_metric_families(text)

@@ -167,7 +167,7 @@ async def test_tombstones_wait_for_all_replicas(world: World) -> None:
         await put(partition, (b"k1", None))
         await until(lambda: all_clean(partition))
         assert {(b"k0", None), (b"k1", None)} < set(await pairs_of(partition))
-        partition.state.replicas = frozenset((1,))  # type: ignore[arg-type]
+        partition.state.replicas = frozenset((1,))
         await until(lambda: partition.state.cleaning.horizon_ms is None)
         assert len(await pairs_of(partition)) == 8
 
