@@ -1,15 +1,12 @@
 """The program ``streamlog``: most commands inside of the tests' process, a few as a process."""
 
-import io
 import json
 import os
 import subprocess
 import sys
 from typing import Any, Final
 
-import pytest
-
-from streamlog.cli.program import main
+from tests.in_process import streamlog
 
 TIMEOUT_S: Final = 30.0
 
@@ -31,30 +28,9 @@ class Cli:
         return [*arguments, *(("--servers", self.kafka) if asks else ())]
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """In this process: its start would take longer than most commands."""
-        words = ["streamlog", *self._words(*arguments)]
-        source = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        code: Any = 0
-        umask = os.umask(0o077)
-        try:
-            with pytest.MonkeyPatch.context() as patch:
-                for name, value in self.environment.items():
-                    patch.setenv(name, value)
-                patch.setattr(sys, "argv", words)
-                patch.setattr(sys, "stdin", source)
-                patch.setattr(sys, "stdout", out)
-                patch.setattr(sys, "stderr", err)
-                try:
-                    main()
-                except SystemExit as ended:
-                    code = ended.code
-        finally:
-            os.umask(umask)
-        for stream in (out, err):
-            stream.flush()
-        printed, said = (stream.buffer.getvalue() for stream in (out, err))
-        return subprocess.CompletedProcess(words, int(code or 0), printed, said)
+        """Inside of this process."""
+        words = self._words(*arguments)
+        return streamlog(words, stdin=stdin, environment=self.environment)
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> str:
         done = self.run(*arguments, stdin=stdin)

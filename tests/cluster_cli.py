@@ -1,13 +1,9 @@
 """The command line, asked about a cluster from inside the tests' process."""
 
-import io
 import json
-import sys
 from typing import Any, Final, NamedTuple
 
-import pytest
-
-from streamlog.cli.program import main
+from tests.in_process import streamlog
 from tests.server_process import wait_until
 
 ASKING: Final = {
@@ -38,18 +34,8 @@ class Cli:
         asks = asks and "--path" not in words
         if asks and "--servers" not in words and command != "cluster force-quorum":
             words += ["--servers", self.servers]
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("NATS_URL", self.nats)
-            patch.setattr(sys, "argv", ["streamlog", *words])
-            patch.setattr(sys, "stdin", io.StringIO())
-            patch.setattr(sys, "stdout", out)
-            patch.setattr(sys, "stderr", err)
-            with pytest.raises(SystemExit) as ended:
-                main()
-        for stream in (out, err):
-            stream.seek(0)
-        return Done(int(ended.value.code or 0), out.read(), err.read())
+        done = streamlog(words, environment={"NATS_URL": self.nats})
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def ok(self, text: str, *more: str) -> str:
         done = self.run(text, *more)

@@ -2,14 +2,11 @@
 
 import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
-from streamlog.cli.program import main
 from tests.cluster_cli import Done
+from tests.in_process import streamlog
 from tests.integration.conftest import Node
 from tests.secured_nats import KeyPair, user_key
 
@@ -71,25 +68,12 @@ class GuardedNode(Node):
 
     def cli(self, *words: str, user: str | None = None) -> Done:
         """``streamlog`` in this process."""
-        import io
-
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        with pytest.MonkeyPatch.context() as patch:
-            if user is not None:
-                patch.setenv("STREAMLOG_CLIENT_USER", user)
-                patch.setenv("STREAMLOG_CLIENT_PASSWORD_FILE", str(self.password_file(user)))
-            patch.setattr(sys, "argv", ["streamlog", *words])
-            patch.setattr(sys, "stdin", io.StringIO())
-            patch.setattr(sys, "stdout", out)
-            patch.setattr(sys, "stderr", err)
-            code: Any = 0
-            try:
-                main()
-            except SystemExit as ended:
-                code = ended.code
-        for stream in (out, err):
-            stream.seek(0)
-        return Done(int(code or 0), out.read(), err.read())
+        environment = {}
+        if user is not None:
+            environment["STREAMLOG_CLIENT_USER"] = user
+            environment["STREAMLOG_CLIENT_PASSWORD_FILE"] = str(self.password_file(user))
+        done = streamlog(words, environment=environment)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def admin(self, *words: str) -> str:
         """A command of the super user's, at this node."""

@@ -1,6 +1,6 @@
 """A wrong configuration: one line on standard error, exit code 2, no traceback."""
 
-import os
+import io
 import socket
 import subprocess
 import sys
@@ -10,17 +10,29 @@ from typing import Any
 
 import pytest
 
+from tests.in_process import streamlog
+
 TIMEOUT_S = 30.0
 
 
+@pytest.fixture(autouse=True)
+def logs_as_before(output: io.StringIO) -> None:
+    """A node that starts inside of this process configures its logs."""
+
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = streamlog(arguments, environment=environment)
+    out, err = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+
+def run_as_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "streamlog", *arguments],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
-        env={**os.environ, **environment},
     )
 
 
@@ -53,6 +65,11 @@ def write(tmp_path: Path, text: str = "", **node: object) -> str:
 )
 def test_a_wrong_file(tmp_path: Path, text: str, said: str) -> None:
     assert said in complaint(run("serve", "--config", write(tmp_path, text)))
+
+
+def test_a_wrong_file_ends_a_process(tmp_path: Path) -> None:
+    done = run_as_process("serve", "--config", write(tmp_path, "[kafka]\nprot = 1\n"))
+    assert "kafka.prot: no such key; did you mean kafka.port?" in complaint(done)
 
 
 def test_a_wrong_variable(tmp_path: Path) -> None:

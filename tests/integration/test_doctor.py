@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.ports import free_port
+from tests.in_process import streamlog
 from tests.secured_nats import ConfiguredNats
 from tests.server_process import program
 
@@ -19,17 +20,15 @@ SECRET = "s1-very-secret"
 
 def doctor(config: Path, *options: str) -> tuple[int, dict[str, str], str]:
     """Its exit code, what it said in each state, and all of its output."""
-    command = [program("streamlog"), "doctor", "--config", str(config), "--timeout", "2"]
-    done = subprocess.run(
-        [*command, "--json", *options], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.stderr == "", done.stderr
+    words = ["doctor", "--config", str(config), "--timeout", "2", "--json", *options]
+    done = streamlog(words)
+    assert done.stderr == b"", done.stderr
     findings = json.loads(done.stdout)["findings"]
     said: dict[str, str] = {}
     for it in findings:
         line = f"{it['area']}: {it['said']} -> {it['remedy']}\n"
         said[it["state"]] = said.get(it["state"], "") + line
-    return done.returncode, said, done.stdout
+    return done.returncode, said, done.stdout.decode()
 
 
 @pytest.fixture
