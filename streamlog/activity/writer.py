@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.activity.event_builder import EventBuilder, runs
 from streamlog.activity.events import ActivityEvent, Told, gap_event, log_id_of, told_by
+from streamlog.clock import wall_ms
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.store import StoredBatch
@@ -118,7 +118,7 @@ class ActivityWriter:
             return None
 
     async def _tell_gap(self, told: Told, image: MetadataImage, log_id: str | None) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         gap = gap_event(told, image.offset, log_id=log_id, epoch=image.epoch, time_ms=now_ms)
         logger.warning(
             "metadata was let go before its activity was told"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog import __version__
 from streamlog.app.loop_lag import LoopLag
+from streamlog.clock import wall_ms
 from streamlog.config import HttpSection, Settings
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.fairness import cooperatively
@@ -72,7 +73,7 @@ class NodeStatus:
 
     def moment(self, page: "StatusPage") -> ClusterSnapshot:
         """With what the last survey found."""
-        metadata, now_ms = self._metadata, time.time_ns() // 1_000_000
+        metadata, now_ms = self._metadata, wall_ms()
         is_open, survey = metadata.is_open, self._last
         complaint = self._source.complaint or self._admin.complaint
         return ClusterSnapshot(

@@ -21,7 +21,6 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -29,6 +28,7 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from streamlog.authn.nonces import CountedRequests, Nonces
+from streamlog.clock import wall_ms
 from streamlog.errors import AuthenticationFailed
 
 KEY: Final = "Streamlog-Nkey"
@@ -84,7 +84,7 @@ class RequestVerifier:
         self,
         window_ms: int,
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
         *,
         checks_reply: bool = True,
     ) -> None:

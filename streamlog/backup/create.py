@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +16,7 @@ from streamlog.backup.manifest import (
 )
 from streamlog.backup.piece import PieceWriter
 from streamlog.backup.source import BackupExtent, BackupSource, Batch
+from streamlog.clock import wall_ms
 from streamlog.errors import (
     CorruptBatch,
     InvalidRequest,
@@ -361,7 +361,7 @@ def _finish(folder: BackupFolder, image: MetadataImage, *, prune: bool) -> None:
     changes = {
         "cluster_id": image.cluster_id,
         "written_by": f"streamlog {__version__}",
-        "finished_ms": time.time_ns() // 1_000_000,
+        "finished_ms": wall_ms(),
         "metadata": metadata,
         "streams": streams,
     }

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.clock import wall_ms
 from streamlog.config import GroupsSection
 from streamlog.errors import (
     BrokenInvariant,
@@ -41,7 +42,7 @@ LATE_MS: Final = 1_000
 
 
 def clock() -> Now:
-    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+    return Now(time.monotonic_ns() // 1_000_000, wall_ms())
 
 
 class Shard:

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
@@ -11,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
 from streamlog.http.access import HttpAccess
 from streamlog.http.hosts import refuse_other_names
@@ -79,7 +79,7 @@ class Site:
 
     async def _healthz(self, request: web.Request) -> web.Response:
         lag_s = round(self._loop_lag_s(), 6)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         answer = {"alive": True, "event_loop_lag_seconds": lag_s, "time_ms": now_ms}
         return web.json_response(answer)
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, Protocol
 
+from streamlog.clock import wall_ms
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.acks.advisory import PREFIX, advisory
@@ -93,7 +93,7 @@ class IngestService:
         partitions: IngestPartitions,
         metrics: NodeMetrics,
         lease: Lease | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
         around_read: AroundRead | None = None,
     ) -> None:
         """``around_read``: for who wants to know of each read of NATS."""

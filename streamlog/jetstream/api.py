@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
@@ -15,6 +14,7 @@ from nats.aio.subscription import Subscription
 
 from streamlog.authn.session import NOBODY, Session
 from streamlog.authz.audit import Audit
+from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
@@ -97,7 +97,7 @@ class ManagementApi:
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         """``identity``: who asks, and what they may do; None: everybody may do everything."""
         self._node_id = node_id

@@ -1,7 +1,6 @@
 """The other side of the API: what the command line asks with. Raises errors of streamlog."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from streamlog.authz.signature import KEY, sign
+from streamlog.clock import wall_ms
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.errors import ApiRefused, streamlog_error
@@ -153,7 +153,7 @@ class ManagementClient:
     def _signature(self, subject: str, data: bytes, reply: str) -> dict[str, str] | None:
         """By the NKey that this side logs in to NATS with, if it has one."""
         login = NatsOptions(section_of(self._nats)).login
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         return login.signed(
             lambda key, signature: sign(
                 {KEY: key}, subject, data, signature, now_ms=now_ms, reply=reply

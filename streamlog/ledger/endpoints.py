@@ -14,6 +14,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, StreamlogError
 from streamlog.ingest.nats.client import NatsClient
@@ -32,7 +33,7 @@ from streamlog.ledger.protocol import (
     message_of,
     subject,
 )
-from streamlog.ledger.readers import check_reader, now_ms
+from streamlog.ledger.readers import check_reader
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +197,7 @@ class NatsEndpoints:
             return
         try:
             request = DeliverRequest.parse(message.data)
-            check_reader(channel.config, request, message, now_ms())
+            check_reader(channel.config, request, message, wall_ms())
             if len(self._deliveries) >= DELIVERIES_MAX:
                 raise Overloaded(f"{DELIVERIES_MAX} deliveries are under way; ask another node")
             channel.ledger  # noqa: B018 (raises while it is not open)

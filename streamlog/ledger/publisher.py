@@ -1,13 +1,13 @@
 """Records into a channel's stream: many at once in one batch, told of when they are committed."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from streamlog.client.cluster import Cluster, with_retries
+from streamlog.clock import wall_ms
 from streamlog.errors import (
     Overloaded,
     ProducerRefused,
@@ -164,7 +164,7 @@ class StreamPublisher:
         run = RecordRun()
         for message in messages:
             run.append(message.key, message.value, message.raw_headers)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         return run.seal(
             base_offset=0,
             leader_epoch=-1,

@@ -8,6 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from streamlog.clock import wall_ms
 from streamlog.errors import ChannelNotFound, NodeUnreachable, RequestTimedOut
 from streamlog.ledger.assembly import Assembly, DeliveredBlock
 from streamlog.ledger.core.signing import Signer
@@ -20,7 +21,7 @@ from streamlog.ledger.protocol import (
     answer_of,
     subject,
 )
-from streamlog.ledger.readers import now_ms, sign_request
+from streamlog.ledger.readers import sign_request
 
 
 class Pull:
@@ -64,7 +65,7 @@ class Pull:
 
     async def _ask(self, inbox: str) -> None:
         """The request, signed where there is somebody to sign it."""
-        time_ms = 0 if self._signer is None else now_ms()
+        time_ms = 0 if self._signer is None else wall_ms()
         payload = self._request.model_copy(update={"time_ms": time_ms}).model_dump_json().encode()
         headers = None
         if self._signer is not None:

@@ -5,7 +5,6 @@ subject on which it wants the blocks the key. So whoever overhears it can have t
 nobody else, and only for a while: it names its time.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
@@ -34,10 +33,6 @@ class Asked(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str] | None: ...
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def sign_request(channel: str, payload: bytes, reply: str, signer: Signer) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from streamlog.clock import clock_ms, wall_ms
 from streamlog.config import ClusterSection
 from streamlog.errors import (
     InvalidRequest,
@@ -41,7 +41,6 @@ from streamlog.metadata.forwarding import Granted, decode_result
 from streamlog.metadata.image.feature_level import raised
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot
-from streamlog.metadata.nodes.clock import clock_ms
 from streamlog.metadata.nonce_cache import NonceCache
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.raft_driver import RaftDriver
@@ -71,10 +70,6 @@ REPEATABLE: Final = (
 
 FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
 """Worth a connection that is kept."""
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _is_local(command: Command) -> bool:

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID, uuid4
 
+from streamlog.clock import clock_ms, wall_ms
 from streamlog.config import ClusterSection
 from streamlog.errors import NoController, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import (
@@ -21,7 +21,6 @@ from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.feature_level import KNOWN
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
-from streamlog.metadata.nodes.clock import clock_ms
 from streamlog.metadata.nodes.node_condition import keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.sessions import Sessions
@@ -84,7 +83,7 @@ class ControllerTasks:
             return decide(
                 image,
                 command,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=wall_ms(),
                 new_id=new_id,
                 live=self.sessions.live(clock_ms()) | {self._node_id},
                 heard_of=self.sessions.heard_of,
@@ -115,7 +114,7 @@ class ControllerTasks:
             raise NoController(f"node {self._node_id} is not the controller any more")
         told = {
             "levels": KNOWN,
-            "time_ms": time.time_ns() // 1_000_000,
+            "time_ms": wall_ms(),
             "unconfirmed_ms": unconfirmed_ms,
             "agreed_ahead_ms": self.sessions.agreed_ahead_ms(clock_ms()),
         }

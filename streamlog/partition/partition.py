@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from streamlog.clock import wall_ms
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.errors import (
     CorruptBatch,
@@ -309,9 +310,7 @@ class Partition:
         started = time.perf_counter()
         count, state, metrics = run.count, self.state, self._metrics
         try:
-            base_offset = state.append(
-                run, time.time_ns() // 1_000_000, ack, started, leader_epoch=leader_epoch
-            )
+            base_offset = state.append(run, wall_ms(), ack, started, leader_epoch=leader_epoch)
         except StreamlogError as error:
             self.append_failed(error)
             raise
@@ -371,7 +370,7 @@ class Partition:
             appended = self.producing.append(
                 batch,
                 ack,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=wall_ms(),
                 append_time=self.config.timestamp_type == "LogAppendTime",
                 started=started,
                 check_room=lambda: check_room(self, batch.record_count, len(batch.data)),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from streamlog.clock import wall_ms
 from streamlog.errors import (
     CorruptBatch,
     InvalidTimestamp,
@@ -182,7 +183,7 @@ class ProducerStateManager:
         log, cuts = self._state.log, self._cuts
         table = ProducerTable(expiration_ms=self._expiration_ms)
         started = time.perf_counter()
-        since_ms = _now_ms() - self._expiration_ms
+        since_ms = wall_ms() - self._expiration_ms
         first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
         offset = max(first, log.log_start_offset)
         while offset < log.log_end_offset:
@@ -214,7 +215,7 @@ class ProducerStateManager:
         return next(later, log.log_end_offset)
 
     def _note(self, table: ProducerTable, found: _Found) -> None:
-        now_ms = _now_ms() if found.headers else 0
+        now_ms = wall_ms() if found.headers else 0
         for header in found.headers:
             table.note(header, header.base_offset, now_ms)
 
@@ -248,7 +249,3 @@ def _find(records: bytes | memoryview) -> _Found:
     positions, next_offset = marked_batches(records)
     headers = (read_header(records, position) for position in positions)
     return _Found([it for it in headers if not it.is_control], next_offset)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

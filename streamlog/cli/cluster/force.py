@@ -1,6 +1,5 @@
 """``streamlog cluster force-quorum``: a way out when a majority of the voters is lost for good."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ import typer
 
 from streamlog.cli.options.options import Yes
 from streamlog.cli.output import say
+from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _append(store: "MetadataStore", node_id: "NodeId", image: "MetadataImage") -
     epoch = max(vote.epoch, store.last_epoch) + 1
     store.save_vote(StoredVote(vote.directory_id, epoch))
     alone = VoterSet.of([replace(me, directory_id=vote.directory_id)])
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     begun = begin_log(image, new_id=uuid4(), now_ms=now_ms)
     store.append([VotersChanged.of(alone), begun], epoch, now_ms)
     store.sync()

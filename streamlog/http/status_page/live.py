@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
+from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest
 from streamlog.http.status_page.change_signal import ChangeSignal
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
@@ -91,7 +91,7 @@ class Live:
 
     def changed(self, old: MetadataImage, new: MetadataImage) -> None:
         """Told at once to whoever watches."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         self._chronicle.changed(old, new, now_ms)
         if self.is_watched(now_ms):  # else whoever looks next compares all streams, in turns
             self._view.overview.follow(new)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
@@ -10,6 +9,7 @@ from aiohttp import web
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
@@ -173,13 +173,13 @@ class StatusPage:
     def _wanted(self) -> set[TopicPartition]:
         """Ends that are shown: of the rows looked at, and of what groups elsewhere read."""
         committed = {tp for group in self.groups.groups for tp in group.committed}
-        return self._interest.partitions(_now_ms()) | committed
+        return self._interest.partitions(wall_ms()) | committed
 
     async def _wanted_now(self) -> set[TopicPartition]:
         return self._wanted()
 
     def _is_watched(self) -> bool:
-        return self._live.is_watched(_now_ms())
+        return self._live.is_watched(wall_ms())
 
     def _open(self, tp: TopicPartition) -> Tailed:
         """Raises StreamNotFound, PartitionNotFound."""
@@ -203,7 +203,3 @@ async def _steadily(service: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             logger.exception("a part of the status page failed")
         await asyncio.sleep(PAUSE_S)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

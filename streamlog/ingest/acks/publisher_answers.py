@@ -1,10 +1,10 @@
 """What goes back to publishers."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.clock import wall_ms
 from streamlog.ingest.acks.acks import build_acks, build_refusals, error_json, publication
 from streamlog.ingest.acks.replies import Replies
 from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
@@ -23,7 +23,7 @@ class PublisherAnswers:
         write: Callable[[bytes], None],
         metrics: NodeMetrics,
         *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._write = write
         self._metrics = metrics

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from streamlog.authn.session import Session
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.signature import KEY, NODE, RequestVerifier, node_signature, sign
+from streamlog.clock import wall_ms
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed
 from streamlog.secret_file import SecretFile
@@ -47,7 +47,7 @@ class RequestIdentities:
         authority: Authority,
         settings: AuthorizationSection,
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.window_ms = settings.signature_window_ms
         """How old, or how far ahead, a signed request may be."""

@@ -6,12 +6,12 @@ The controller knows, whichever node is asked.
     v2  the folders of the replicas, errors with a text, where the nodes listen
 """
 
-import time
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.clock import wall_ms
 from streamlog.errors import StreamlogError
 from streamlog.kafka.context import Context
 from streamlog.metadata.commands import DescribeCluster
@@ -76,7 +76,7 @@ def _partition(name: str, index: int, known: Message) -> dict[str, Any]:
 
 def _replica(known: Message, folders: Message) -> dict[str, Any]:
     folder, age_ms = folders.get(known["node_id"]), known["last_fetch_ms"]
-    fetched_ms = UNKNOWN if age_ms is None else time.time_ns() // 1_000_000 - age_ms
+    fetched_ms = UNKNOWN if age_ms is None else wall_ms() - age_ms
     return {
         "replica_id": known["node_id"],
         "replica_directory_id": folder and UUID(folder),

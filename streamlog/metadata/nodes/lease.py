@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.metadata.nodes.clock import clock_s
+from streamlog.clock import clock_s
 
 LeaseListener = Callable[[bool], None]
 

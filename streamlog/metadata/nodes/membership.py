@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
+from streamlog.clock import clock_s, wall_ms
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.feature_level import KNOWN
-from streamlog.metadata.nodes.clock import clock_s
 from streamlog.metadata.nodes.clock_skew import ClockSkew
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition
@@ -133,7 +132,7 @@ class Membership:
     async def _beat(self) -> None:
         while True:
             self._hurry.clear()
-            sent_at, sent_ms = clock_s(), time.time_ns() // 1_000_000
+            sent_at, sent_ms = clock_s(), wall_ms()
             try:
                 async with asyncio.timeout(self._session_s):
                     granted = await self._grant(self._heartbeat())
@@ -187,7 +186,7 @@ class Membership:
         self.agreed_ahead_s = agreed_ms / 1000 if isinstance(agreed_ms, int) else None
         told_ms = granted.result.get("time_ms")
         if isinstance(told_ms, int):
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
 
     def _heartbeat(self) -> Heartbeat:

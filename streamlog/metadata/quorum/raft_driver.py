@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from streamlog.clock import clock_ms, wall_ms
 from streamlog.errors import (
     CorruptData,
     InvalidRequest,
@@ -28,7 +28,6 @@ from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord
-from streamlog.metadata.nodes.clock import clock_ms
 from streamlog.metadata.quorum.metadata_replica import Blocking, MetadataReplica, Outgoing, Written
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
 from streamlog.metadata.quorum.pending_decisions import Decided, PendingDecisions
@@ -319,8 +318,7 @@ class RaftDriver:
         self._pending.committed(self.replica.image.offset)
 
     async def _propose(self, records: Sequence[MetadataRecord]) -> None:
-        wall_ms = time.time_ns() // 1_000_000
-        await self._drive(self.replica.propose(records, clock_ms(), wall_ms=wall_ms))
+        await self._drive(self.replica.propose(records, clock_ms(), wall_ms=wall_ms()))
 
     async def _begin_epoch(self) -> None:
         """A new leader's first records: what was written before commits with them (Raft 5.4.2)."""
@@ -334,7 +332,7 @@ class RaftDriver:
         if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
             records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
         if self.replica.newest.log is None:
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             records.append(begin_log(self.replica.newest, new_id=uuid4(), now_ms=now_ms))
         try:
             await self._propose(records)

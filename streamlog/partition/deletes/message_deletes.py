@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from streamlog.clock import wall_ms
 from streamlog.errors import (
     NotEnoughReplicas,
     StorageFailed,
@@ -137,7 +138,7 @@ class MessageDeletes:
         state.check_writable()
         if state.is_short:
             raise NotEnoughReplicas(f"{state.tp}: fewer replicas in sync than min_isr")
-        started, now_ms, base_offset, size = time.perf_counter(), _now_ms(), log.log_end_offset, 0
+        started, now_ms, base_offset, size = time.perf_counter(), wall_ms(), log.log_end_offset, 0
         batches = erasure_batches(
             erased, base_offset=base_offset, leader_epoch=state.leader_epoch, timestamp_ms=now_ms
         )
@@ -206,7 +207,3 @@ class _Said:
 
     def failed(self, error: StreamlogError) -> None:
         self._lost()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.clock import wall_ms
 from streamlog.errors import StreamlogError
 from streamlog.partition.maintenance.log_start import free_front
 from streamlog.partition.partition import Partition
@@ -27,7 +28,7 @@ class MessageLimitsTask:
     is not led here, or whose stream has no such rule, costs nothing from then on.
     """
 
-    def __init__(self, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] = wall_ms) -> None:
         self._now_ms = now_ms
         self._heard: dict[Partition, None] = {}
         """To be looked at for whether they are to be trimmed; in order, as ``_trimmed`` is, so that

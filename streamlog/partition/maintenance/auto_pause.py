@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from streamlog.clock import wall_ms
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
 from streamlog.partition.partition import Partition
@@ -39,7 +40,7 @@ class AutoPause:
         settings: LogSection,
         partitions: Callable[[], Iterable[Partition]],
         *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._settings = settings
         self._partitions = partitions

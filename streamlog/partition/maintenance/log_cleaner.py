@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from streamlog.clock import wall_ms
 from streamlog.config import LogSection
 from streamlog.errors import CorruptData, StorageFailed, StorageFull, StreamlogError
 from streamlog.log.compaction.cleaning import Cleaning, Terms
@@ -129,7 +130,7 @@ class LogCleaner:
                     upper_offset=min(state.high_watermark, log.recovery_point),
                     is_whole=state.is_whole,
                 ),
-                before_ms=_now_ms() - partition.config.duplicate_window_ms,
+                before_ms=wall_ms() - partition.config.duplicate_window_ms,
             )
             due: list[Segment] = []
             with contextlib.suppress(OSError):  # retention may have been quicker
@@ -156,7 +157,7 @@ class LogCleaner:
 
     async def _roll(self, some: list[Partition]) -> None:
         """The active segment is never cleaned: where it is old it becomes another."""
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         for partition in some:
             log, state = partition.state.log, partition.state
             if log.settings.compaction is None or state.cutting or not self._may_write(partition):
@@ -195,7 +196,7 @@ class LogCleaner:
         if not candidates:
             self._metrics.compaction_dirty_ratio.set(0)
             return None
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         found = await self._in_worker(lambda: [_judged(it, now_ms) for it in candidates])
         ratios = [standing.dirty_ratio for standing, _ in found]
         self._metrics.compaction_dirty_ratio.set(max(ratios))
@@ -217,7 +218,7 @@ class LogCleaner:
             return
         running = state.cleaning.running = RunningCleaning(self._settings.compaction_bytes_per_s)
         terms = Terms(
-            _now_ms(),
+            wall_ms(),
             memory_bytes=self._settings.compaction_memory_bytes,
             may_drop_tombstones=state.is_whole,
             producer_expiration_ms=self._settings.producer_id_expiration_ms,
@@ -345,7 +346,3 @@ def _judged(candidate: _Candidate, now_ms: int) -> tuple[CleaningNeed[Segment], 
 
 def _place(partition: Partition) -> dict[str, object]:
     return {"stream": partition.tp.stream, "partition": partition.tp.partition}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
+from streamlog.clock import wall_ms
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.storage.disk import storage_error
@@ -216,7 +217,7 @@ class ScheduledTasks:
             partition.sync_soon()
 
     async def _retain(self) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for done, partition in enumerate(tuple(self._partitions.values())):
             log = partition.state.log
             if log.segment_count == 1 and not log.settings.is_limited:

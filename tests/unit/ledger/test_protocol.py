@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from streamlog.clock import wall_ms
 from streamlog.errors import (
     CorruptBlock,
     CorruptData,
@@ -32,7 +33,7 @@ from streamlog.ledger.protocol import (
     message_of,
     subject,
 )
-from streamlog.ledger.readers import AGE_MS_MAX, check_reader, now_ms, sign_request
+from streamlog.ledger.readers import AGE_MS_MAX, check_reader, sign_request
 from streamlog.record.codec import Record
 
 ALICE, BOB = Signer("alice", b"a" * 32), Signer("bob", b"b" * 32)
@@ -143,7 +144,7 @@ def asked(signer: Signer, *, time_ms: int, reply: str = "inbox") -> tuple[Delive
 
 def test_readers_are_known_by_their_signatures() -> None:
     config = ChannelConfig(channel="c", readers=(ALICE.identity,))
-    now = now_ms()
+    now = wall_ms()
     assert abs(now - time.time() * 1000) < 5_000
     check_reader(None, DeliverRequest(), Asked(b"", "inbox"), now)
     check_reader(CONFIG, DeliverRequest(), Asked(b"", "inbox"), now)
@@ -161,7 +162,7 @@ def test_readers_are_known_by_their_signatures() -> None:
 
 def test_an_overheard_request_brings_nothing_to_anybody_else() -> None:
     config = ChannelConfig(channel="c", readers=(ALICE.identity,))
-    now = now_ms()
+    now = wall_ms()
     request, overheard = asked(ALICE, time_ms=now)
     overheard.reply = "inbox of the listener"
     with pytest.raises(InvalidSignature, match="not that of 'alice'"):
@@ -174,5 +175,5 @@ def test_an_overheard_request_brings_nothing_to_anybody_else() -> None:
 def test_consenters_may_read() -> None:
     node = OrderingNode(name="bob", public_key=BOB.identity.public_key)
     config = ChannelConfig(channel="c", readers=(ALICE.identity,), consenters=(node,))
-    now = now_ms()
+    now = wall_ms()
     check_reader(config, *asked(BOB, time_ms=now), now)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
+from streamlog.clock import clock_ms
 from streamlog.errors import (
     InvalidRequest,
     NoController,
@@ -40,7 +41,6 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import VotersChanged
-from streamlog.metadata.nodes.clock import clock_ms
 from streamlog.metadata.quorum import raft_driver as quorum_module
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig

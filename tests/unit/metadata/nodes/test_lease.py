@@ -113,7 +113,7 @@ def test_a_controller_that_may_have_been_replaced_lends_less(
 def test_it_runs_out_while_the_machine_is_suspended() -> None:
     """In a time namespace that was suspended for a day, which CLOCK_MONOTONIC does not show."""
     program = (
-        "import time; from streamlog.metadata.nodes.clock import clock_ms;"
+        "import time; from streamlog.clock import clock_ms;"
         "from streamlog.metadata.nodes.lease import Lease;"
         "lease = Lease(2_000, 3_000); lease.extend(time.monotonic());"
         "print(lease.held, clock_ms() - time.monotonic_ns() // 1_000_000 > 86_000_000)"
