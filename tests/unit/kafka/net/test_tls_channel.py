@@ -259,7 +259,7 @@ async def test_bad_clients_are_told_why_and_so_is_the_node(
         client.maximum_version = version
         async with piped(server, client) as pipe:
             async with asyncio.TaskGroup() as tasks:
-                theirs = tasks.create_task(saying_something(pipe.peer))
+                theirs = tasks.create_task(saying_something(pipe))
                 with pytest.raises(TlsFailed) as caught:
                     await pipe.channel.open()
                 pipe.channel.close()
@@ -268,14 +268,17 @@ async def test_bad_clients_are_told_why_and_so_is_the_node(
             assert "left" not in theirs.result(), (expected, theirs.result())
 
 
-async def saying_something(peer: TlsStream) -> str:
-    """What a client finds out that shakes hands, asks, and waits for the answer."""
+async def saying_something(pipe: Pipe) -> str:
+    """What a client finds out that shakes hands, asks, and waits for the answer; then it leaves."""
     try:
-        await peer.shake_hands()
-        await peer.send_all(b"request")
-        await peer.receive_into(memoryview(bytearray(1)))
+        await pipe.peer.shake_hands()
+        await pipe.peer.send_all(b"request")
+        await pipe.peer.receive_into(memoryview(bytearray(1)))
     except NodeUnreachable as error:
         return str(error)
+    finally:
+        with contextlib.suppress(OSError):
+            pipe.sock.shutdown(socket.SHUT_RDWR)
     return "let in"
 
 
@@ -291,7 +294,7 @@ async def test_bad_servers_are_told_of_by_both(authority: Authority, tmp_path: P
     ):
         async with piped(authority.server(own), authority.client(crl=crl)) as pipe:
             async with asyncio.TaskGroup() as tasks:
-                theirs = tasks.create_task(saying_something(pipe.peer))
+                theirs = tasks.create_task(saying_something(pipe))
                 with pytest.raises(TlsFailed) as caught:
                     await pipe.channel.open()
                     await pipe.channel.receive()
