@@ -64,12 +64,12 @@ class Step(NamedTuple):
     failed: Sequence[PendingAppend] = ()
     """To be told ``error``."""
     error: StreamlogError | None = None
-    is_offline: bool = False
-    """The disk has failed with ``error``: from now on nothing is appended."""
     high_watermark_moved: bool = False
-    recovery_point_moved: bool = False
     wants_sync: bool = False
     """There is something to sync, which no sync that runs covers."""
+    recovery_point_moved: bool = False
+    is_offline: bool = False
+    """The disk has failed with ``error``: from now on nothing is appended."""
 
 
 NOTHING: Final = Step()
@@ -376,13 +376,8 @@ class PartitionState:
             commit = pending.popleft()
             self.in_flight_bytes -= commit.size_bytes
             commits.append(commit)
-        return Step(
-            commits,
-            failed,
-            error,
-            high_watermark_moved=self.high_watermark != before,
-            wants_sync=wants_sync,
-        )
+        moved = self.high_watermark != before
+        return Step(commits, failed, error, moved, wants_sync)
 
     def _settle_starts(
         self, progress: LeaderProgress
@@ -541,7 +536,10 @@ class PartitionState:
         step = self.settle()
         upper_offset = log.log_end_offset if self.sync == "commit" else log.sealed_end
         is_behind = log.recovery_point < upper_offset and self.failure is None
-        return step._replace(recovery_point_moved=True, wants_sync=is_behind or self._sync_is_due)
+        wants_sync = is_behind or self._sync_is_due
+        return Step(
+            step.commits, step.failed, step.error, step.high_watermark_moved, wants_sync, True
+        )
 
     def sync_failed(self, error: StorageFailed) -> Step:
         """The sync has failed: nobody knows what is on the disk, so all that waits is failed."""
