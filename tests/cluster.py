@@ -27,7 +27,7 @@ HASTY_TIMEOUT_S: Final = 1.0
 """Enough for a new connection and two answers, but where packets take 100 ms each."""
 SETTLE_TIMEOUT_S: Final = 30.0
 
-Settings = dict[str, dict[str, object]]
+Settings = dict[str, dict[str, Any]]
 """A node's configuration: sections of keys."""
 
 
@@ -137,7 +137,7 @@ class ClusterNode(ServerProcess):
         """The cluster as this node describes it; KafkaException if it does not answer."""
         from confluent_kafka.admin import AdminClient
 
-        settings = {"bootstrap.servers": self.kafka, "log_level": 0}
+        settings: dict[str, Any] = {"bootstrap.servers": self.kafka, "log_level": 0}
         return _view(AdminClient(settings).list_topics(timeout=timeout_s))
 
 

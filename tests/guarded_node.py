@@ -22,7 +22,7 @@ class GuardedNode(Node):
     Every user's password is his name and ``-secret``.
     """
 
-    def __init__(self, directory: Path, nats_url: str, **log_settings: object) -> None:
+    def __init__(self, directory: Path, nats_url: str, **log_settings: Any) -> None:
         super().__init__(directory, nats_url, **log_settings)
         self.directory = directory
         self.audit_file = directory / "audit.jsonl"

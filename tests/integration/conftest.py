@@ -35,7 +35,7 @@ class Node(ServerProcess):
         nats_url: str,
         *,
         data_dir: Path | None = None,
-        **log_settings: object,
+        **log_settings: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir or directory / "data"
