@@ -30,7 +30,7 @@ class LedgerNode:
         self._http = free_port()
         directory.mkdir(parents=True)
         command = [binary("streamlog"), "ledger", "serve", "--channel", CHANNEL, "--node", NODE]
-        command += ["--dir", str(directory / "blocks"), "--servers", side.kafka]
+        command += ["--dir", str(directory / "blocks"), "--bootstrap-server", side.kafka]
         command += ["--nats", f"nats://{side.nats}", "--http-port", str(self._http)]
         command += ["--batch-size", str(batch_size), "--batch-timeout-ms", str(timeout_ms)]
         self._process: subprocess.Popen[bytes] = start(command, directory / "log")

@@ -114,7 +114,7 @@ class Cluster:
         self._command("rebalance")
 
     def _command(self, *words: str) -> None:
-        command = [*STREAMLOG, "cluster", *words, "--servers", self.servers]
+        command = [*STREAMLOG, "cluster", *words, "--bootstrap-server", self.servers]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"cluster {words[0]}: {done.stderr or done.stdout}")

@@ -72,7 +72,7 @@ def _first(flights: Flights, count: int | None) -> Flights:
 async def _node(folder: Path, servers: Servers, name: str) -> AsyncIterator[None]:
     command = [sys.executable, "-m", "streamlog", "ledger", "serve", "--node", name]
     command += ["--dir", str(folder / name), "--channel", CHANNEL, "--stream", STREAM]
-    command += ["--servers", servers.kafka, "--nats", servers.nats]
+    command += ["--bootstrap-server", servers.kafka, "--nats-server", servers.nats]
     command += ["--batch-size", str(BATCH_SIZE), "--batch-timeout-ms", "500"]
     child = await Child.start(f"ordering node {name}", command, folder / f"{name}.log")
     try:

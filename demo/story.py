@@ -116,11 +116,11 @@ def suggestions(servers: Servers) -> list[str]:
     streamlog = ".venv/bin/streamlog"
     flight = '{"carrier": "XX", "origin": "JFK", "dep_delay": 1}'
     return [
-        f"{streamlog} stream info {STREAM} --nats {servers.nats}",
-        f"{streamlog} read {STREAM} --servers {servers.kafka} --count 3",
-        f"{streamlog} publish flights.JFK.XX '{flight}' --nats {servers.nats}",
-        f"{streamlog} read {STREAM} --servers {servers.kafka} --from latest --follow",
-        f"{streamlog} cluster info --servers {servers.kafka}",
+        f"{streamlog} stream info {STREAM} --nats-server {servers.nats}",
+        f"{streamlog} read {STREAM} --bootstrap-server {servers.kafka} --count 3",
+        f"{streamlog} publish flights.JFK.XX '{flight}' --nats-server {servers.nats}",
+        f"{streamlog} read {STREAM} --bootstrap-server {servers.kafka} --from latest --follow",
+        f"{streamlog} cluster info --bootstrap-server {servers.kafka}",
         f"{streamlog} log verify {servers.data_dir}",
         f"kcat -b {servers.kafka} -t {STREAM} -C -c 3 -f '%o %h %s\\n'",
         f".venv/bin/python spark/jobs/delays.py --path {servers.data_dir}",

@@ -24,8 +24,8 @@ class Cli:
 
     def _words(self, *arguments: str) -> list[str]:
         speaks = arguments[0] in {"read", "cluster"} or arguments[:2] == ("bench", "consume")
-        asks = speaks and "--servers" not in arguments
-        return [*arguments, *(("--servers", self.kafka) if asks else ())]
+        asks = speaks and "--bootstrap-server" not in arguments
+        return [*arguments, *(("--bootstrap-server", self.kafka) if asks else ())]
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Inside of this process."""

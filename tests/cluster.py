@@ -251,9 +251,9 @@ class Cluster:
         return [node for node in self.nodes.values() if node.is_running()]
 
     def command(self, *arguments: str) -> str:
-        """``streamlog <arguments> --servers …`` of all running nodes; what it prints."""
+        """``streamlog <arguments> --bootstrap-server …`` of all running nodes; what it prints."""
         servers = ",".join(node.kafka for node in self.running())
-        return self.command_without_servers(*arguments, "--servers", servers)
+        return self.command_without_servers(*arguments, "--bootstrap-server", servers)
 
     def command_without_servers(self, *arguments: str) -> str:
         """One that goes over NATS."""

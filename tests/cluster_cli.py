@@ -7,7 +7,7 @@ from tests.in_process import streamlog
 from tests.server_process import wait_until
 
 ASKING: Final = {
-    "stream info", "stream move", "stream cancel-move", "backup take", "restore stream",
+    "stream info", "stream move", "stream cancel-move", "backup create", "restore stream",
 }  # fmt: skip
 
 
@@ -27,13 +27,13 @@ class Cli:
         self.servers = ",".join(node["kafka"] for node in dev.addresses["nodes"])
 
     def run(self, text: str, *more: str) -> Done:
-        """The words of ``text``, and ``--servers`` where the command has it."""
+        """The words of ``text``, and ``--bootstrap-server`` where the command has it."""
         words = [*text.split(), *more]
         command = " ".join(words[:2])
         asks = words[0] in {"cluster", "group", "read"} or command in ASKING
         asks = asks and "--path" not in words
-        if asks and "--servers" not in words and command != "cluster force-quorum":
-            words += ["--servers", self.servers]
+        if asks and "--bootstrap-server" not in words and command != "cluster recover-quorum":
+            words += ["--bootstrap-server", self.servers]
         done = streamlog(words, environment={"NATS_URL": self.nats})
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -216,7 +216,7 @@ class Everyone:
 
     def _servers(self, numbers: tuple[int, ...]) -> tuple[str, ...]:
         nodes: list[ClusterNode] = [self.cluster[i] for i in numbers or self.cluster.nodes]
-        return ("--servers", ",".join(node.kafka for node in nodes), *self._options)
+        return ("--bootstrap-server", ",".join(node.kafka for node in nodes), *self._options)
 
 
 def _wait(condition: Callable[[], bool], told: Callable[[], object]) -> None:

@@ -77,7 +77,7 @@ class GuardedNode(Node):
 
     def admin(self, *words: str) -> str:
         """A command of the super user's, at this node."""
-        done = self.cli(*words, "--servers", self.kafka, user=ADMIN)
+        done = self.cli(*words, "--bootstrap-server", self.kafka, user=ADMIN)
         assert done.code == 0, done
         return done.out
 

@@ -29,7 +29,7 @@ class LedgerProcess(ServerProcess):
         more = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
         command = [
             program("streamlog"), "ledger", "serve", "--channel", channel, "--node", name,
-            "--dir", str(self.directory), "--servers", servers, "--nats", nats, *more,
+            "--dir", str(self.directory), "--bootstrap-server", servers, "--nats-server", nats, *more,
         ]  # fmt: skip
         super().__init__(command, directory / "ledger.log")
 

@@ -40,7 +40,7 @@ class OrderingProcess(ServerProcess):
         self.directory = directory / "blocks"
         self.http_port = free_port()
         self._servers = servers
-        self._options = (*options, "--nats", nats)
+        self._options = (*options, "--nats-server", nats)
         super().__init__([], directory / "node.log")
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class OrderingProcess(ServerProcess):
     def spawn(self) -> None:
         command = [program("streamlog"), "ledger", "serve", "--node", self.name]
         command += ["--dir", str(self.directory), "--channel", self.channel]
-        command += ["--http-port", str(self.http_port), "--servers", self._servers()]
+        command += ["--http-port", str(self.http_port), "--bootstrap-server", self._servers()]
         self.command = [*command, *self._options]
         super().spawn()
 

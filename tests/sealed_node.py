@@ -47,7 +47,7 @@ class SealedNode:
     def cli(self, *words: str) -> str:
         """``streamlog`` as the super user."""
         known = ("--user", ADMIN, "--password-file", str(self.password_file(ADMIN)))
-        places = ("--servers", self.servers, "--tls-ca", str(self.ca))
+        places = ("--bootstrap-server", self.servers, "--tls-ca", str(self.ca))
         cli = Cli(SimpleNamespace(nats="", addresses={"nodes": [{"kafka": self.servers}]}))
         done = cli.run(" ".join(words[:2]), *words[2:], *known, *places)
         assert done.code == 0, done

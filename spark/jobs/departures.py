@@ -1,6 +1,6 @@
 """Flights by day and origin, out of one stream and into another.
 
-    python spark/jobs/departures.py --servers HOST:PORT --stream flights --to departures \\
+    python spark/jobs/departures.py --bootstrap-server HOST:PORT --stream flights --to departures \\
         --checkpoint FOLDER [--once]
 
 A day is counted by the time at which its flights should depart. It is written when it is over: when
@@ -73,7 +73,9 @@ def start(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Flights by day and origin, as they depart.")
-    parser.add_argument("--servers", required=True, help="host:port,host:port")
+    parser.add_argument(
+        "--bootstrap-server", dest="servers", required=True, help="host:port,host:port"
+    )
     parser.add_argument("--stream", default="flights")
     parser.add_argument("--to", required=True, help="a stream that is there")
     parser.add_argument("--checkpoint", required=True, help="a folder of this query's own")

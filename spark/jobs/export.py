@@ -1,6 +1,6 @@
 """A stream to Parquet, partitioned by day; each run goes on where the last one stopped.
 
-    python spark/jobs/export.py --servers HOST:PORT --stream flights --to FOLDER
+    python spark/jobs/export.py --bootstrap-server HOST:PORT --stream flights --to FOLDER
 
 Offsets and what is written stand in ``FOLDER/_checkpoint`` and ``FOLDER/_spark_metadata``: a run
 that was killed is finished by the next one, and who reads the folder with Spark sees no row twice.
@@ -47,7 +47,9 @@ def export(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A stream to Parquet, partitioned by day.")
-    parser.add_argument("--servers", required=True, help="host:port,host:port")
+    parser.add_argument(
+        "--bootstrap-server", dest="servers", required=True, help="host:port,host:port"
+    )
     parser.add_argument("--stream", required=True)
     parser.add_argument("--to", required=True, help="a folder that executors can write to")
     parser.add_argument("--offsets-max", type=int, default=OFFSETS_PER_FILE, help="at once")

@@ -1,6 +1,6 @@
 """A compacted stream as a table: the newest value of each key.
 
-    python spark/jobs/latest.py --servers HOST:PORT --stream aircraft [--to FOLDER]
+    python spark/jobs/latest.py --bootstrap-server HOST:PORT --stream aircraft [--to FOLDER]
 
 Compaction leaves older values of a key for a while, and never touches the newest records; so the
 table is made of what the log has, compacted or not. A key whose newest value is null is deleted.
@@ -43,7 +43,9 @@ def latest(spark: "SparkSession", servers: str, stream: str) -> "DataFrame":
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The newest value of each key of a stream.")
-    parser.add_argument("--servers", required=True, help="host:port,host:port")
+    parser.add_argument(
+        "--bootstrap-server", dest="servers", required=True, help="host:port,host:port"
+    )
     parser.add_argument("--stream", required=True)
     parser.add_argument("--to", help="a folder for Parquet, which is replaced; else it is shown")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 """Parquet into a stream, as it was exported: partitions, order, keys, headers, times.
 
-    python spark/jobs/replay.py --from FOLDER --servers HOST:PORT --stream again --id monday
+    python spark/jobs/replay.py --from FOLDER --bootstrap-server HOST:PORT --stream again --id monday
 
 Run again with the same ``--id`` after a failure, it writes what is missing, and nothing twice.
 """
@@ -40,7 +40,9 @@ def replay(
 def main() -> None:
     parser = argparse.ArgumentParser(description="Parquet into a stream, as it was exported.")
     parser.add_argument("--from", dest="folder", required=True, help="what export.py has written")
-    parser.add_argument("--servers", required=True, help="host:port,host:port")
+    parser.add_argument(
+        "--bootstrap-server", dest="servers", required=True, help="host:port,host:port"
+    )
     parser.add_argument("--stream", required=True, help="it must be there")
     parser.add_argument("--id", required=True, help="of this replay; the same if it is repeated")
     parser.add_argument("--tasks", type=int, default=TASKS, help="the same if it is repeated")

@@ -73,7 +73,7 @@ REMEDIES: Final = MappingProxyType(
         ),
         "last in-sync replica is lost": (
             "put the data folder back if it is left; else restore from a backup, or have another "
-            "replica lead with `streamlog cluster elect --unclean`"
+            "replica lead with `streamlog cluster elect-leader --unclean`"
         ),
         # partitions
         "partition offline": _DISK,

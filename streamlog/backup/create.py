@@ -116,7 +116,7 @@ def _in_need_of_a_key(names: list[str]) -> InvalidRequest:
     are = "are" if more else "is"
     return InvalidRequest(
         f"{names[0]}{more} {are} encrypted: name a key for the backup (--key NAME=SOURCE), or say"
-        " that it may hold such records in the clear (--in-clear); nothing was copied"
+        " that it may hold such records in the clear (--plaintext); nothing was copied"
     )
 
 
@@ -298,7 +298,7 @@ async def _check_history(
     """What is here must still be what the cluster has. Raises InvalidRequest."""
     if not known.pieces:
         return
-    remedy = "take this stream anew (--anew), or into another folder"
+    remedy = "take this stream anew (--full), or into another folder"
     if extent.log_start_offset > known.next_offset:
         raise InvalidRequest(
             f"the records from {known.next_offset} to {extent.log_start_offset} are gone from the"

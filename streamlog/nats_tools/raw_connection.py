@@ -33,7 +33,9 @@ class RawConnection:
     def __init__(self, client: Client, receive: Callable[[bytes], None]) -> None:
         transport = client._transport
         if not isinstance(transport, TcpTransport):
-            raise ConfigError("--nats", "a web socket cannot be used here", "use nats:// or tls://")
+            raise ConfigError(
+                "--nats-server", "a web socket cannot be used here", "use nats:// or tls://"
+            )
         assert transport._io_writer is not None and transport._io_reader is not None, "connected"
         self._client = client
         self._receive = receive

@@ -78,7 +78,7 @@ class Node(ServerProcess):
 
 
 class Dev(ServerProcess):
-    """``streamlog dev`` on free ports; ``--nats`` and the like in ``options``."""
+    """``streamlog dev`` on free ports; ``--nats-server`` and the like in ``options``."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -62,10 +62,10 @@ def pieces(backup: str) -> list[Path]:
 
 
 def test_a_stream_comes_back_as_it_was(one: Cli, backup: str) -> None:
-    made(one, "whole", "--description", "of orders", "--retention-ms", "86400000")
+    made(one, "whole", "--description", "of orders", "--max-age", "1d")
     before, config = rows(one, "whole"), one.json("stream info whole")["config"]
     assert len(before) == COUNT
-    assert "300 records" in one.ok(f"backup take {backup} --stream whole")
+    assert "300 records" in one.ok(f"backup create {backup} --stream whole")
     one.ok("stream rm whole --yes")
     assert "300 records" in one.ok(f"restore stream {backup} whole")
     assert rows(one, "whole") == before
@@ -75,12 +75,12 @@ def test_a_stream_comes_back_as_it_was(one: Cli, backup: str) -> None:
 
 def test_what_has_come_since_is_added(one: Cli, backup: str) -> None:
     made(one, "grows")
-    one.ok(f"backup take {backup} --stream grows")
+    one.ok(f"backup create {backup} --stream grows")
     (piece,) = pieces(backup)
     size = piece.stat().st_size
-    assert one.json(f"backup take {backup} --stream grows")["new_bytes"] == 0
+    assert one.json(f"backup create {backup} --stream grows")["new_bytes"] == 0
     one.ok("publish grows more --count 20 --ack")
-    taken = one.json(f"backup take {backup} --stream grows")
+    taken = one.json(f"backup create {backup} --stream grows")
     assert taken["new_offsets"] == 20
     assert piece.stat().st_size == size + taken["new_bytes"]
     one.ok(f"restore stream {backup} grows --as grown")
@@ -93,7 +93,7 @@ def test_offsets_stay_where_a_log_does_not_begin_at_zero(one: Cli, backup: str) 
     one.ok("stream purge late --before 100 --yes")
     before = rows(one, "late")
     assert before[0]["offset"] == 100
-    one.ok(f"backup take {backup} --stream late")
+    one.ok(f"backup create {backup} --stream late")
     one.ok(f"restore stream {backup} late --as later")
     assert rows(one, "later") == before
 
@@ -101,9 +101,9 @@ def test_offsets_stay_where_a_log_does_not_begin_at_zero(one: Cli, backup: str) 
 def test_what_was_purged_after_it_was_backed_up(one: Cli, backup: str) -> None:
     made(one, "purged")
     before = rows(one, "purged")
-    one.ok(f"backup take {backup} --stream purged")
+    one.ok(f"backup create {backup} --stream purged")
     one.ok("stream purge purged --yes")
-    one.ok(f"backup take {backup} --stream purged")
+    one.ok(f"backup create {backup} --stream purged")
     one.ok(f"restore stream {backup} purged --as purged-all --whole")
     assert rows(one, "purged-all") == before
     one.ok(f"restore stream {backup} purged --as purged-now")
@@ -116,7 +116,7 @@ def test_partitions_and_compression(one: Cli, backup: str) -> None:
     for number in range(3):
         subject = "spread" if not number else f"spread.{number}"
         one.ok(f"publish {subject} v --count {10 * (number + 1)} --ack")
-    one.ok(f"backup take {backup} --stream spread")
+    one.ok(f"backup create {backup} --stream spread")
     one.ok("stream rm spread --yes")
     one.ok(f"restore stream {backup} spread")
     counts = [len(one.ok(f"read spread --partition {n}").splitlines()) for n in range(3)]
@@ -128,7 +128,7 @@ def test_from_the_folder_of_a_running_node(one: Cli, dev: Any, backup: str) -> N
     (folder,) = [path.parent for path in Path(dev.data_dir).rglob("node.json")]
 
     def all_noted() -> bool:
-        done = one.run(f"backup take {backup} --path {folder} --stream lies")
+        done = one.run(f"backup create {backup} --path {folder} --stream lies")
         return not done.code and one.json(f"backup info {backup}")["streams"][0]["records"] == COUNT
 
     wait_until(all_noted, "the checkpoint")
@@ -141,7 +141,7 @@ def test_from_the_folder_of_a_running_node(one: Cli, dev: Any, backup: str) -> N
 
 def test_a_stream_that_is_there_is_not_touched(one: Cli, backup: str) -> None:
     made(one, "there", count=5)
-    one.ok(f"backup take {backup} --stream there")
+    one.ok(f"backup create {backup} --stream there")
     said = one.refused(f"restore stream {backup} there")
     assert "there is a stream 'there' already" in said
     assert "--as" in said
@@ -151,7 +151,7 @@ def test_a_stream_that_is_there_is_not_touched(one: Cli, backup: str) -> None:
 @pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
 def test_a_damaged_file_restores_nothing(one: Cli, backup: str, how: str) -> None:
     made(one, f"bad-{how}", count=50)
-    one.ok(f"backup take {backup} --stream bad-{how}")
+    one.ok(f"backup create {backup} --stream bad-{how}")
     (piece,) = pieces(backup)
     data = bytearray(piece.read_bytes())
     if how == "flipped":
@@ -166,15 +166,15 @@ def test_a_damaged_file_restores_nothing(one: Cli, backup: str, how: str) -> Non
     done = one.run(f"backup verify {backup}")
     assert (done.code, piece.name in done.out) == (1, True)
     one.ok(f"publish bad-{how} more --ack")
-    assert piece.name in one.refused(f"backup take {backup} --stream bad-{how}")
-    one.ok(f"backup take {backup} --stream bad-{how} --anew")
+    assert piece.name in one.refused(f"backup create {backup} --stream bad-{how}")
+    one.ok(f"backup create {backup} --stream bad-{how} --full")
     assert "0 wrong" in one.ok(f"backup verify {backup}")
 
 
 def test_what_is_no_backup(one: Cli, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("precious")
-    said = one.refused(f"backup take {tmp_path}/other")
+    said = one.refused(f"backup create {tmp_path}/other")
     assert "it is no backup" in said
     assert (tmp_path / "other" / "file").read_text() == "precious"
     assert "has no backup.json" in one.refused(f"backup info {tmp_path}/absent")
@@ -210,8 +210,8 @@ async def smuggled(servers: str, stream: str, batch: bytes) -> dict[str, Any]:
 
 def test_unknown_streams_and_the_nodes_own(one: Cli, backup: str) -> None:
     made(one, "known", count=1)
-    assert "no stream 'absent'" in one.refused(f"backup take {backup} --stream absent")
-    one.ok(f"backup take {backup} --stream known")
+    assert "no stream 'absent'" in one.refused(f"backup create {backup} --stream absent")
+    one.ok(f"backup create {backup} --stream known")
     assert "it has known" in one.refused(f"restore stream {backup} absent")
     said = one.refused(f"restore cluster {backup} --node 1={backup}-node")
     assert "never finished" in said
@@ -220,19 +220,19 @@ def test_unknown_streams_and_the_nodes_own(one: Cli, backup: str) -> None:
 
 def test_another_clusters_backup(one: Cli, backup: str) -> None:
     made(one, "ours", count=1)
-    one.ok(f"backup take {backup} --stream ours")
+    one.ok(f"backup create {backup} --stream ours")
     path = Path(backup, "backup.json")
     manifest = decode_manifest(path.read_bytes(), "")
     path.write_bytes(encode_manifest(manifest.model_copy(update={"cluster_id": "theirs"})))
-    assert "is a backup of cluster theirs" in one.refused(f"backup take {backup}")
+    assert "is a backup of cluster theirs" in one.refused(f"backup create {backup}")
 
 
 def test_a_full_disk_leaves_what_was_there(one: Cli, tmp_path: Path) -> None:
     made(one, "too-much", count=20)
     with mounted(tmp_path / "disk", 2 << 20) as disk:
-        one.ok(f"backup take {disk}/b --stream too-much")
+        one.ok(f"backup create {disk}/b --stream too-much")
         one.ok("publish too-much", "x" * 50_000, "--count", "80", "--ack")
-        assert "No space left" in one.refused(f"backup take {disk}/b --stream too-much")
+        assert "No space left" in one.refused(f"backup create {disk}/b --stream too-much")
         assert "0 wrong" in one.ok(f"backup verify {disk}/b")
         assert one.json(f"backup info {disk}/b")["streams"][0]["records"] == 20
 
@@ -252,12 +252,12 @@ def killed_after(command: list[str], delay_s: float) -> bool:
 
 def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> None:
     made(one, "taken", count=10)
-    one.ok(f"backup take {backup} --stream taken")
+    one.ok(f"backup create {backup} --stream taken")
     one.ok("publish taken", "x" * 20_000, "--count", "2000", "--ack")
-    take = [program("streamlog"), "backup", "take", backup, "--stream", "taken"]
-    asking = ["--servers", one.servers]
+    take = [program("streamlog"), "backup", "create", backup, "--stream", "taken"]
+    asking = ["--bootstrap-server", one.servers]
     whole_s = time.monotonic()
-    one.ok(f"backup take {backup}-other --stream taken")
+    one.ok(f"backup create {backup}-other --stream taken")
     whole_s = time.monotonic() - whole_s
     start_s = time.monotonic()
     subprocess.run([*take[:2], "--help"], check=True, capture_output=True)
@@ -267,7 +267,7 @@ def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> No
     ]
     assert any(was_killed)
     assert "0 wrong" in one.ok(f"backup verify {backup}")
-    one.ok(f"backup take {backup} --stream taken")
+    one.ok(f"backup create {backup} --stream taken")
     restore = [program("streamlog"), "restore", "stream", backup, "taken", "--as", "risen"]
     was_killed = [
         killed_after([*restore, *asking], start_s + whole_s * part) for part in (0.3, 0.6, 0.9)
@@ -321,7 +321,7 @@ def test_a_cluster_comes_back_from_folders_alone(
     assert consumed(cluster.servers, "readers", 120) == list(range(120))
     before = cluster.command("read", "orders", "--json").splitlines()
     backup = tmp_path / "backup"
-    cluster.command("backup", "take", str(backup))
+    cluster.command("backup", "create", str(backup))
     cluster.kill()
     streamlog = program("streamlog")
     for number, node in cluster.nodes.items():
@@ -348,7 +348,7 @@ def test_a_killed_restore_begins_anew_and_one_node_can_do_for_three(
     cluster: processes.Cluster, tmp_path: Path
 ) -> None:
     backup, target = tmp_path / "backup", tmp_path / "node"
-    cluster.command("backup", "take", str(backup))
+    cluster.command("backup", "create", str(backup))
     target.mkdir()
     (target / "restoring").write_text("of a run that was killed\n")
     (target / "streams" / "orders" / "0").mkdir(parents=True)
@@ -364,7 +364,7 @@ def test_a_killed_restore_begins_anew_and_one_node_can_do_for_three(
     try:
         alone.spawn()
         alone.wait_ready()
-        asked = [program("streamlog"), "read", "orders", "--servers", alone.kafka]
+        asked = [program("streamlog"), "read", "orders", "--bootstrap-server", alone.kafka]
         read = subprocess.run(asked, check=True, capture_output=True, text=True)
         assert len(read.stdout.splitlines()) == 200
     finally:

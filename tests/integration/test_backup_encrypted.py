@@ -67,12 +67,12 @@ def test_a_stream_is_encrypted_in_its_backup_and_where_it_comes_back(
     cli: Cli, cluster: Cluster, vault: tuple[str, str], tmp_path: Path
 ) -> None:
     before, backup = made(cli, "sealed"), tmp_path / "backup"
-    refused = cli.refused(f"backup take {backup} --stream sealed")
+    refused = cli.refused(f"backup create {backup} --stream sealed")
     assert "sealed is encrypted: name a key for the backup (--key NAME=SOURCE)" in refused
-    cli.ok(f"backup take {backup} --stream sealed", *vault)
+    cli.ok(f"backup create {backup} --stream sealed", *vault)
     assert holders(backup) == []
     cli.ok(f"publish sealed {PAYLOAD} --count 10 --ack")
-    assert cli.json(f"backup take {backup} --stream sealed", *vault)["new_offsets"] == 10
+    assert cli.json(f"backup create {backup} --stream sealed", *vault)["new_offsets"] == 10
     assert holders(backup) == []
     assert cli.json(f"backup info {backup}")["streams"][0]["keys"] == ["vault"]
     assert "1 encrypted files were not decrypted" in cli.ok(f"backup verify {backup}")
@@ -82,7 +82,7 @@ def test_a_stream_is_encrypted_in_its_backup_and_where_it_comes_back(
     assert rows(cli, "again")[:COUNT] == before
     assert len(rows(cli, "again")) == COUNT + 10
     assert holders(cluster[1].data_dir / "streams") == []
-    cli.ok(f"backup take {tmp_path}/clear --stream sealed --in-clear")
+    cli.ok(f"backup create {tmp_path}/clear --stream sealed --plaintext")
     assert holders(tmp_path / "clear") != []
 
 
@@ -93,11 +93,11 @@ def test_from_the_folder_of_a_running_node_with_its_configuration(
     lying = f"--path {folder} --stream lies"
 
     def all_noted() -> bool:
-        done = cli.run(f"backup take {backup} {lying} --config {cluster[1].config}", *vault)
+        done = cli.run(f"backup create {backup} {lying} --config {cluster[1].config}", *vault)
         return not done.code and cli.json(f"backup info {backup}")["streams"][0]["records"] == COUNT
 
     wait_until(all_noted, "the checkpoint")
-    refused = cli.refused(f"backup take {tmp_path}/other {lying}", *vault)
+    refused = cli.refused(f"backup create {tmp_path}/other {lying}", *vault)
     assert "needs the key 'node'" in refused
     assert "give it as --key NAME=SOURCE, or --config of a node that has it" in refused
     assert cli.json(f"backup info {backup}")["streams"][0]["keys"] == ["vault"]
@@ -110,7 +110,7 @@ def test_a_cluster_out_of_folders_is_under_the_key_of_its_nodes(
     cli: Cli, cluster: Cluster, vault: tuple[str, str], tmp_path: Path
 ) -> None:
     before, node = made(cli, "whole"), cluster[1]
-    cli.ok(f"backup take {tmp_path}/backup", *vault)
+    cli.ok(f"backup create {tmp_path}/backup", *vault)
     assert holders(tmp_path) == []
     cluster.kill()
     shutil.rmtree(node.data_dir)

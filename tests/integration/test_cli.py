@@ -30,7 +30,7 @@ def test_the_life_of_a_stream(cli: Cli) -> None:
     assert "there already" in again
     assert "life" in cli.ok("stream", "ls")
 
-    cli.ok("stream", "edit", "life", "--retention-ms", "600000", "--sync", "os")
+    cli.ok("stream", "edit", "life", "--max-age", "10m", "--sync", "os")
     config = cli.json("stream", "info", "life")["config"]
     assert (config["retention_ms"], config["sync"]) == (600000, "os")
     assert config["subjects"] == ["life.>", "alive"]
@@ -67,7 +67,7 @@ def test_removal_asks_first(cli: Cli) -> None:
         (("stream", "add", "__own"), "reserved"),
         (("stream", "add", "x", "--subject", "a b"), "a b"),
         (("stream", "add", "x", "--sync", "never"), "sync"),
-        (("stream", "add", "x", "--retention-bytes", "0"), "retention_bytes"),
+        (("stream", "add", "x", "--max-bytes", "0"), "retention_bytes"),
         (("stream", "info", "absent"), "stream not found"),
         (("stream", "edit", "absent", "--sync", "os"), "stream not found"),
         (("stream", "rm", "absent", "--yes"), "stream not found"),
@@ -90,7 +90,7 @@ def test_a_name_taken_with_another_configuration(cli: Cli) -> None:
     [
         (("read", "s", "--from", "first"), "--from: 'first' is no position"),
         (("publish", "s", "x", "--header", "none"), "--header: 'none' is no header"),
-        (("cluster", "info", "--servers", "nowhere"), "'nowhere' is no address"),
+        (("cluster", "info", "--bootstrap-server", "nowhere"), "'nowhere' is no address"),
     ],
 )
 def test_wrong_arguments(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
@@ -98,8 +98,8 @@ def test_wrong_arguments(cli: Cli, arguments: tuple[str, ...], said: str) -> Non
 
 
 def test_servers_that_are_not_there(cli: Cli) -> None:
-    assert "127.0.0.1:1" in cli.refused("cluster", "info", "--servers", "127.0.0.1:1")
-    assert "127.0.0.1:1" in cli.refused("stream", "ls", "--nats", "nats://127.0.0.1:1")
+    assert "127.0.0.1:1" in cli.refused("cluster", "info", "--bootstrap-server", "127.0.0.1:1")
+    assert "127.0.0.1:1" in cli.refused("stream", "ls", "--nats-server", "nats://127.0.0.1:1")
 
 
 def test_publishing(cli: Cli) -> None:

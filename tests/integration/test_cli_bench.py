@@ -21,7 +21,7 @@ def cli(dev: Any) -> Cli:
 
 @pytest.fixture(scope="module")
 def small(cli: Cli) -> Cli:
-    cli.ok("stream", "add", "small", "--message-bytes-max", "1000")
+    cli.ok("stream", "add", "small", "--max-msg-size", "1000")
     return cli
 
 
@@ -128,8 +128,8 @@ def test_a_pause_of_the_node_is_a_gap_and_nothing_is_lost(new_dev: Callable[...,
         (("publish", "a b"), "'a b' cannot be published to", 2),
         (("latency", "a.>"), "'a.>' cannot be published to", 2),
         (("failover", "a..b"), "'a..b' cannot be published to", 2),
-        (("publish", "small", "--nats", "nats://127.0.0.1:1"), "127.0.0.1:1", 1),
-        (("failover", "small", "--nats", "nats://127.0.0.1:1"), "127.0.0.1:1", 1),
+        (("publish", "small", "--nats-server", "nats://127.0.0.1:1"), "127.0.0.1:1", 1),
+        (("failover", "small", "--nats-server", "nats://127.0.0.1:1"), "127.0.0.1:1", 1),
         (("publish", "small", "--size", "2000"), "message size exceeds maximum allowed", 1),
         (("publish", "small", "--size", "99000000"), "NATS takes 1048576 at most", 1),
         (("failover", "small", "--creds", "/absent"), "--creds: /absent cannot be read", 2),
@@ -149,7 +149,7 @@ def test_what_cannot_be_published(
         (("bare", "--partition", "1"), "no partition 1", 1),
         (("bare", "--from", "first"), "--from: 'first' is no position", 2),
         (("bare", "--from", "7"), "offset 7 is outside [0, 0]", 1),
-        (("bare", "--servers", "127.0.0.1:1"), "127.0.0.1:1", 1),
+        (("bare", "--bootstrap-server", "127.0.0.1:1"), "127.0.0.1:1", 1),
     ],
 )
 def test_what_cannot_be_read(cli: Cli, arguments: tuple[str, ...], said: str, code: int) -> None:

@@ -66,13 +66,13 @@ def test_a_new_cluster_is_at_the_newest_level(cli: Cli) -> None:
 
 def test_any_node_answers(cli: Cli, trio: Any) -> None:
     for node in trio.addresses["nodes"]:
-        assert len(cli.json("cluster nodes", "--servers", node["kafka"])) == 3
-    assert len(cli.json("cluster nodes", "--servers", f"127.0.0.1:1,{cli.servers}")) == 3
+        assert len(cli.json("cluster nodes", "--bootstrap-server", node["kafka"])) == 3
+    assert len(cli.json("cluster nodes", "--bootstrap-server", f"127.0.0.1:1,{cli.servers}")) == 3
 
 
 def test_a_cluster_that_is_not_there(cli: Cli) -> None:
     for command in ("info", "nodes", "quorum", "check"):
-        said = cli.refused(f"cluster {command}", "--servers", "127.0.0.1:1")
+        said = cli.refused(f"cluster {command}", "--bootstrap-server", "127.0.0.1:1")
         assert "Connection refused" in said
 
 
@@ -95,7 +95,7 @@ def test_another_replica_leads(cli: Cli) -> None:
     cli.ok("stream add led --replicas 3")
     before = cli.partition("led")
     other = next(node for node in before["replicas"] if node != before["leader"])
-    said = cli.ok(f"cluster elect led 0 --leader {other}")
+    said = cli.ok(f"cluster elect-leader led 0 --leader {other}")
     assert said == f"node {other} leads led/0 in epoch {before['leader_epoch'] + 1}\n"
     cli.wait_partition("led", leader=other)
     cli.ok("cluster rebalance")
@@ -106,17 +106,17 @@ def test_elections_that_cannot_be(cli: Cli) -> None:
     cli.ok("stream add single")
     (only,) = cli.partition("single")["replicas"]
     other = only % 3 + 1
-    assert "has no replica" in cli.refused(f"cluster elect single 0 --leader {other}")
-    assert "single" in cli.refused("cluster elect single 7")
-    assert "absent" in cli.refused("cluster elect absent 0")
+    assert "has no replica" in cli.refused(f"cluster elect-leader single 0 --leader {other}")
+    assert "single" in cli.refused("cluster elect-leader single 7")
+    assert "absent" in cli.refused("cluster elect-leader absent 0")
 
 
 def test_an_unclean_election_asks_first(cli: Cli) -> None:
     cli.ok("stream add asked --replicas 3")
-    done = cli.run("cluster elect asked 0 --unclean")
+    done = cli.run("cluster elect-leader asked 0 --unclean")
     assert done.code == 1
     assert "for ever?" in done.err
-    assert cli.run("cluster elect asked 0 --unclean --yes").code == 0
+    assert cli.run("cluster elect-leader asked 0 --unclean --yes").code == 0
 
 
 # Moves
@@ -180,16 +180,16 @@ def test_a_drained_node_keeps_nothing(cli: Cli) -> None:
 def test_another_voter_is_the_controller(cli: Cli) -> None:
     before = cli.json("cluster quorum")["controller"]
     wanted = before % 3 + 1
-    assert cli.ok(f"cluster move-controller {wanted}") == f"the controller is node {wanted}\n"
-    cli.ok("cluster move-controller")
+    assert cli.ok(f"cluster transfer-controller {wanted}") == f"the controller is node {wanted}\n"
+    cli.ok("cluster transfer-controller")
     assert cli.json("cluster quorum")["controller"] != wanted
-    assert "not a voter" in cli.refused("cluster move-controller 9")
+    assert "not a voter" in cli.refused("cluster transfer-controller 9")
 
 
 def test_a_node_votes_no_longer_and_again(cli: Cli) -> None:
     controller = cli.json("cluster quorum")["controller"]
     node = controller % 3 + 1
-    assert re.search("is a voter|drain it first", cli.refused(f"cluster remove {node} --yes"))
+    assert re.search("is a voter|drain it first", cli.refused(f"cluster remove-node {node} --yes"))
     cli.ok(f"cluster remove-voter {node} --yes")
     assert "not a voter" in cli.refused(f"cluster remove-voter {node} --yes")
     quorum = cli.json("cluster quorum")
@@ -277,8 +277,8 @@ def test_a_survivor_of_three_goes_on_alone_and_is_joined_again(
         for path in config.parent.iterdir():
             if path != config:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert "lost" in cli.run(f"cluster force-quorum --config {configs[0]}").err
-    cli.ok(f"cluster force-quorum --config {configs[0]} --yes")
+    assert "lost" in cli.run(f"cluster recover-quorum --config {configs[0]}").err
+    cli.ok(f"cluster recover-quorum --config {configs[0]} --yes")
     for config in configs:
         serve(config)
     cli.ok("cluster check --wait --timeout 60")

@@ -80,5 +80,7 @@ def have_control(cluster: Cluster, number: int) -> None:
 
 def elect(cluster: Cluster, lane: Lane, leader: int) -> None:
     """Have that node lead."""
-    cluster.command("cluster", "elect", lane.stream, str(lane.partition), "--leader", str(leader))
+    cluster.command(
+        "cluster", "elect-leader", lane.stream, str(lane.partition), "--leader", str(leader)
+    )
     wait_until(lambda: cluster.leader(lane) == leader, f"node {leader} leads")

@@ -30,7 +30,7 @@ def replace_node(cluster: Cluster, leaving: int, coming: int) -> None:
     cluster.command("cluster", "remove-voter", str(leaving), "--yes")
     assert cluster[leaving].stop() == 0
     wait_until(lambda: leaving not in cluster.view().nodes, f"node {leaving} is away")
-    cluster.command("cluster", "remove", str(leaving), "--yes")
+    cluster.command("cluster", "remove-node", str(leaving), "--yes")
 
 
 async def test_a_node_is_replaced(tmp_path: Path) -> None:

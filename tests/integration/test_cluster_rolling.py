@@ -46,8 +46,8 @@ async def test_leaders_move_again_and_again(tmp_path: Path) -> None:
                 lane = lanes[i % 2]
                 wanted = (cluster.leader(lane) % 3) + 1
                 partition = [lane.stream, str(lane.partition)]
-                cluster.command("cluster", "elect", *partition, "--leader", str(wanted))
+                cluster.command("cluster", "elect-leader", *partition, "--leader", str(wanted))
                 if i % 5 == 0:
-                    cluster.command("cluster", "move-controller")
+                    cluster.command("cluster", "transfer-controller")
 
         await campaign(cluster, lanes, faults)

@@ -24,7 +24,7 @@ SMALL: Final[Settings] = {"log": {"segment_bytes": 64 << 10, "checkpoint_interva
 def new_key(folder: Path, name: str) -> str:
     """As an operator makes one; its source."""
     file = folder / name
-    made = [program("streamlog"), "encryption", "new-key", str(file)]
+    made = [program("streamlog"), "encryption", "keygen", str(file)]
     subprocess.run(made, check=True, capture_output=True, timeout=60)
     assert file.stat().st_mode & 0o777 == 0o600
     return f"file:{file}"
@@ -111,7 +111,7 @@ def test_a_node_without_its_key_does_not_start(tmp_path: Path) -> None:
 def test_a_key_is_never_written_over(tmp_path: Path) -> None:
     new_key(tmp_path, "key")
     before = (tmp_path / "key").read_bytes()
-    again = [program("streamlog"), "encryption", "new-key", str(tmp_path / "key")]
+    again = [program("streamlog"), "encryption", "keygen", str(tmp_path / "key")]
     done = subprocess.run(again, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "is there already" in done.stderr

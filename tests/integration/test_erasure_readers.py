@@ -133,7 +133,7 @@ def test_who_reads_committed_records_only_gets_past_the_last_one(
 
 
 def test_our_own_reader_skips_them(dev: Dev, erased: list[int]) -> None:
-    command = [program("streamlog"), "read", "erased", "--servers", dev.kafka, "--json"]
+    command = [program("streamlog"), "read", "erased", "--bootstrap-server", dev.kafka, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["offset"] for line in lines] == erased

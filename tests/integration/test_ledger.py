@@ -117,7 +117,7 @@ async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
     new_ledger: Callable[..., LedgerProcess], dev: Any, tmp_path: Path
 ) -> None:
     key = tmp_path / "node.key"
-    made = ledger("key", str(key), "--json")
+    made = ledger("keygen", str(key), "--json")
     public_key = json.loads(made.stdout)["public_key"]
     assert key.stat().st_mode & 0o077 == 0
     new_ledger("node-1", "api", batch_size=10, batch_timeout_ms=50, key=key)
@@ -213,7 +213,7 @@ async def _first(blocks: Any, count: int) -> Any:
 
 def test_the_command_line_does_it_all(new_ledger: Callable[..., LedgerProcess], dev: Any) -> None:
     process = new_ledger("node-1", "cli", batch_size=2, batch_timeout_ms=50)
-    at = ("--nats", dev.nats)
+    at = ("--nats-server", dev.nats)
     told = run("broadcast", *CLI, "--lines", "--json", *at, stdin=b"one\ntwo\nthree\n")
     assert json.loads(told)["broadcast"] == 3
     lines = run("deliver", *CLI, "--stop", "3", "--values", *at).splitlines()

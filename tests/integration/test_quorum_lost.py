@@ -64,7 +64,7 @@ def test_the_page_says_who_answers(survivor: tuple[Cluster, ClusterNode]) -> Non
     for number in (2, 3):
         assert f"Node {number} at 127.0.0.1:" in said
     assert "2 partitions without a leader" in said
-    assert "`streamlog cluster drain" not in said and "cluster elect" not in said
+    assert "`streamlog cluster drain" not in said and "cluster elect-leader" not in said
     wait_until(lambda: "cluster" in json.loads(node.http("/readyz")[1])["reasons"], "it is ready")
     reasons = json.loads(node.http("/readyz")[1])["reasons"]
     assert "no word from the controller" in reasons["cluster"]
@@ -72,7 +72,7 @@ def test_the_page_says_who_answers(survivor: tuple[Cluster, ClusterNode]) -> Non
 
 def test_commands_say_who_answers(survivor: tuple[Cluster, ClusterNode]) -> None:
     cluster, _ = survivor
-    servers = f"--servers {cluster.servers}"
+    servers = f"--bootstrap-server {cluster.servers}"
     said = commanded(cluster, f"cluster check {servers}", code=1)
     assert "there is no controller: 1 of 3 voters answer, and 2 are needed" in said
     for number in (2, 3):
@@ -91,7 +91,7 @@ def test_streams_and_groups_are_not_to_be_had_and_why(
     said = commanded(cluster, "stream ls", code=1)
     assert "the cluster has no controller" in said and "streamlog cluster check" in said
     began = time.monotonic()
-    said = commanded(cluster, f"group ls --servers {cluster.servers}", code=1)
+    said = commanded(cluster, f"group ls --bootstrap-server {cluster.servers}", code=1)
     assert time.monotonic() - began < GROUP_LS_S_MAX
     assert "there is no controller: `streamlog cluster check` says what is away" in said
 

@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 def quota(servers: str, *words: str) -> str:
-    command = [program("streamlog"), "quota", *words, "--servers", servers]
+    command = [program("streamlog"), "quota", *words, "--bootstrap-server", servers]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,8 +60,8 @@ def test_quotas_hold_everywhere_and_for_ever(new_dev: Callable[..., Dev]) -> Non
     admin = AdminClient({"bootstrap.servers": first})
     admin.create_topics([NewTopic("limited", 1, 3)])["limited"].result(30)
     assert throttled_ms(first, "limited", "slow", 3) == []
-    quota(first, "set", "slow", "--produce", "1000")
-    quota(first, "set", "--default", "--requests", "50000")
+    quota(first, "set", "slow", "--producer-byte-rate", "1000")
+    quota(first, "set", "--default", "--request-rate", "50000")
     expected: list[dict[str, Any]] = [
         {"client_id": None, "request_rate": 50_000.0},
         {"client_id": "slow", "producer_byte_rate": 1_000.0},
@@ -93,7 +93,7 @@ def test_a_consumer_is_slowed_down_and_loses_nothing(new_dev: Callable[..., Dev]
     for number in range(30):
         producer.produce("dripping", b"%03d" % number + bytes(BYTES // 10))
         assert producer.flush(PATIENCE_S) == 0
-    quota(dev.kafka, "set", "drinker", "--fetch", str(BYTES))
+    quota(dev.kafka, "set", "drinker", "--consumer-byte-rate", str(BYTES))
     consumer = Consumer(
         {
             "bootstrap.servers": dev.kafka,

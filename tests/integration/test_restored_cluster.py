@@ -44,7 +44,7 @@ class Lost:
 
     def take(self, *streams: str) -> None:
         named = [word for stream in streams for word in ("--stream", stream)]
-        self.command("backup", "take", str(self.backup), *named)
+        self.command("backup", "create", str(self.backup), *named)
 
     def verify(self) -> str:
         command = [program("streamlog"), "backup", "verify", str(self.backup)]

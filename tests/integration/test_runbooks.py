@@ -35,7 +35,7 @@ def lose_disks(*numbers: int) -> Callable[[Cluster, Path], None]:
 
 
 def take_backup(cluster: Cluster, backups: Path) -> None:
-    cluster.command("backup", "take", str(backups / "backup"))
+    cluster.command("backup", "create", str(backups / "backup"))
 
 
 DAMAGE: Final = {

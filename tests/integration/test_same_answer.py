@@ -139,7 +139,7 @@ def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> No
         make_stream(cluster)
         with Everyone(cluster, *ca) as everyone:
             moved = everyone.command(
-                "cluster", "move-controller", "1", "--servers", cluster.servers, *ca
+                "cluster", "transfer-controller", "1", "--bootstrap-server", cluster.servers, *ca
             )
             assert moved.code == 0, moved
             everyone.mark()
@@ -227,7 +227,7 @@ def test_nobody_can_say_whose_clock_is_wrong(tmp_path: Path) -> None:
     )
     with Cluster(tmp_path, settings=FAST) as cluster, Everyone(cluster) as everyone:
         make_stream(cluster)
-        cluster.command("cluster", "move-controller", "2")
+        cluster.command("cluster", "transfer-controller", "2")
         everyone.mark()
         run_ahead(cluster, 3, -600)
         run_ahead(cluster, 1, 600)
@@ -322,7 +322,7 @@ def test_the_quorum_is_lost(tmp_path: Path) -> None:
         )
         everyone.agree(row)
         assert any("Node 2 at" in it and "does not answer" in it for it in everyone.page(1))
-        told = everyone.command("cluster", "info", "--servers", cluster.servers)
+        told = everyone.command("cluster", "info", "--bootstrap-server", cluster.servers)
         assert "Controller  none: " in told.text and "streamlog cluster check" in told.text
         told = everyone.command("publish", STREAM, "x", "--ack")
         assert told.code == 1 and "streamlog cluster check" in told.text
@@ -583,7 +583,7 @@ def test_a_client_is_over_its_quota(tmp_path: Path) -> None:
 
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
         make_stream(cluster)
-        cluster.command("quota", "set", "loader", "--produce", "1000")
+        cluster.command("quota", "set", "loader", "--producer-byte-rate", "1000")
         everyone.mark()
         throttled: list[object] = []
         producer = Producer(

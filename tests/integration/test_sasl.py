@@ -41,7 +41,7 @@ class Guarded(NamedTuple):
         known = ("--user", user, "--password-file", str(self.folder / user)) if user else ()
         servers = [{"kafka": it.kafka} for it in self.cluster.nodes.values()]
         cli = Cli(SimpleNamespace(nats=self.cluster.nats.url, addresses={"nodes": servers}))
-        return cli.run(text, *more, *known, "--servers", self.cluster.servers)
+        return cli.run(text, *more, *known, "--bootstrap-server", self.cluster.servers)
 
     def ok(self, text: str, *more: str, user: str = "admin") -> str:
         done = self.run(text, *more, user=user)

@@ -176,7 +176,7 @@ def test_sparks_client_speaks_tls_to_a_node(locked: Locked) -> None:
 
 def test_a_command_comes_as_the_node_whose_configuration_it_is_given(locked: Locked) -> None:
     config = str(locked.cluster[2].config)
-    said = locked.cluster.command_without_servers("cluster", "check", "--as-node", config)
+    said = locked.cluster.command_without_servers("cluster", "check", "--node-config", config)
     assert "every replica is in sync" in said
 
 

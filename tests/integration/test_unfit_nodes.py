@@ -68,7 +68,7 @@ def check_all_agree(cluster: Cluster, name: str, said: str, *options: str) -> No
     wait_until(lambda: 1 not in led_by(other), "it leads")
     assert f'streamlog_node_unfit{{reason="{name}"}} 1.0' in node.http("/metrics")[1]
     assert f'streamlog_node_unfit{{reason="{name}"}} 0.0' in other.http("/metrics")[1]
-    servers = ("--servers", f"{other.kafka},{cluster[3].kafka}", *options)
+    servers = ("--bootstrap-server", f"{other.kafka},{cluster[3].kafka}", *options)
     code, out = commanded("cluster check", *servers)
     assert code == 1 and "node 1: its " in out, out
     code, out = commanded("cluster nodes", *servers)
@@ -135,5 +135,5 @@ def _decides(cluster: Cluster, node: int, *options: str) -> bool:
     if _controller(cluster) == node:
         return True
     with contextlib.suppress(AssertionError):
-        cluster.command("cluster", "move-controller", str(node), *options)
+        cluster.command("cluster", "transfer-controller", str(node), *options)
     return False

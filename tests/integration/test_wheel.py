@@ -143,7 +143,9 @@ def test_it_needs_nothing_that_it_does_not_bring(installed: Installed) -> None:
 @pytest.mark.slow
 def test_a_cluster_of_it_does_the_main_job(installed: Installed, dev: Dev) -> None:
     installed.run("python", "-c", PUBLISH, dev.nats)
-    said = installed.run("streamlog", "read", "orders", "--servers", dev.kafka, "--count", "4")
+    said = installed.run(
+        "streamlog", "read", "orders", "--bootstrap-server", dev.kafka, "--count", "4"
+    )
     assert said.splitlines() == ["order 0", "order 1", "order 2", "a plain one"]
     config = str(dev.addresses["nodes"][0]["config"])
     assert installed.run("streamlog", "health", "--ready", "--config", config)

@@ -102,9 +102,9 @@ def test_a_rule_holds_on_every_node(nodes: list[GuardedNode]) -> None:
 
 def test_an_operator_asks_any_node(nodes: list[GuardedNode]) -> None:
     servers = ",".join(node.kafka for node in nodes)
-    done = nodes[0].cli("cluster", "quorum", "--servers", servers, user=ADMIN)
+    done = nodes[0].cli("cluster", "quorum", "--bootstrap-server", servers, user=ADMIN)
     assert done.code == 0, done
-    refused = nodes[0].cli("cluster", "drain", "2", "--servers", servers, user="reader")
+    refused = nodes[0].cli("cluster", "drain", "2", "--bootstrap-server", servers, user="reader")
     assert refused.code == 1
     assert "may not" in refused.err
 
@@ -112,9 +112,9 @@ def test_an_operator_asks_any_node(nodes: list[GuardedNode]) -> None:
 def test_a_command_on_a_nodes_machine_comes_as_the_node(nodes: list[GuardedNode]) -> None:
     """At the node's own address, without a user of the cluster's."""
     config = nodes[1].command[-1]
-    done = nodes[1].cli("cluster", "check", "--wait", "--timeout", "30", "--as-node", config)
+    done = nodes[1].cli("cluster", "check", "--wait", "--timeout", "30", "--node-config", config)
     assert done.code == 0, done
-    both = nodes[1].cli("cluster", "check", "--as-node", config, user=ADMIN)
+    both = nodes[1].cli("cluster", "check", "--node-config", config, user=ADMIN)
     assert (both.code, "leave out --user" in both.err) == (2, True), both
 
 
@@ -140,7 +140,7 @@ async def test_a_signed_request_counts_at_one_node_alone(
     assert {await code(overheard) for _ in range(20)} == {401}
     servers = ",".join(node.kafka for node in nodes)
     moved = await asyncio.to_thread(
-        nodes[0].cli, "cluster", "move-controller", "--servers", servers, user=ADMIN
+        nodes[0].cli, "cluster", "transfer-controller", "--bootstrap-server", servers, user=ADMIN
     )
     assert moved.code == 0, moved
     assert {await code(overheard) for _ in range(20)} == {401}

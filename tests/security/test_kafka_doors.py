@@ -315,11 +315,11 @@ def test_rules_by_the_command_line(guarded: GuardedNode) -> None:
     listed = guarded.admin("acl", "ls", "-t", "cli-1", "--json")
     assert listed.count("describe_configs") == 1
     assert "cli-*" in guarded.admin("acl", "ls", "-p", "User:cli")
-    refused = guarded.cli("acl", "ls", "--servers", guarded.kafka, user="nobody")
+    refused = guarded.cli("acl", "ls", "--bootstrap-server", guarded.kafka, user="nobody")
     assert refused.code == 1
     assert "may not describe the cluster" in refused.err
     assert "not for a group" in guarded.cli(
-        "acl", "add", "-p", "User:cli", "-o", "write", "-g", "g", "--servers", guarded.kafka,
+        "acl", "add", "-p", "User:cli", "-o", "write", "-g", "g", "--bootstrap-server", guarded.kafka,
         user=ADMIN,
     ).err  # fmt: skip
     gone = guarded.admin("acl", "rm", "--yes", "-p", "User:cli")
@@ -355,7 +355,7 @@ def test_rules_of_the_file_are_shown_and_stay(guarded: GuardedNode) -> None:
         )  # fmt: skip
         seen = admin.describe_acls(ours).result(PATIENCE_S)
         assert {it.operation for it in seen} == {AclOperation.READ, AclOperation.WRITE}
-        done = guarded.cli("acl", "rm", "--yes", "-p", "User:filed", "--servers", guarded.kafka,
+        done = guarded.cli("acl", "rm", "--yes", "-p", "User:filed", "--bootstrap-server", guarded.kafka,
                            user=ADMIN)  # fmt: skip
         assert done.code == 1
         assert "removed: allow User:filed from * to write topic filed-*" in done.out

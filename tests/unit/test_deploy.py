@@ -407,7 +407,7 @@ def test_a_first_start_does_not_wait_for_itself() -> None:
 def test_a_pod_stops_in_order(pod: dict[str, Any], container: dict[str, Any]) -> None:
     command = container["lifecycle"]["preStop"]["exec"]["command"]
     assert is_understood(command)
-    assert command[command.index("--as-node") + 1] == container["args"][-1]
+    assert command[command.index("--node-config") + 1] == container["args"][-1]
     waits_s = int(command[command.index("--timeout") + 1])
     assert pod["terminationGracePeriodSeconds"] * 1000 > waits_s * 1000 + GRACE_MS
     assert manifest("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1

@@ -25,7 +25,7 @@ app = typer.Typer(help="Take backups, and look at them.", no_args_is_help=True)
 
 
 @app.command()
-def take(
+def create(
     backup: Backup,
     stream: Annotated[
         list[str] | None,
@@ -41,8 +41,8 @@ def take(
             help="A node's data folder instead of a running cluster; may be repeated.",
         ),
     ] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Copy all again, also what the backup has already.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Copy all again, also what the backup has already.")
     ] = False,
     prune: Annotated[
         bool,
@@ -50,9 +50,9 @@ def take(
     ] = False,
     key: Keys = None,
     config: KeysOf = None,
-    in_clear: Annotated[
+    plaintext: Annotated[
         bool,
-        typer.Option("--in-clear", help="Have the records of encrypted streams in the clear."),
+        typer.Option("--plaintext", help="Have the records of encrypted streams in the clear."),
     ] = False,
     servers: Servers = SERVERS,
     as_json: Json = False,
@@ -70,7 +70,7 @@ def take(
 
     keys = told_keys(key, config)
     with BackupFolder.make(backup) as folder:
-        wish = BackupOptions(frozenset(stream or ()), anew, prune, in_clear)
+        wish = BackupOptions(frozenset(stream or ()), full, prune, plaintext)
         taken = asyncio.run(_take(folder, servers, path or [], wish, keys))
     if as_json:
         print_json(vars(taken))
@@ -141,7 +141,7 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
             say(f"{text}; a restore lowers it to that")
         say(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
     if checked.problems:
-        raise CorruptData(f"{backup} is damaged; take what is wrong again (backup take --anew)")
+        raise CorruptData(f"{backup} is damaged; take what is wrong again (backup create --full)")
 
 
 async def _take(

@@ -1,6 +1,6 @@
 """``streamlog cluster``: look at the nodes and the quorum, and have the controller change them.
 
-Every command asks any node of ``--servers``. What must be decided goes as a command to the
+Every command asks any node of ``--bootstrap-server``. What must be decided goes as a command to the
 controller, which that node finds; its refusal is printed as it came. Who leads what is Kafka's
 Metadata answer, as any Kafka client sees it.
 

@@ -1,4 +1,4 @@
-"""``streamlog cluster force-quorum``: a way out when a majority of the voters is lost for good."""
+"""``streamlog cluster recover-quorum``: a way out when a majority of the voters is lost for good."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ WARNING = (
 )
 
 
-def force_quorum(
+def recover_quorum(
     config: Annotated[
         Path, typer.Option("--config", "-c", help="The file of the node, which must be stopped.")
     ],

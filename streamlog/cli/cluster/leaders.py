@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamlog.cli.cluster.controller import Controller
 
 
-def elect(
+def elect_leader(
     stream: StreamName,
     partition: PartitionNumber,
     leader: Annotated[

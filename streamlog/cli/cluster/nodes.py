@@ -69,7 +69,7 @@ async def _drain(
     await wait_until(drained, timeout_s)
 
 
-def remove(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
+def remove_node(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
     """Forget a node that keeps nothing and does not vote. Stop it first."""
     from streamlog.metadata.commands import RemoveNode
 

@@ -35,7 +35,7 @@ def quorum(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
 
 
-def move_controller(
+def transfer_controller(
     node: Annotated[
         int | None,
         typer.Argument(min=1, metavar="[NODE]", help="Default: the voter most caught up."),

@@ -24,7 +24,9 @@ def doctor(
     ] = None,
     servers: Annotated[
         str | None,
-        typer.Option("--servers", help="Nodes to ask; default: this one and cluster.voters."),
+        typer.Option(
+            "--bootstrap-server", help="Nodes to ask; default: this one and cluster.voters."
+        ),
     ] = None,
     http: Annotated[
         list[str] | None,

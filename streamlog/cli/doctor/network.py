@@ -39,7 +39,7 @@ async def examine(
             AREA,
             "warning",
             f"no node answers at {servers}: only the addresses of cluster.voters are tried",
-            "start a node, or name one by --servers",
+            "start a node, or name one by --bootstrap-server",
         )
     asked: dict[tuple[str, int], list[str]] = {}
     for node_id, place in voters_of(settings):
@@ -98,7 +98,7 @@ def _identity(
             AREA,
             "failed",
             f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
-            "mend cluster.id, cluster.voters or --servers",
+            "mend cluster.id, cluster.voters or --bootstrap-server",
         )
         return
     mine: NodeInfo | None = topology.nodes.get(settings.node.id)  # type: ignore[call-overload]

@@ -8,5 +8,5 @@ app = typer.Typer(
 
 app.command("ls")(listing.list_groups)
 app.command()(info.info)
-app.command()(reset.reset)
+app.command()(reset.reset_offsets)
 app.command("rm")(removal.remove)

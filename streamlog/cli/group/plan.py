@@ -108,7 +108,7 @@ def _shifted(
     tp: TopicPartition, committed: "CommittedInfo | None", extent: LogExtent, records: int
 ) -> tuple[int, str]:
     if committed is None:
-        text = f"nothing is committed in {tp} to count from; use --to instead of --by"
+        text = f"nothing is committed in {tp} to count from; use --to instead of --shift-by"
         raise InvalidRequest(text)
     wanted = committed.offset + records
     if wanted < extent.start:

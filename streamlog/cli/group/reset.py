@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 Offsets = Mapping["TopicPartition", "CommittedInfo"]
 
 
-def reset(
+def reset_offsets(
     group: GroupName,
     to: Annotated[
         str | None,
         typer.Option("--to", help="earliest, latest, an offset, or a time (ISO 8601)."),
     ] = None,
     by: Annotated[
-        int | None, typer.Option("--by", metavar="N", help="So many records on; back if negative.")
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="So many records on; back if negative."),
     ] = None,
     stream: Annotated[
         list[str] | None,

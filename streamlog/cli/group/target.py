@@ -18,10 +18,10 @@ Target = Position | Shift
 
 
 def parse_target(to: str | None, by: int | None) -> Target:
-    """Of ``--to`` and ``--by``, one of which must be given. Raises ConfigError."""
+    """Of ``--to`` and ``--shift-by``, one of which must be given. Raises ConfigError."""
     if (to is None) == (by is None):
-        problem = "is missing" if to is None else "cannot go with --by"
-        remedy = "name one: --to earliest, latest, an offset or a time, or --by a number of records"
+        problem = "is missing" if to is None else "cannot go with --shift-by"
+        remedy = "name one: --to earliest, latest, an offset or a time, or --shift-by a number of records"
         raise ConfigError("--to", problem, remedy)
     if by is not None:
         return Shift(by)

@@ -114,7 +114,7 @@ def _identities(role: str, texts: list[str]) -> list[dict[str, str]]:
     for text in filter(None, texts):
         name, equals, public_key = text.partition("=")
         if not name or not equals:
-            remedy = "write NAME=PUBLICKEY, as `streamlog ledger key` prints it"
+            remedy = "write NAME=PUBLICKEY, as `streamlog ledger keygen` prints it"
             raise ConfigError(f"--{role[:-1]}", f"{text!r} names no key", remedy)
         found.append({"name": name, "public_key": public_key})
     return found

@@ -21,7 +21,7 @@ AtNode = Annotated[
 KeyFile = Annotated[
     Path | None,
     typer.Option(
-        "--key", metavar="FILE", help="Sign with this Ed25519 seed; see `streamlog ledger key`."
+        "--key", metavar="FILE", help="Sign with this Ed25519 seed; see `streamlog ledger keygen`."
     ),
 ]
 SignerName = Annotated[
@@ -65,13 +65,13 @@ def read_seed(path: Path) -> bytes:
     try:
         seed = bytes.fromhex(path.read_text("ascii").strip())
     except OSError as error:
-        remedy = "make one by `streamlog ledger key FILE`"
+        remedy = "make one by `streamlog ledger keygen FILE`"
         raise ConfigError("--key", f"{path}: {error.strerror}", remedy) from None
     except ValueError:
         seed = b""
     if len(seed) != SEED_BYTES:
         problem = f"{path} is no Ed25519 seed (64 hexadecimal digits)"
-        raise ConfigError("--key", problem, "make one by `streamlog ledger key FILE`")
+        raise ConfigError("--key", problem, "make one by `streamlog ledger keygen FILE`")
     return seed
 
 

@@ -1,4 +1,4 @@
-"""How commands reach the nodes: the same options for each that has ``--servers``.
+"""How commands reach the nodes: the same options for each that has ``--bootstrap-server``.
 
 A command does not hand them on from function to function: whoever opens a connection asks for
 ``chosen_security``, which is that of the command that runs.
@@ -52,9 +52,10 @@ TlsKeyPasswordFile = Annotated[
     Path | None,
     typer.Option(envvar="STREAMLOG_CLIENT_TLS_KEY_PASSWORD_FILE", help="A file with its password."),
 ]
-AsNode = Annotated[
+NodeConfig = Annotated[
     Path | None,
     typer.Option(
+        "--node-config",
         metavar="FILE",
         help="Come as the node of this configuration does, at its address, instead of all these:"
         " for what is run on its machine.",
@@ -70,7 +71,7 @@ OPTIONS: Final[dict[str, tuple[Any, object]]] = {
     "password_file": (PasswordFile, None),
     "token_file": (TokenFile, None),
     "mechanism": (MechanismName, None),
-    "as_node": (AsNode, None),
+    "node_config": (NodeConfig, None),
 }
 
 _chosen: ContextVar[Security] = ContextVar("security", default=NO_SECURITY)
@@ -96,7 +97,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         given = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
-        config = given.pop("as_node")
+        config = given.pop("node_config")
         if config is None:
             security = _security(**given)
             if options.get("servers") == SERVERS and not _names_servers():
@@ -128,7 +129,9 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _names_servers() -> bool:
     """On the command line or in the environment, be it the default that is named."""
-    on_line = any(it == "--servers" or it.startswith("--servers=") for it in sys.argv)
+    on_line = any(
+        it == "--bootstrap-server" or it.startswith("--bootstrap-server=") for it in sys.argv
+    )
     return on_line or "STREAMLOG_CLIENT_SERVERS" in os.environ
 
 
@@ -141,7 +144,7 @@ def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
     for name, (_, default) in OPTIONS.items():
         if given.get(name, default) != default:
             problem = "says already who comes, and how"
-            raise ConfigError("--as-node", problem, f"leave out --{name.replace('_', '-')}")
+            raise ConfigError("--node-config", problem, f"leave out --{name.replace('_', '-')}")
     settings = load_settings(config)
     return own_address(settings), to_nodes(settings, Certificates(settings))
 

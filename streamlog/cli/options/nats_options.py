@@ -26,14 +26,14 @@ VARIABLES: Final = {
 """By the key of ``[nats]`` that means the same."""
 
 _NAMES: Final = {f"nats.{key}": name for key, name in VARIABLES.items()} | {
-    "nats.servers": "--nats",
+    "nats.servers": "--nats-server",
     "nats.credentials": "--creds",
 }
 _BETWEEN: Final = re.compile(r",(?=\w+://)")
 
 
 def nats_settings(url: str, credentials: str | None) -> NatsSection:
-    """Of ``--nats``, ``--creds`` and the environment. Raises ConfigError."""
+    """Of ``--nats-server``, ``--creds`` and the environment. Raises ConfigError."""
     from streamlog.ingest.nats.options import NatsOptions
 
     given = {key: os.environ[name] for key, name in VARIABLES.items() if os.environ.get(name)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make keys for encrypted streams, and see what needs which.")
 
 
-@app.command("new-key")
+@app.command("keygen")
 def new_key(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", help="Must not be there yet; - for standard output.")

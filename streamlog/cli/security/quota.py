@@ -50,12 +50,16 @@ def set_quota(
     client_id: Client = None,
     default: Default = False,
     produce: Annotated[
-        float | None, typer.Option(min=1, help="Bytes of Produce requests a second.")
+        float | None,
+        typer.Option("--producer-byte-rate", min=1, help="Bytes of Produce requests a second."),
     ] = None,
     fetch: Annotated[
-        float | None, typer.Option(min=1, help="Bytes of fetched records a second.")
+        float | None,
+        typer.Option("--consumer-byte-rate", min=1, help="Bytes of fetched records a second."),
     ] = None,
-    requests: Annotated[float | None, typer.Option(min=0.001, help="Requests a second.")] = None,
+    requests: Annotated[
+        float | None, typer.Option("--request-rate", min=0.001, help="Requests a second.")
+    ] = None,
     servers: Servers = SERVERS,
 ) -> None:
     """Limit a client. What is not given stays as it is."""
@@ -63,7 +67,9 @@ def set_quota(
     given = {PRODUCER: produce, CONSUMER: fetch, REQUESTS: requests}
     values: dict[str, float | None] = {key: it for key, it in given.items() if it is not None}
     if not values:
-        raise typer.BadParameter("name a limit: --produce, --fetch or --requests")
+        raise typer.BadParameter(
+            "name a limit: --producer-byte-rate, --consumer-byte-rate or --request-rate"
+        )
     _ask(servers, lambda cluster: _alter(cluster, client_id, values))
     say(f"{_named(client_id)} may use that much of each node from now on")
 

@@ -8,6 +8,7 @@ from streamlog.cli.output import print_json, print_table, say
 from streamlog.cli.stream import info, move, write_state
 from streamlog.cli.stream.create import create_at_nodes
 from streamlog.cli.stream.info import details_json
+from streamlog.cli.stream.settings import with_settings
 
 if TYPE_CHECKING:
     from streamlog.jetstream.client import ManagementClient, StreamDetails
@@ -16,54 +17,24 @@ app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_h
 
 
 @app.command()
+@with_settings
 def add(
     stream: o.StreamName,
-    subject: o.Subjects = None,
-    partitions: o.Partitions = None,
-    partition_by: o.PartitionBy = None,
-    group: o.Group = None,
-    replicas: o.Replicas = None,
-    retention_bytes: o.RetentionBytes = None,
-    retention_ms: o.RetentionMs = None,
-    retention_messages: o.RetentionMessages = None,
-    message_bytes_max: o.MessageBytesMax = None,
-    duplicate_window_ms: o.DuplicateWindowMs = None,
-    sync: o.Sync = None,
-    compression: o.Compression = None,
-    segment_bytes: o.SegmentBytes = None,
-    segment_age_ms: o.SegmentAgeMs = None,
-    auto_pause_ms: o.AutoPauseMs = None,
-    cleanup_policy: o.CleanupPolicy = None,
-    delete_retention_ms: o.DeleteRetentionMs = None,
-    min_compaction_lag_ms: o.MinCompactionLagMs = None,
-    max_compaction_lag_ms: o.MaxCompactionLagMs = None,
-    min_cleanable_dirty_ratio: o.MinCleanableDirtyRatio = None,
-    min_isr: o.MinIsr = None,
-    unclean_election: o.UncleanElection = None,
-    acks: o.Acks = None,
-    max_messages_per_subject: o.MaxMessagesPerSubject = None,
-    allow_atomic: o.AllowAtomic = None,
-    allow_rollup: o.AllowRollup = None,
-    allow_ttl: o.AllowTtl = None,
-    encrypted: o.Encrypted = None,
-    subject_transform: o.SubjectTransform = None,
-    republish: o.Republish = None,
-    description: o.Description = None,
+    settings: dict[str, Any],
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
     domain: o.Domain = o.DOMAIN,
     servers: Annotated[
         str | None,
         typer.Option(
-            "--servers",
+            "--bootstrap-server",
             help="Ask these nodes instead of NATS, by the options for TLS and logins below:"
             " host:port, several by commas.",
         ),
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Make a stream. The same one again is a success (with --servers: it exists)."""
-    settings = _given(locals())
+    """Make a stream. The same one again is a success (with --bootstrap-server: it exists)."""
     from streamlog.metadata.stream.config import StreamConfig
 
     config = StreamConfig.of(name=stream, **settings)
@@ -115,46 +86,16 @@ app.command()(info.info)
 
 
 @app.command()
+@with_settings
 def edit(
     stream: o.StreamName,
-    subject: o.Subjects = None,
-    partitions: o.Partitions = None,
-    partition_by: o.PartitionBy = None,
-    group: o.Group = None,
-    replicas: o.Replicas = None,
-    retention_bytes: o.RetentionBytes = None,
-    retention_ms: o.RetentionMs = None,
-    retention_messages: o.RetentionMessages = None,
-    message_bytes_max: o.MessageBytesMax = None,
-    duplicate_window_ms: o.DuplicateWindowMs = None,
-    sync: o.Sync = None,
-    compression: o.Compression = None,
-    segment_bytes: o.SegmentBytes = None,
-    segment_age_ms: o.SegmentAgeMs = None,
-    auto_pause_ms: o.AutoPauseMs = None,
-    cleanup_policy: o.CleanupPolicy = None,
-    delete_retention_ms: o.DeleteRetentionMs = None,
-    min_compaction_lag_ms: o.MinCompactionLagMs = None,
-    max_compaction_lag_ms: o.MaxCompactionLagMs = None,
-    min_cleanable_dirty_ratio: o.MinCleanableDirtyRatio = None,
-    min_isr: o.MinIsr = None,
-    unclean_election: o.UncleanElection = None,
-    acks: o.Acks = None,
-    max_messages_per_subject: o.MaxMessagesPerSubject = None,
-    allow_atomic: o.AllowAtomic = None,
-    allow_rollup: o.AllowRollup = None,
-    allow_ttl: o.AllowTtl = None,
-    encrypted: o.Encrypted = None,
-    subject_transform: o.SubjectTransform = None,
-    republish: o.Republish = None,
-    description: o.Description = None,
+    settings: dict[str, Any],
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
     domain: o.Domain = o.DOMAIN,
     as_json: o.Json = False,
 ) -> None:
     """Change what is named; all else stays. Partitions can be added; replicas are placed anew."""
-    settings = _given(locals())
 
     async def change(client: "ManagementClient") -> "StreamDetails":
         config = (await client.info(stream)).config
@@ -220,12 +161,3 @@ def remove(
         typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)
     ask(nats, creds, domain, lambda client: client.delete(stream))
     say(f"stream {stream} is removed")
-
-
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The settings among a command's arguments that were named on the command line."""
-    others = {"stream", "servers", "nats", "creds", "domain", "as_json"}
-    given = {k: v for k, v in arguments.items() if k not in others and v is not None}
-    if "subject" in given:
-        given["subjects"] = tuple(given.pop("subject"))
-    return given

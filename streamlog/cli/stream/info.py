@@ -37,7 +37,7 @@ def info(
     print_pairs((*details.config, *content.items()))
     say()
     if partitions is None:
-        say(f"which nodes keep it is not known without --servers: {problem}")
+        say(f"which nodes keep it is not known without --bootstrap-server: {problem}")
         return
     print_table(
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "RECORDS BEHIND"),

@@ -155,7 +155,7 @@ def _of_node(node_id: NodeId, node: NodeImage, *, has_controller: bool) -> Itera
             CRITICAL,
             f"Node {node_id} at {node.host}:{node.port} is gone",
             f"Start it, or see why it does not reach the controller. If it will not come back: "
-            f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove {node_id}`"
+            f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove-node {node_id}`"
             if has_controller
             else "Start it: without a controller it cannot be replaced",
         )
@@ -191,7 +191,7 @@ def _of_partitions(it: ClusterSnapshot, overview: Overview) -> Iterator[Finding]
             f"{_such(overview, LEADERLESS, it.silent)}: "
             "nothing is read or written there",
             f"{start}; the last members in sync must come back. Where they will not, "
-            "`streamlog cluster elect --help` says what an unclean election loses"
+            "`streamlog cluster elect-leader --help` says what an unclean election loses"
             if it.controller is not None
             else f"{start}; a controller must be there before others can lead",
         )

@@ -4,7 +4,7 @@
 - ``env:LOG_KEY``                              an environment variable
 - ``command:vault kv get -field=key kv/log``   what a command prints; no shell looks at it
 
-Each is 32 random bytes, in base64 or as 64 hexadecimal digits: ``streamlog encryption new-key``.
+Each is 32 random bytes, in base64 or as 64 hexadecimal digits: ``streamlog encryption keygen``.
 No error tells any of it.
 """
 
@@ -68,7 +68,7 @@ def _key(name: str, source: str) -> bytes:
         raise ConfigError(
             where,
             f"what its {kind} has is no key",
-            "take 32 random bytes in base64, as `streamlog encryption new-key` makes them",
+            "take 32 random bytes in base64, as `streamlog encryption keygen` makes them",
         )
     return key
 

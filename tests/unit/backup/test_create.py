@@ -175,7 +175,7 @@ async def test_records_that_came_and_went_between_two_backups(
     source.add(1)
     (problem,) = (await taken(tmp_path, source)).problems
     assert "the records from 2 to 5 are gone" in problem
-    assert "--anew" in problem
+    assert "--full" in problem
     assert kept(tmp_path).next_offset == 2
     assert (await taken(tmp_path, source, BackupOptions(anew=True))).problems == []
     assert ranges(tmp_path) == [(5, 6)]
@@ -254,7 +254,7 @@ async def test_an_encrypted_stream_takes_a_key_or_a_word_that_it_may_be_in_the_c
 ) -> None:
     source = FakeSource(encrypted=True)
     source.add(2)
-    with pytest.raises(InvalidRequest, match=r"^s is encrypted: .*--key .*--in-clear"):
+    with pytest.raises(InvalidRequest, match=r"^s is encrypted: .*--key .*--plaintext"):
         await taken(tmp_path / "sealed", source, key=None)
     assert files(tmp_path) == 0
     await taken(tmp_path / "sealed", source)

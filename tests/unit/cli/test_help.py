@@ -35,6 +35,6 @@ def test_every_option_is_there_in_full(words: tuple[str, ...]) -> None:
 def test_nobody_publishes_to_a_wildcard(subject: str) -> None:
     from streamlog.errors import ConfigError
 
-    done = CliRunner().invoke(app, ["publish", subject, "x", "--nats", "nats://127.0.0.1:1"])
+    done = CliRunner().invoke(app, ["publish", subject, "x", "--nats-server", "nats://127.0.0.1:1"])
     assert isinstance(done.exception, ConfigError)
     assert f"SUBJECT: '{subject}' is for many subjects" in str(done.exception)

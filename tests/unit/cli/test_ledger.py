@@ -93,13 +93,13 @@ def test_verify_finds_another_channel_s_blocks(folder: Path) -> None:
 
 def test_a_key_is_its_owner_s_alone(tmp_path: Path) -> None:
     file = tmp_path / "alice.key"
-    public_key = run("key", file).strip()
+    public_key = run("keygen", file).strip()
     assert len(bytes.fromhex(public_key)) == 32
     assert file.stat().st_mode & 0o777 == 0o600
-    shown = json.loads(run("key", file, "--show", "--json"))
+    shown = json.loads(run("keygen", file, "--show", "--json"))
     assert shown == {"name": "alice", "public_key": public_key}
-    assert "is there already" in refused("key", file)
-    assert file.read_text().strip() not in run("key", file, "--show")
+    assert "is there already" in refused("keygen", file)
+    assert file.read_text().strip() not in run("keygen", file, "--show")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_key_is_its_owner_s_alone(tmp_path: Path) -> None:
         ),
         ((*SERVE, *C, "--node", "a b"), "--node: 'a b' cannot"),
         ((*SERVE, *C, "--genesis", "/nowhere"), "--genesis"),
-        ((*SERVE, *C, "--servers", "x"), "servers: 'x'"),
+        ((*SERVE, *C, "--bootstrap-server", "x"), "servers: 'x'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anybody_is_asked(

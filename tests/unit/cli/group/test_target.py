@@ -26,7 +26,7 @@ def test_targets(to: str | None, by: int | None, target: Target) -> None:
     ("to", "by", "problem"),
     [
         (None, None, "is missing; name one"),
-        ("latest", 5, "cannot go with --by"),
+        ("latest", 5, "cannot go with --shift-by"),
         ("soon", None, "'soon' is no position"),
         ("-5", None, "'-5' is no position"),
     ],

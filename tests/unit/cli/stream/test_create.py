@@ -1,4 +1,4 @@
-"""``stream add --servers``: all that was named arrives by the socket API."""
+"""``stream add --bootstrap-server``: all that was named arrives by the socket API."""
 
 import asyncio
 
