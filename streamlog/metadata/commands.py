@@ -4,16 +4,14 @@ Any node takes a command and hands it on; ``decode_command`` is what came over t
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
 )
 
 from streamlog.acl.filters import RuleFilter
@@ -21,6 +19,7 @@ from streamlog.acl.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName
+from streamlog.metadata.image.feature_level import KNOWN, LevelRange
 from streamlog.metadata.image.quota import QuotaKey, Rate
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
@@ -143,20 +142,11 @@ class Heartbeat(Command):
     full: bool = False
     """There is no room on its disk: others that have room are to lead, and it is not in sync."""
     unfit: tuple[str, ...] = ()
-    """What else is wrong with it, by the names of ``metadata.condition``."""
+    """What else is wrong with it, by the names of ``metadata.nodes.node_condition``."""
     clock_ahead_ms: int | None = None
     """How far its clock is ahead of the controller's; None before it is known."""
-    levels: tuple[int, int] | None = None
-    """The feature levels that it knows; not said to a controller that may not understand."""
-
-    @model_serializer(mode="wrap")
-    def _as_ever(self, encode: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not said does not show: controllers of before refuse what they do not know."""
-        body: dict[str, Any] = encode(self)
-        for name, silence in (("levels", None), ("clock_ahead_ms", None), ("unfit", ())):
-            if getattr(self, name) == silence:
-                del body[name]
-        return body
+    levels: LevelRange = KNOWN
+    """The feature levels that it knows."""
 
 
 class StampFolder(Command):

@@ -19,7 +19,6 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image.feature_level import KNOWN
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.nodes.node_condition import keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
@@ -113,7 +112,6 @@ class ControllerTasks:
         if unconfirmed_ms is None:
             raise NoController(f"node {self._node_id} is not the controller any more")
         told = {
-            "levels": KNOWN,
             "time_ms": wall_ms(),
             "unconfirmed_ms": unconfirmed_ms,
             "agreed_ahead_ms": self.sessions.agreed_ahead_ms(clock_ms()),

@@ -1,7 +1,6 @@
-"""Rolling from the version before the last feature level to this one, and no way back from there.
+"""Rolling from this version to one with one more feature level, and no way back from there.
 
-The version before is this one without its last feature level: what nodes tell each other beside it
-changes freely as long as nothing has been released.
+The next version is this one with that level: nothing else has been released to upgrade to or from.
 """
 
 import json
@@ -17,30 +16,30 @@ from tests.cluster import Cluster, ClusterNode
 from tests.server_process import wait_until
 
 ROOT = Path(__file__).parents[2]
-BEFORE = LEVEL_MAX - 1
+NEXT = LEVEL_MAX + 1
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """Where that version's source is."""
-    shutil.copytree(ROOT / "streamlog", tmp_path / "old" / "streamlog")
-    features = tmp_path / "old" / "streamlog" / "metadata" / "features.py"
-    text, count = re.subn(rf"\n    {LEVEL_MAX}: .*", "", features.read_text())
+def next_version(tmp_path: Path) -> Path:
+    """The folder of its source."""
+    shutil.copytree(ROOT / "streamlog", tmp_path / "next" / "streamlog")
+    levels = tmp_path / "next" / "streamlog" / "metadata" / "image" / "feature_level.py"
+    added = rf'\g<0>\n    {NEXT}: "more",'
+    text, count = re.subn(rf"\n    {LEVEL_MAX}: .*", added, levels.read_text())
     assert count == 1
-    features.write_text(text)
-    return tmp_path / "old"
+    levels.write_text(text)
+    return tmp_path / "next"
 
 
 class VersionedNode(ClusterNode):
     """Either version, with the same folder and ports."""
 
-    def __init__(self, number: int, directory: Path, old: Path) -> None:
+    def __init__(self, number: int, directory: Path, next_version: Path) -> None:
         super().__init__(number, directory)
-        self._new = self.command
-        self._old = ["env", f"PYTHONPATH={old}", *self.command]
-        self.command = self._old
+        self._old = self.command
+        self._new = ["env", f"PYTHONPATH={next_version}", *self.command]
 
     def upgrade(self) -> None:
         self.command = self._new
@@ -60,13 +59,13 @@ def features(cluster: Cluster) -> dict[str, Any]:
 
 def upgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", str(LEVEL_MAX), "--yes")
+        cluster.command("cluster", "upgrade", "--level", str(NEXT), "--yes")
     return str(refused.value)
 
 
-def test_rolling_from_the_old_to_the_new(tmp_path: Path, old: Path) -> None:
+def test_rolling_from_the_old_to_the_new(tmp_path: Path, next_version: Path) -> None:
     def make_node(number: int, directory: Path) -> ClusterNode:
-        return VersionedNode(number, directory, old)
+        return VersionedNode(number, directory, next_version)
 
     with Cluster(tmp_path / "cluster", make_node=make_node) as cluster:
         cluster.command_without_servers("stream", "add", "s", "--replicas", "3")
@@ -80,20 +79,20 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, old: Path) -> None:
             publish(cluster, 50)
             if round_ < len(cluster.nodes):
                 said = upgrade_refused(cluster)
-                unknown = f"knows feature levels 1 to {BEFORE}, not {LEVEL_MAX}"
+                unknown = f"knows feature levels 1 to {LEVEL_MAX}, not {NEXT}"
                 assert unknown in said or "has not said that it knows" in said
-        assert features(cluster)["level"] == BEFORE
-        wait_until(lambda: None not in features(cluster)["nodes"].values(), "what all nodes know")
-        assert f"at feature level {LEVEL_MAX}" in cluster.command("cluster", "upgrade", "--yes")
         assert features(cluster)["level"] == LEVEL_MAX
-        assert f"cannot go back to {BEFORE}" in _downgrade_refused(cluster)
+        wait_until(lambda: None not in features(cluster)["nodes"].values(), "what all nodes know")
+        assert f"at feature level {NEXT}" in cluster.command("cluster", "upgrade", "--yes")
+        assert features(cluster)["level"] == NEXT
+        assert f"cannot go back to {LEVEL_MAX}" in _downgrade_refused(cluster)
         first = cluster[1]
         assert isinstance(first, VersionedNode)
         assert first.stop(60) == 0
         first.downgrade()
         first.spawn()
         assert first.wait(60) != 0
-        assert f"metadata is of feature level {LEVEL_MAX}" in first.log_text()
+        assert f"metadata is of feature level {NEXT}" in first.log_text()
         first.upgrade()
         cluster.start(1)
         cluster.command("cluster", "check", "--wait", "--timeout", "30")
@@ -102,5 +101,5 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, old: Path) -> None:
 
 def _downgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", str(BEFORE), "--yes")
+        cluster.command("cluster", "upgrade", "--level", str(LEVEL_MAX), "--yes")
     return str(refused.value)

@@ -23,7 +23,7 @@ class FollowerStatus(NamedTuple):
     lag: int
     last_fetch_ms: int | None
     directory_id: str | None = None
-    """Of the folder that it is in; controllers of before did not tell."""
+    """Of the folder that it is in; None where there is no controller."""
 
 
 class NodeDescription(NamedTuple):
@@ -38,15 +38,14 @@ class NodeDescription(NamedTuple):
     draining: bool
     replicas: int
     leaders: int
-    full: bool = False
-    """No room on its disk; nodes of before did not tell."""
-    unfit: tuple[str, ...] = ()
-    """What else is wrong with it, by the names of ``metadata.condition``."""
-    heard: bool = True
+    full: bool
+    """No room on its disk."""
+    unfit: tuple[str, ...]
+    """What else is wrong with it, by the names of ``metadata.nodes.node_condition``."""
+    heard: bool
     """By this controller; otherwise it only counts as alive since it did so for the last one."""
-    levels: tuple[int, int] | None = None
-    """The feature levels that it knows, where it has told."""
-
+    levels: tuple[int, int] | None
+    """The feature levels that it knows; None before the controller has heard them."""
     answers: bool | None = None
     """Where there is no controller: whether the node itself answered; None: there is one."""
 
@@ -70,11 +69,11 @@ class Description(NamedTuple):
     voters: tuple[VoterStatus, ...]
     replicas: tuple[FollowerStatus, ...]
     nodes: tuple[NodeDescription, ...]
-    level: int = 1
-    """The feature level; controllers of before did not tell."""
-    level_max: int = 1
+    level: int
+    """The feature level."""
+    level_max: int
     """The highest that the controller knows."""
-    returning: tuple[int, ...] = ()
+    returning: tuple[int, ...]
     """Nodes that were voters with a folder that is lost, and vote again with the one they have."""
 
     @classmethod
@@ -88,9 +87,9 @@ class Description(NamedTuple):
                 tuple(_one(VoterStatus, it) for it in fields["voters"]),
                 tuple(_one(FollowerStatus, it) for it in fields["replicas"]),
                 tuple(_one(NodeDescription, it) for it in fields["nodes"]),
-                fields.get("level", 1),
-                fields.get("level_max", 1),
-                tuple(fields.get("returning", ())),
+                fields["level"],
+                fields["level_max"],
+                tuple(fields["returning"]),
             )
         except (KeyError, TypeError) as error:
             raise CorruptData(f"not a description of a cluster: {error!r}") from None

@@ -5,8 +5,7 @@ during a rolling upgrade; so nothing new is written until somebody raises the le
 controller grants once all nodes have said that they know it. It is never lowered: what was written
 stays. As Kafka's metadata.version (KIP-584, KIP-778), but a plain number.
 
-A cluster without the record is of level 1. Nodes tell what they know with their heartbeats, and
-only to a controller that has told first: one of before levels refuses what it does not know.
+A cluster without the record is of level 1. Each heartbeat says which levels its node knows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +21,9 @@ from streamlog.metadata.image.records import (
 from streamlog.model import NodeId
 
 LEVELS: Final[Mapping[int, str]] = {
-    1: "streams, partitions, nodes, voters, producers, quotas",
-    2: "the level itself; users and access rules",
-    3: "encrypted streams",
+    1: "the metadata of streamlog 0.1.0",
 }
-"""What each one has brought."""
+"""What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
 LEVEL_MAX: Final = max(LEVELS)
 FIRST: Final = 1
@@ -60,9 +57,9 @@ def check_known(level: int) -> None:
 def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
     """Raises InvalidRequest where one of them needs a level that the cluster has not reached."""
     for record in records:
-        if level < record.needed_level:
+        if level < record.LEVEL:
             raise InvalidRequest(
-                f"needs feature level {record.needed_level}, and the cluster is at {level}: once"
+                f"needs feature level {record.LEVEL}, and the cluster is at {level}: once"
                 " all nodes run this version, `streamlog cluster upgrade`"
             )
 

@@ -27,12 +27,7 @@ class MetadataRecord(BaseModel):
 
     VERSION: ClassVar[int] = 1
     LEVEL: ClassVar[int] = 1
-    """The feature level from which on such a record may be written; see ``features``."""
-
-    @property
-    def needed_level(self) -> int:
-        """The same of this one."""
-        return self.LEVEL
+    """The feature level from which on such a record may be written, see ``feature_level``."""
 
 
 class FeatureLevelChanged(MetadataRecord):
@@ -187,19 +182,11 @@ class StreamCreated(MetadataRecord):
     once_clear: bool = False
     """Some of it may have been stored before the stream was encrypted; said by snapshots alone."""
 
-    @property
-    def needed_level(self) -> int:
-        return self.config.needed_level
-
 
 class StreamUpdated(MetadataRecord):
     """A stream has another configuration."""
 
     config: StreamConfig
-
-    @property
-    def needed_level(self) -> int:
-        return self.config.needed_level
 
 
 class StreamDeleted(MetadataRecord):
@@ -268,8 +255,6 @@ class QuotaChanged(MetadataRecord):
 class UserChanged(MetadataRecord):
     """All that a user may log in with; one without any credential is gone."""
 
-    LEVEL: ClassVar[int] = 2
-
     name: UserName
     credentials: Credentials
 
@@ -280,8 +265,6 @@ class DecoySecretChosen(MetadataRecord):
     The same on every node, for ever: else those who are there could be told from those who are not.
     """
 
-    LEVEL: ClassVar[int] = 2
-
     secret: Bytes
 
 
@@ -291,15 +274,11 @@ class DecoySecretChosen(MetadataRecord):
 class AccessRuleAdded(MetadataRecord):
     """From now on this rule holds."""
 
-    LEVEL: ClassVar[int] = 2
-
     rule: Rule
 
 
 class AccessRuleRemoved(MetadataRecord):
     """The rule that says just this holds no longer."""
-
-    LEVEL: ClassVar[int] = 2
 
     rule: Rule
 

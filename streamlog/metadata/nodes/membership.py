@@ -11,7 +11,6 @@ from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image.feature_level import KNOWN
 from streamlog.metadata.nodes.clock_skew import ClockSkew
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition
@@ -66,8 +65,6 @@ class Membership:
         self._applied_offset = applied_offset
         self._needs_no_lease = needs_no_lease
         self._hurry = asyncio.Event()
-        self._tells_levels = False
-        """The controller has told which feature levels it knows, so it understands ours."""
 
     async def register(self, wanted: RegisterNode) -> int:
         """Until the controller accepts it; the metadata offset to be applied then.
@@ -141,9 +138,7 @@ class Membership:
                 raise
             except (StreamlogError, TimeoutError) as error:
                 logger.debug("heartbeat failed", extra={"error": str(error)})
-                self._tells_levels = False
             else:
-                self._tells_levels = "levels" in granted.result
                 self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
                 self._compare_clocks(sent_ms, granted)
             pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
@@ -181,13 +176,10 @@ class Membership:
                 stamps = None
 
     def _compare_clocks(self, sent_ms: int, granted: Granted) -> None:
-        """An older controller does not tell its time."""
-        agreed_ms = granted.result.get("agreed_ahead_ms")
-        self.agreed_ahead_s = agreed_ms / 1000 if isinstance(agreed_ms, int) else None
-        told_ms = granted.result.get("time_ms")
-        if isinstance(told_ms, int):
-            now_ms = wall_ms()
-            self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
+        agreed_ms: int | None = granted.result["agreed_ahead_ms"]
+        self.agreed_ahead_s = None if agreed_ms is None else agreed_ms / 1000
+        told_ms, now_ms = int(granted.result["time_ms"]), wall_ms()
+        self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
 
     def _heartbeat(self) -> Heartbeat:
         skew_s = self.clock_skew.seconds
@@ -199,7 +191,6 @@ class Membership:
             full=self.full,
             unfit=self.unfit(),
             clock_ahead_ms=None if skew_s is None else round(skew_s * 1000),
-            levels=KNOWN if self._tells_levels else None,
         )
 
     def _extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:

@@ -54,7 +54,7 @@ class Sessions:
         self.levels: dict[NodeId, LevelRange] = {}
         """What nodes have said that they know, of those that have."""
         self._clocks: dict[NodeId, int] = {}
-        """How far their clocks are ahead of the controller's, in milliseconds; likewise."""
+        """How far their clocks are ahead of the controller's, in milliseconds, of those that have said so."""
 
     def started(self, image: MetadataImage, now_ms: int) -> None:
         """A controller begins: every node that is not fenced gets a whole session from now on."""
@@ -76,12 +76,9 @@ class Sessions:
             self.levels.pop(node_id, None)
         self._sessions[node_id] = _Session(node_epoch, now_ms + self._session_timeout_ms)
 
-    def told(self, node_id: NodeId, levels: tuple[int, int] | None) -> None:
-        """Which feature levels it knows; None: it does not say."""
-        if levels is None:
-            self.levels.pop(node_id, None)
-        else:
-            self.levels[node_id] = LevelRange(*levels)
+    def told(self, node_id: NodeId, levels: LevelRange) -> None:
+        """Which feature levels it knows."""
+        self.levels[node_id] = levels
 
     def told_clock(self, node_id: NodeId, ahead_ms: int | None) -> None:
         """How far the node's clock is ahead of the controller's; None: it does not know."""

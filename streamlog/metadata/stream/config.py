@@ -13,9 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
@@ -208,21 +206,6 @@ class StreamConfig(BaseModel):
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Nodes from before feature level 3 do not know ``encrypted``: it is told where it holds,
-        which needs that level.
-        """
-        fields: dict[str, Any] = write(self)
-        if not self.encrypted:
-            del fields["encrypted"]
-        return fields
-
-    @property
-    def needed_level(self) -> int:
-        """The feature level that it needs."""
-        return 3 if self.encrypted else 1
 
     @property
     def is_spread(self) -> bool:

@@ -1,3 +1,4 @@
+import json
 from uuid import UUID
 
 import pytest
@@ -38,6 +39,13 @@ def test_a_cluster_that_nobody_raised_is_of_the_first_level() -> None:
     assert list(MetadataImage("c").records()) == []
 
 
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A streamlog that knows more levels."""
+    monkeypatch.setattr(feature_level, "KNOWN", LevelRange(1, 9))
+
+
+@pytest.mark.usefixtures("later")
 def test_the_level_is_kept_and_comes_first_in_a_snapshot() -> None:
     image = of(*started(MetadataImage("c"), ONE, UUID(int=1)).records, FeatureLevelChanged(level=2))
     again = decode_snapshot(encode_snapshot(image), "x")
@@ -59,6 +67,7 @@ def test_a_snapshot_of_a_later_streamlog_is_no_damaged_one(monkeypatch: pytest.M
         decode_snapshot(data, "x")
 
 
+@pytest.mark.usefixtures("later")
 def test_a_level_is_not_taken_back() -> None:
     with pytest.raises(CorruptData, match="takes back"):
         of(FeatureLevelChanged(level=2), FeatureLevelChanged(level=1))
@@ -100,15 +109,20 @@ def test_nothing_is_written_before_its_level() -> None:
     check_writable([FromLevelTwo()], 2)
 
 
-def test_a_controller_of_before_is_told_what_it_was_always_told() -> None:
-    assert b"levels" not in encode_command(BEAT)
-    assert decode_command(encode_command(BEAT)) == BEAT
-    telling = BEAT.model_copy(update={"levels": KNOWN})
-    assert decode_command(encode_command(telling)) == telling
+def test_a_heartbeat_says_which_levels_its_node_knows() -> None:
+    assert json.loads(encode_command(BEAT))["levels"] == list(KNOWN)
+    beat = BEAT.model_copy(update={"levels": LevelRange(2, 5)})
+    assert decode_command(encode_command(beat)) == beat
 
 
 def test_levels_of_today_are_known() -> None:
     check_known(LEVEL_MAX)
-    assert decode_record(b'{"type":"FeatureLevelChanged","version":1,"level":2}') == (
-        FeatureLevelChanged(level=2)
+    assert decode_record(b'{"type":"FeatureLevelChanged","version":1,"level":1}') == (
+        FeatureLevelChanged(level=1)
     )
+
+
+def test_no_record_needs_a_level_that_no_node_knows() -> None:
+    levels = {kind.LEVEL for kind in MetadataRecord.__subclasses__() if kind is not FromLevelTwo}
+    assert levels == {1}
+    assert LEVEL_MAX == 1

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -38,7 +39,13 @@ class Controller:
             raise self.errors.pop(0)
         if self.refusal is not None:
             raise self.refusal
-        return Granted(8, {"node_epoch": 7, "unconfirmed_ms": self.unconfirmed_ms})
+        told = {
+            "node_epoch": 7,
+            "unconfirmed_ms": self.unconfirmed_ms,
+            "time_ms": time.time_ns() // 1_000_000,
+            "agreed_ahead_ms": None,
+        }
+        return Granted(8, told)
 
     async def asked_for(self, count: int) -> None:
         while len(self.asked) < count:
@@ -115,7 +122,8 @@ async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() ->
     async with running(member):
         await controller.asked_for(3)
     beat = Heartbeat(node_id=ONE, node_epoch=7, offset=42, offline=(("s", 1),), full=True)
-    assert controller.asked[:3] == [beat] * 3
+    knows_clocks = [it.model_copy(update={"clock_ahead_ms": None}) for it in controller.asked[:3]]
+    assert knows_clocks == [beat] * 3
 
 
 async def test_the_lease_ends_with_the_controller_s_answers_and_comes_back() -> None:
