@@ -18,6 +18,9 @@ FIELDS: dict[str, Any] = {
     "controller": 1,
     "epoch": 4,
     "high_watermark": 90,
+    "level": 1,
+    "level_max": 1,
+    "returning": [],
     "voters": [{"node_id": 1, "host": "a", "port": 9092, "directory_id": None}],
     "replicas": [
         {"node_id": 1, "end_offset": 91, "lag": 0, "last_fetch_ms": 0, "directory_id": None}
@@ -81,6 +84,8 @@ def test_a_nodes_state_in_words(fenced: bool, draining: bool, words: str) -> Non
     assert node._replace(fenced=fenced, full=True).words.endswith(", full")
 
 
-def test_a_node_that_does_not_tell_whether_it_is_full() -> None:
-    old = {name: value for name, value in NODE.items() if name != "full"}
-    assert not Description.of({**FIELDS, "nodes": [old]}).node(1).full
+@pytest.mark.parametrize("key", ["full", "unfit", "heard", "levels"])
+def test_what_is_missing_of_a_node_is_no_description(key: str) -> None:
+    node = {name: value for name, value in NODE.items() if name != key}
+    with pytest.raises(CorruptData, match=key):
+        Description.of({**FIELDS, "nodes": [node]})

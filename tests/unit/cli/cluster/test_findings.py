@@ -13,10 +13,25 @@ from streamlog.model import NO_LEADER, NodeId
 
 def cluster(*fenced: int, registered: tuple[int, ...] = (1, 2, 3)) -> Description:
     nodes = tuple(
-        NodeDescription(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered
+        NodeDescription(
+            i,
+            "host",
+            9092,
+            None,
+            0,
+            i in fenced,
+            False,
+            0,
+            0,
+            full=False,
+            unfit=(),
+            heard=True,
+            levels=None,
+        )
+        for i in registered
     )
     voters = tuple(VoterStatus(i, "host", 9092, None) for i in (1, 2, 3))
-    return Description(1, 1, 1, voters, (), nodes)
+    return Description(1, 1, 1, voters, (), nodes, level=1, level_max=1, returning=())
 
 
 def streams(*partitions: PartitionInfo) -> Topology:
@@ -73,7 +88,7 @@ def test_a_voter_that_does_not_fetch() -> None:
     assert findings(voting(follower(2, "2")), streams()) == [away]
 
 
-def test_a_controller_that_does_not_tell_folders() -> None:
+def test_replicas_whose_folders_are_unknown() -> None:
     assert findings(voting(follower(2, None), follower(3, None)), streams()) == []
 
 

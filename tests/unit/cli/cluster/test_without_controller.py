@@ -15,15 +15,18 @@ from tests.unit.cli.cluster.test_findings import partition, streams
 
 
 def told(node: int, epoch: int, end: int) -> dict[str, Any]:
-    voters = [{"node_id": i, "host": f"h{i}", "port": 1, "directory_id": None} for i in (1, 2, 3)]
-    nodes = [
+    voters: list[dict[str, Any]] = [
+        {"node_id": i, "host": f"h{i}", "port": 1, "directory_id": None} for i in (1, 2, 3)
+    ]
+    nodes: list[dict[str, Any]] = [
         {**voter, "rack": None, "epoch": 0, "fenced": False, "draining": False, "heard": False}
-        | {"replicas": 3, "leaders": 1}
+        | {"replicas": 3, "leaders": 1, "full": False, "unfit": (), "levels": None}
         for voter in voters
     ]
     return {
         "node": node, "role": "follower", "controller": node, "epoch": epoch, "end_offset": end,
         "high_watermark": end, "voters": voters, "replicas": [], "nodes": nodes,
+        "level": 1, "level_max": 1, "returning": [],
     }  # fmt: skip
 
 
