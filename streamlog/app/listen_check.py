@@ -17,7 +17,7 @@ REMEDY: Final = (
 )
 
 
-class Door(NamedTuple):
+class ListenAddress(NamedTuple):
     """A port that others can reach."""
 
     section: str
@@ -28,19 +28,19 @@ class Door(NamedTuple):
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raises ConfigError for a door that is open to whoever comes; warns where that is meant."""
+    """Raises ConfigError for an address that is open to everybody; warns where that is meant."""
     if settings.security.permissive:
         check_optional(settings)
         logger.warning("optional: whoever shows nothing may do anything")
-    for door in doors(settings):
-        if door.authenticates or is_local(door.host):
+    for address in listen_addresses(settings):
+        if address.authenticates or is_local(address.host):
             continue
-        if not door.allowed:
+        if not address.allowed:
             meant = "security.allow_unauthenticated"
-            meant += " or http.allow_unauthenticated" if door.section == "http" else ""
-            problem = f"{door.host} can be reached by others, and nobody is asked who they are"
-            raise ConfigError(f"{door.section}.host", problem, f"{REMEDY} ({meant} = true)")
-        extra = {"door": door.section, "host": door.host}
+            meant += " or http.allow_unauthenticated" if address.section == "http" else ""
+            problem = f"{address.host} can be reached by others, and nobody is asked who they are"
+            raise ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
+        extra = {"listener": address.section, "host": address.host}
         logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
 
 
@@ -56,12 +56,14 @@ def check_optional(settings: Settings) -> None:
         raise ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
-def doors(settings: Settings) -> tuple[Door, Door]:
+def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
     """Of the socket API, and of HTTP."""
     security, kafka, http = settings.security, settings.kafka, settings.http
     return (
-        Door("kafka", kafka.host, security.allow_unauthenticated, authenticates_clients(settings)),
-        Door(
+        ListenAddress(
+            "kafka", kafka.host, security.allow_unauthenticated, authenticates_clients(settings)
+        ),
+        ListenAddress(
             "http",
             http.host,
             security.allow_unauthenticated or http.allow_unauthenticated,

@@ -11,7 +11,7 @@ from streamlog.ledger.following import LedgerFollower
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.node import LedgerNode, NodeSettings
 from streamlog.ledger.run import Service
-from streamlog.ledger.site import HttpDoor, LedgerSite
+from streamlog.ledger.site import HttpListener, LedgerSite
 
 
 class AssembledNode(NamedTuple):
@@ -26,7 +26,7 @@ def equipped(
     *,
     peers: Sequence[str] = (),
     joins: Mapping[str, JoinPoint] | None = None,
-    http: HttpDoor | None = None,
+    http: HttpListener | None = None,
 ) -> AssembledNode:
     """``peers``: nodes to follow beside the consenters; ``joins``: by channel, where it joins.
 
@@ -34,8 +34,8 @@ def equipped(
     """
 
     def client() -> Client:
-        assert node.doors.client is not None, "connected before any channel runs"
-        return node.doors.client
+        assert node.endpoints.client is not None, "connected before any channel runs"
+        return node.endpoints.client
 
     def channels() -> list[Channel]:
         return list(node.registrar.channels.values())

@@ -52,7 +52,7 @@ class LedgerNode:
         self.settings = settings
         self.ready = asyncio.Event()
         """All channels can be read, those that have halted as well."""
-        self.doors = NatsEndpoints(
+        self.endpoints = NatsEndpoints(
             settings.nats,
             node=settings.node,
             signer=settings.signer,
@@ -97,15 +97,15 @@ class LedgerNode:
         assert self.folder is not None, "not open"
         try:
             async with asyncio.TaskGroup() as tasks:
-                self.doors.begin(tasks)
-                tasks.create_task(self.doors.connect())  # blocks are cut without NATS, too
+                self.endpoints.begin(tasks)
+                tasks.create_task(self.endpoints.connect())  # blocks are cut without NATS, too
                 tasks.create_task(self.registrar.run(self._on_open))
         finally:
-            await self.doors.close()
+            await self.endpoints.close()
             self.folder.close()
 
     async def _on_open(self, channel: Channel) -> None:
-        await self.doors.open(channel)
+        await self.endpoints.open(channel)
         self._opened += 1
         extra = {"channel": channel.name, "stream": channel.stream, "height": channel.ledger.height}
         logger.info("channel open", extra=extra)

@@ -24,7 +24,7 @@ _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class HttpDoor(NamedTuple):
+class HttpListener(NamedTuple):
     """Where it listens, and who is let in."""
 
     host: str
@@ -45,13 +45,13 @@ class LedgerSite:
 
     def __init__(
         self,
-        door: HttpDoor,
+        listener: HttpListener,
         *,
         metrics: LedgerMetrics,
         channels: Callable[[], Iterable[Channel]],
     ) -> None:
-        self._server = HttpServer(door.host, door.port, keys="--http-", tls=door.tls)
-        self._tokens = door.tokens
+        self._server = HttpServer(listener.host, listener.port, keys="--http-", tls=listener.tls)
+        self._tokens = listener.tokens
         self._registry = CollectorRegistry()
         self._registry.register(metrics)
         self._channels = channels

@@ -42,15 +42,15 @@ async def examine(
     monitoring port.
     """
     try:
-        door = NodeHttpClient(settings)
+        own_node = NodeHttpClient(settings)
     except ConfigError as error:
         yield DoctorFinding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
         return
     opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=door.tls)
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=own_node.tls)
     )
-    for address in nodes or [door.url]:
-        url = address if "://" in address else f"{door.scheme}://{address}"
+    for address in nodes or [own_node.url]:
+        url = address if "://" in address else f"{own_node.scheme}://{address}"
         yield await asyncio.to_thread(_node, opener, url, timeout_s)
     if monitor is None:
         yield DoctorFinding(

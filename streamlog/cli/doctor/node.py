@@ -19,8 +19,8 @@ def examine(settings: "Settings", timeout_s: float) -> list[DoctorFinding]:
     """Of the node that these settings belong to."""
     who = f"node {settings.node.id}"
     try:
-        door = NodeHttpClient(settings)
-        answer = door.get("/readyz", timeout_s)
+        http = NodeHttpClient(settings)
+        answer = http.get("/readyz", timeout_s)
     except ConfigError as error:
         return [DoctorFinding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)]
     except NodeUnreachable as error:

@@ -10,7 +10,7 @@ import typer
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamlog.ledger.site import HttpDoor
+    from streamlog.ledger.site import HttpListener
     from streamlog.sections import ClientAuth
     from streamlog.tls.watched_context import WatchedContext
 
@@ -38,12 +38,12 @@ _REMEDY = (
 )
 
 
-def http_door(
+def http_listener(
     address: tuple[str, int | None],
     tokens: Path | None,
     files: tuple[Path | None, Path | None, Path | None],
     insecure: bool,
-) -> "HttpDoor | None":
+) -> "HttpListener | None":
     """``files``: certificate, key, CA of clients. None where nothing is served. Raises ConfigError.
 
     Warns where it is open to whoever comes from elsewhere, and that is meant.
@@ -51,7 +51,7 @@ def http_door(
     from streamlog.app.listen_check import is_local
     from streamlog.http.tokens import Tokens
     from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
-    from streamlog.ledger.site import HttpDoor
+    from streamlog.ledger.site import HttpListener
     from streamlog.sections import SaslSection
 
     host, port = address
@@ -65,20 +65,20 @@ def http_door(
         if not insecure:
             problem = f"{host} can be reached by others, and nobody is asked who they are"
             raise ConfigError("--http-host", problem, _REMEDY)
-        extra = {"door": "http", "host": host}
+        extra = {"listener": "http", "host": host}
         logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
     sasl = SaslSection()  # as a node has it where nothing is set
     examine = partial(
         LoginRateLimit(sasl.failures_per_address_max).examine_slowly, delay_ms=sasl.failure_delay_ms
     )
-    door = HttpDoor(
+    listener = HttpListener(
         host,
         port,
         None if tokens is None else Tokens(tokens, key="--http-token-file", examine=examine),
         (lambda: None) if context is None else context.current,
     )
-    door.check()
-    return door
+    listener.check()
+    return listener
 
 
 def _context(

@@ -90,7 +90,7 @@ def serve(
     settings = _settings(directory, servers, nats_settings(nats, creds), node, key)
     configure_logs(log_format, "info")
     files = (http_tls_cert, http_tls_key, http_client_ca)
-    http = h.http_door((http_host, http_port), http_token_file, files, http_insecure)
+    http = h.http_listener((http_host, http_port), http_token_file, files, http_insecure)
     ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)
     run_node(ready.node, *wanted, beside=ready.beside)
 

@@ -29,11 +29,11 @@ def health(
     from streamlog.cli.node.node_http import NodeHttpClient
     from streamlog.config import load_settings
 
-    door = NodeHttpClient(load_settings(config))
-    answer = door.get("/readyz" if ready else "/healthz", timeout)
+    http = NodeHttpClient(load_settings(config))
+    answer = http.get("/readyz" if ready else "/healthz", timeout)
     well = answer.status == 200
     word = "ready" if ready else "alive"
-    say(f"{door.url} is {word}" if well else f"{door.url} is not {word}: {_why(answer.text)}")
+    say(f"{http.url} is {word}" if well else f"{http.url} is not {word}: {_why(answer.text)}")
     if not well:
         raise typer.Exit(1)
 

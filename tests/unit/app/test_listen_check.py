@@ -49,7 +49,7 @@ def test_what_is_local(host: str, local: bool) -> None:
         ({"http": {**OUT, "tls": False, "token_file": "/t"}, "tls": MUTUAL}, "http.host"),
     ],
 )
-def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) -> None:
+def test_an_open_listener_is_refused(sections: dict[str, dict[str, Any]], key: str) -> None:
     with pytest.raises(ConfigError, match="nobody is asked who they are") as caught:
         check_exposure(settings(**sections))
     assert caught.value.key == key
@@ -113,4 +113,4 @@ def test_what_is_meant_is_warned_of(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         check_exposure(settings(**sections))
-    assert [it.__dict__["door"] for it in caplog.records] == warned
+    assert [it.__dict__["listener"] for it in caplog.records] == warned

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.registry import Collector
 
 from streamlog.app.security import NodeSecurity
-from streamlog.cli.ledger.http_options import http_door
+from streamlog.cli.ledger.http_options import http_listener
 from streamlog.config import Settings
 from streamlog.http.readiness import Readiness
 from streamlog.http.site import Site
@@ -80,7 +80,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
 
 
 async def test_and_neither_does_an_ordering_node(tokens: Path) -> None:
-    door = http_door(("127.0.0.1", 0), tokens, (None, None, None), insecure=False)
+    door = http_listener(("127.0.0.1", 0), tokens, (None, None, None), insecure=False)
     assert door is not None
     site = LedgerSite(door, metrics=LedgerMetrics(list), channels=list)
     await site.start()

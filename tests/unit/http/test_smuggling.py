@@ -22,7 +22,7 @@ from streamlog.http.readiness import Readiness
 from streamlog.http.site import Site
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
-from streamlog.ledger.site import HttpDoor, LedgerSite
+from streamlog.ledger.site import HttpListener, LedgerSite
 from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
 
@@ -53,7 +53,7 @@ class Served:
                 access=HttpAccess(access, token_file=tokens),
             )
         else:
-            door = HttpDoor("127.0.0.1", 0, Tokens(tokens, key="--http-token-file"))
+            door = HttpListener("127.0.0.1", 0, Tokens(tokens, key="--http-token-file"))
             metrics = LedgerMetrics(self.scraped)
             self.site = LedgerSite(door, metrics=metrics, channels=list)
             self.scrapes = 0  # to register them read them once

@@ -7,7 +7,7 @@ import pytest
 from streamlog.errors import ConfigError
 from streamlog.http.unbound import unbound
 from streamlog.ledger.metrics import LedgerMetrics
-from streamlog.ledger.site import HttpDoor, LedgerSite
+from streamlog.ledger.site import HttpListener, LedgerSite
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ def test_the_setting_to_blame_is_named(number: int, text: str) -> None:
 async def test_an_ordering_node_names_its_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        site = LedgerSite(HttpDoor("127.0.0.1", port), metrics=LedgerMetrics(list), channels=list)
+        site = LedgerSite(
+            HttpListener("127.0.0.1", port), metrics=LedgerMetrics(list), channels=list
+        )
         with pytest.raises(ConfigError, match=rf"^--http-port: {port} is in use on 127\.0\.0\.1; "):
             await site.start()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.cli.ledger.http_options import http_door
+from streamlog.cli.ledger.http_options import http_listener
 from streamlog.errors import ConfigError
 from tests.authority import Authority
 
@@ -30,13 +30,13 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_nothing_is_served_unasked(files: Files) -> None:
-    assert http_door(("127.0.0.1", None), None, (None, None, None), False) is None
+    assert http_listener(("127.0.0.1", None), None, (None, None, None), False) is None
     with pytest.raises(ConfigError, match="--http-port: is missing"):
-        http_door(("127.0.0.1", None), files.tokens, (None, None, None), False)
+        http_listener(("127.0.0.1", None), files.tokens, (None, None, None), False)
 
 
 def test_on_this_machine_all_are_let_in(files: Files) -> None:
-    door = http_door(("127.0.0.1", 0), None, (None, None, None), False)
+    door = http_listener(("127.0.0.1", 0), None, (None, None, None), False)
     assert door is not None
     assert door.tls() is None
 
@@ -47,29 +47,29 @@ def test_elsewhere_it_takes_tls_and_a_proof(files: Files, tls: bool, tokens: boo
     own = (files.cert, files.key, None) if tls else (None, None, None)
     asked = (ELSEWHERE, 0), files.tokens if tokens else None, own
     if tls and tokens:
-        door = http_door(*asked, False)
+        door = http_listener(*asked, False)
         assert door is not None
         assert door.tls() is not None
         return
     with pytest.raises(ConfigError, match="nobody is asked who they are") as caught:
-        http_door(*asked, False)
+        http_listener(*asked, False)
     assert caught.value.key == "--http-host"
 
 
 def test_a_certificate_of_who_comes_is_a_proof(files: Files) -> None:
-    assert http_door((ELSEWHERE, 0), None, (files.cert, files.key, files.ca), False) is not None
+    assert http_listener((ELSEWHERE, 0), None, (files.cert, files.key, files.ca), False) is not None
 
 
 def test_what_is_meant_is_warned_of(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert http_door((ELSEWHERE, 0), None, (None, None, None), True) is not None
+        assert http_listener((ELSEWHERE, 0), None, (None, None, None), True) is not None
     assert "insecure" in caplog.text
 
 
 def test_files_that_are_of_no_use_are_named(files: Files) -> None:
     with pytest.raises(ConfigError, match=r"--http-token-file.* has no token"):
-        http_door(("127.0.0.1", 0), files.empty, (None, None, None), False)
+        http_listener(("127.0.0.1", 0), files.empty, (None, None, None), False)
     with pytest.raises(ConfigError, match="--http-tls-cert: a certificate and its key"):
-        http_door(("127.0.0.1", 0), None, (None, None, files.ca), False)
+        http_listener(("127.0.0.1", 0), None, (None, None, files.ca), False)
     with pytest.raises(ConfigError, match="--http-client-ca"):
-        http_door(("127.0.0.1", 0), None, (files.cert, files.key, files.empty), False)
+        http_listener(("127.0.0.1", 0), None, (files.cert, files.key, files.empty), False)
