@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
 
 from streamlog.app.extensions import stale_extensions
@@ -47,6 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=place)
+
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # workers share the processors
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
