@@ -45,7 +45,8 @@ def test_its_data_folder_is_read_and_written_on(
     assert records_of(node.kafka) == expected
     assert committed_of(node.kafka) == 123, GROUP
     admin = AdminClient({"bootstrap.servers": node.kafka})
-    users = admin.describe_user_scram_credentials([USER])[USER].result(60)
+    asked: Any = admin.describe_user_scram_credentials([USER])
+    users = asked[USER].result(60)
     assert [it.iterations for it in users.scram_credential_infos] == [4096]
     asyncio.run(_publishes_on(nats_server.url, len(expected["orders/0"])))
     assert "damage" not in node.log_text()
@@ -56,6 +57,6 @@ async def _publishes_on(url: str, end: int) -> None:
     js = client.jetstream(domain="streamlog")
     acknowledged = await js.publish("orders.1", b"more", timeout=30)
     assert acknowledged.seq == end + 1
-    with pytest.raises(Exception, match="sealed|no response"):
+    with pytest.raises(Exception, match=r"sealed|no response"):
         await js.publish("sealed.1", b"more", timeout=5)
     await client.close()

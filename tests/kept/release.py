@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nats
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -27,7 +27,7 @@ from tests.server_process import NatsServer
 
 KEPT = Path(__file__).parent
 ROOT = KEPT.parents[1]
-LOG = {"segment_bytes": 16 * 1024, "metadata_reserve_bytes": 65_536}
+LOG: Final[dict[str, Any]] = {"segment_bytes": 16 * 1024, "metadata_reserve_bytes": 65_536}
 """Of the node that writes the folder: several segments, and little that only takes room."""
 PARTITIONS = {"orders": 1, "keyed": 3, "newest": 1, "compacted": 1, "sealed": 1}
 GROUP, USER = "readers", "alice"
@@ -50,20 +50,15 @@ def records_of(kafka: str) -> dict[str, list[Any]]:
 
 def _records(consumer: Consumer) -> Any:
     while True:
-        message = consumer.poll(60)
+        message: Any = consumer.poll(60)
         assert message is not None
         if message.error():
             assert message.error().name() == "_PARTITION_EOF", message.error()
             return
-        key, value = message.key(), message.value()
-        headers = [[name, content.decode()] for name, content in message.headers() or []]
-        yield [
-            message.offset(),
-            message.timestamp()[1],
-            key and key.decode(),
-            value and value.decode(),
-            headers,
-        ]
+        headers: Any = message.headers() or []
+        texts = [it and it.decode() for it in (message.key(), message.value())]
+        named = [[name, content.decode()] for name, content in headers]
+        yield [message.offset(), message.timestamp()[1], *texts, named]
 
 
 def committed_of(kafka: str) -> int:
@@ -77,14 +72,20 @@ def committed_of(kafka: str) -> int:
 async def _publish(url: str) -> None:
     client = await nats.connect(url)
     js = client.jetstream(domain="streamlog")
-    for name, more in {
+    streams: dict[str, dict[str, Any]] = {
         "orders": {},
         "keyed": {"metadata": {"streamlog.partitions": "3", "streamlog.partition_by": "key"}},
         "newest": {"max_msgs_per_subject": 2},
         "compacted": {"metadata": {"streamlog.cleanup_policy": "compact"}},
         "sealed": {},
-    }.items():
-        config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", **more}
+    }
+    for name, more in streams.items():
+        config: dict[str, Any] = {
+            "name": name,
+            "subjects": [f"{name}.>"],
+            "storage": "file",
+            **more,
+        }
         answer = await client.request(
             f"$JS.streamlog.API.STREAM.CREATE.{name}", json.dumps(config).encode(), timeout=30
         )
