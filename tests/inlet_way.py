@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.admission.sequencer import Sequencer
@@ -33,7 +33,7 @@ class Way:
         self.metrics = NodeMetrics()
         self.written: list[bytes] = []
         self.answers = PublisherAnswers(self.written.append, self.metrics)
-        self.room = InflightBytes(
+        self.room = InFlightBytes(
             in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
         )
         self.given_up: list[tuple[bytes, str]] = []

@@ -18,7 +18,7 @@ from streamlog.client.protocol import Call, ClientProtocol
 from streamlog.client.protocol import Steps as CallSteps
 from streamlog.client.retry import Retries
 from streamlog.client.security import ClientLogin
-from streamlog.client.topology import ClusterMetadata, NodeInfo, Steps, TopicInfo, Topology
+from streamlog.client.topology import MetadataCache, NodeInfo, Steps, TopicInfo, Topology
 from streamlog.errors import (
     BrokenInvariant,
     NodeUnreachable,
@@ -212,7 +212,7 @@ class BlockingCluster:
         tls: ssl.SSLContext | None = None,
         login: ClientLogin | None = None,
     ) -> None:
-        self._metadata = ClusterMetadata(servers)
+        self._metadata = MetadataCache(servers)
         self._timeout_ms = timeout_ms  # of silence
         self._tls = tls
         self._login = login

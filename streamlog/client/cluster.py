@@ -8,7 +8,7 @@ from streamlog.client.addresses import parse_addresses
 from streamlog.client.connection import TIMEOUT_MS, Connection
 from streamlog.client.retry import Retries
 from streamlog.client.security import NO_SECURITY, Security
-from streamlog.client.topology import ClusterMetadata, NodeInfo, Steps, TopicInfo, Topology
+from streamlog.client.topology import MetadataCache, NodeInfo, Steps, TopicInfo, Topology
 from streamlog.errors import (
     MalformedFrame,
     NodeUnreachable,
@@ -38,7 +38,7 @@ class Cluster:
         timeout_ms: int = TIMEOUT_MS,
         security: Security = NO_SECURITY,
     ) -> None:
-        self._metadata = ClusterMetadata(servers)
+        self._metadata = MetadataCache(servers)
         self._timeout_ms = timeout_ms
         self._security = security
         self._connections: dict[tuple[str, int], Connection] = {}

@@ -1,6 +1,6 @@
 """What a client knows of a cluster: nodes, streams, leaders; and how it finds out. Pure.
 
-``ClusterMetadata`` decides whom to ask for what, and reads the answers; both shells, ``cluster`` on
+``MetadataCache`` decides whom to ask for what, and reads the answers; both shells, ``cluster`` on
 an event loop and ``blocking`` without one, carry its steps out.
 """
 
@@ -137,7 +137,7 @@ Steps = Generator[Ask, dict[str, Any], T]
 """Requests, each for its answer or for the error that it ended with; then the result."""
 
 
-class ClusterMetadata:
+class MetadataCache:
     """As last reported by a node; what proves wrong is forgotten, and asked for again."""
 
     def __init__(self, servers: Sequence[Address]) -> None:

@@ -73,7 +73,7 @@ class Group:
         """Members that have yet to ask for what the generation assigns them."""
         self.delays_left_ms: int | None = None
         """A first generation waits for more members; so long yet, after the present delay."""
-        self.newcomers = False
+        self.has_new_members = False
         """Somebody has joined since that delay began."""
         self.offsets: dict[PartitionId, CommittedOffset] = {}
         """What is committed."""

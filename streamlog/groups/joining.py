@@ -170,7 +170,7 @@ class Joining:
         )  # fmt: skip
         self._table.deadlines.clear(Due("pending", group.name, member_id))
         group.add(member, request.protocol_type)
-        group.newcomers = True
+        group.has_new_members = True
         self._rebalance.keep_alive(group, member, now)
         self._rebalance.begin(group, now)
         self._rebalance.look(group, now)

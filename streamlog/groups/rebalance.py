@@ -43,7 +43,7 @@ class Rebalance:
         if is_first:
             delay_ms = table.settings.initial_rebalance_delay_ms
             group.delays_left_ms = max(0, group.rebalance_timeout_ms - delay_ms)
-            group.newcomers = False
+            group.has_new_members = False
             table.deadlines.set(Due("join", group.name), now.ms + delay_ms)
             if delay_ms == 0:
                 self.delayed(group, now)
@@ -62,8 +62,8 @@ class Rebalance:
         if group.state is not State.PREPARING:
             return
         left_ms = group.delays_left_ms
-        if left_ms and group.newcomers:
-            group.newcomers = False
+        if left_ms and group.has_new_members:
+            group.has_new_members = False
             delay_ms = min(self._table.settings.initial_rebalance_delay_ms, left_ms)
             group.delays_left_ms = left_ms - delay_ms
             self._table.deadlines.set(Due("join", group.name), now.ms + delay_ms)

@@ -10,7 +10,7 @@ from streamlog.errors import BrokenInvariant, StreamlogError
 from streamlog.ingest.acks.acks import ack_head, ack_json
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
 from streamlog.ingest.acks.delayed_acks import DelayedAcks, WatchedPartition
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
 from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
@@ -137,7 +137,7 @@ class PartitionIngest:
         sources: Sequence[SubjectFilter] = (),
         settings: IngestSettings,
         answers: PublisherAnswers,
-        room: InflightBytes,
+        room: InFlightBytes,
         staging: BatchStagingLimit,
         metrics: NodeMetrics,
         now_ms: Callable[[], int],

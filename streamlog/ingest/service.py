@@ -12,7 +12,7 @@ from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.acks.advisory import PREFIX, advisory
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
@@ -109,7 +109,7 @@ class IngestService:
         self._outage = ConnectionState(metrics, login=access.login)
         self._spreadings: dict[str, PartitionedStream] = {}
         """By stream; the inlets of these listen to nothing by themselves."""
-        self._room = InflightBytes(
+        self._room = InFlightBytes(
             in_flight_bytes_max=ingest.in_flight_bytes_max,
             backpressure_timeout_ms=ingest.backpressure_timeout_ms,
             metrics=metrics,

@@ -41,7 +41,7 @@ class RetryVerdict(NamedTuple):
     longest_gap_s: float
 
 
-class Retries:
+class UnackedMessages:
     """Which messages are under way, when to publish them again, and the gaps between acks."""
 
     def __init__(self, start_s: float, *, gap_s: float) -> None:

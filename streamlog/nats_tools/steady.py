@@ -14,7 +14,7 @@ from streamlog.ingest.nats.options import NatsOptions
 from streamlog.nats_tools.burst import BurstLoad, first_ack, payload
 from streamlog.nats_tools.connect import Nats, section_of
 from streamlog.nats_tools.publisher import nobody_listens, published
-from streamlog.nats_tools.retries import Gap, Retries, RetryVerdict
+from streamlog.nats_tools.retries import Gap, RetryVerdict, UnackedMessages
 
 RETRIES_PER_TICK: Final = 8
 """After a gap, thousands wait; all at once would be a storm."""
@@ -44,7 +44,7 @@ class Steady:
         self._access = NatsOptions(section_of(nats))
         self._client = NatsClient(self._access)
         self._clock = asyncio.get_running_loop().time
-        self._messages = Retries(self._clock(), gap_s=gap_s)
+        self._messages = UnackedMessages(self._clock(), gap_s=gap_s)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._body = payload(load.size_bytes)
         self._on_gap: Callable[[Gap], None] = lambda _: None
@@ -63,7 +63,7 @@ class Steady:
             await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
             await self._client.flush()
             self._on_gap = on_gap
-            self._messages = Retries(self._clock(), gap_s=self._gap_s)
+            self._messages = UnackedMessages(self._clock(), gap_s=self._gap_s)
             await self._publish_for(seconds)
         finally:
             await self._client.close()

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from tests.authority import BY_NAME, Authority
 from tests.cluster import Cluster
 
-NEWCOMERS: Final = 200
+UNAUTHENTICATED: Final = 200
 HELD_MAX: Final = 5_000
 """By the attacker, at a time; the node has closed most of them."""
 HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """How a ClientHello of 512 bytes begins."""
 GROWTH_MIB: Final = 48
-"""Of the node: about 60 KiB for each newcomer, and what Python keeps for the next ones."""
+"""Of the node: about 60 KiB for each connection, and what Python keeps for the next ones."""
 PATIENCE_S: Final = 20.0
 
 
@@ -41,7 +41,7 @@ class Locked(NamedTuple):
     def closed(self) -> float:
         """Connections without a request that the node has closed, or seen leave."""
         name = 'streamlog_connections_closed_total{{reason="{}"}}'
-        return sum(self.cluster[1].metric(name.format(why)) for why in ("newcomer", "tls"))
+        return sum(self.cluster[1].metric(name.format(why)) for why in ("unauthenticated", "tls"))
 
     def ask(self) -> None:
         """As a new client that has a certificate."""
@@ -59,7 +59,10 @@ def locked(tmp_path: Path) -> Iterator[Locked]:
         "sasl": BY_NAME,
         "authorization": {"super_users": ["User:alice"]},
         "http": {"tls": False},
-        "kafka": {"unauthenticated_connections_max": NEWCOMERS, "handshake_timeout_ms": 3_000},
+        "kafka": {
+            "unauthenticated_connections_max": UNAUTHENTICATED,
+            "handshake_timeout_ms": 3_000,
+        },
     }
     with Cluster(tmp_path, nodes=1, settings=settings) as cluster:
         client = {

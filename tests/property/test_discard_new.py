@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.ingest_settings import IngestSettings
@@ -34,7 +34,7 @@ class World:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self.answers = PublisherAnswers(self.written.append, metrics)
-        room = InflightBytes(
+        room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
         )
         self.inlet = PartitionIngest(

@@ -9,7 +9,7 @@ from pathlib import Path
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -507,7 +507,7 @@ class Life:
 
     def _open_inlet(self, leader_epoch: int, snapshots: DedupSnapshots) -> PartitionIngest:
         """As a leader's, with what the snapshot and the log tell; another node has only the log."""
-        room = InflightBytes(
+        room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=0, metrics=METRICS
         )
         inlet = PartitionIngest(

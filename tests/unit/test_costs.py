@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.ingest_settings import IngestSettings
@@ -86,7 +86,7 @@ class Way:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self._answers = PublisherAnswers(self.written.append, metrics)
-        room = InflightBytes(
+        room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
         self._inlet = PartitionIngest(
@@ -118,7 +118,7 @@ class ManyWays:
         self.written: list[bytes] = []
         self._answers = PublisherAnswers(self.written.append, metrics)
         self._flusher = registry._flusher
-        room = InflightBytes(
+        room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
         self._inlets = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from streamlog.errors import BrokenInvariant
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 
 BATCHES_MAX = 1_000
 """Of a node. JetStream's limit, as are the others of batches."""
@@ -20,7 +20,7 @@ class BatchStagingLimit:
 
     def __init__(
         self,
-        room: InflightBytes,
+        room: InFlightBytes,
         *,
         in_flight_bytes_max: int,
         batches_max: int = BATCHES_MAX,

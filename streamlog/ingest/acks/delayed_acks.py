@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from typing import Protocol
 
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.refusal import NOT_LEADER, PublishRefusal
 
@@ -49,7 +49,7 @@ class DelayedAcks:
         leader_epoch: int,
         stream: str,
         answers: PublisherAnswers,
-        room: InflightBytes,
+        room: InFlightBytes,
     ) -> None:
         self._partition = partition
         self._leader_epoch = leader_epoch

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.nats.connection import AroundRead, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
@@ -30,7 +30,7 @@ class Subscriber:
         access: NatsOptions,
         name: str,
         read_buffer_bytes: int,
-        room: InflightBytes,
+        room: InFlightBytes,
         outage: ConnectionState,
         around_read: AroundRead | None = None,
     ) -> None:

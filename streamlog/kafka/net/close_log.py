@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 PERIOD_S: Final = 1.0
-FLOODS: Final = frozenset({"limit", "address limit", "newcomer", "tls", "slow", "memory"})
+FLOODS: Final = frozenset({"limit", "address limit", "unauthenticated", "tls", "slow", "memory"})
 """Reasons that anybody can bring about as often as they like, and for next to nothing."""
 
 

@@ -54,7 +54,7 @@ _CLOSED_FOR: Final[dict[type[Exception], str]] = {
     ProtocolViolation: "protocol",
     RequestMemoryFull: "memory",
     ChannelStuck: "slow",
-    HandshakeTimedOut: "newcomer",
+    HandshakeTimedOut: "unauthenticated",
     ChannelIdle: "idle",
     SliceTruncated: "truncated",
 }

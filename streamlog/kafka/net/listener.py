@@ -43,7 +43,7 @@ class Listener:
         self._connections: dict[ClientConnection, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()  # connections by the place they come from
         settings = context.settings
-        self._newcomers = UnauthenticatedLimit(
+        self._unauthenticated = UnauthenticatedLimit(
             settings.unauthenticated_connections_max, settings.handshake_timeout_ms
         )
         self._room = RequestMemory(
@@ -98,7 +98,7 @@ class Listener:
     def _close(self) -> None:
         if self._sock is not None:
             self._sock.close()
-        self._newcomers.close()
+        self._unauthenticated.close()
         self._readers.shutdown(wait=False)
         if self._context.authenticator is not None:
             self._context.authenticator.close()
@@ -167,9 +167,9 @@ class Listener:
         except OSError:  # it has gone meanwhile
             sock.close()
             return
-        if not self._newcomers.admit(channel.end):
+        if not self._unauthenticated.admit(channel.end):
             channel.close()
-            self._refuse(sock, peer, "newcomer", settings.unauthenticated_connections_max)
+            self._refuse(sock, peer, "unauthenticated", settings.unauthenticated_connections_max)
             return
         connection = ClientConnection(
             channel,
@@ -177,7 +177,7 @@ class Listener:
             self._context,
             self._readers,
             room=self._room,
-            settled=lambda: self._newcomers.settle(channel.end),
+            settled=lambda: self._unauthenticated.settle(channel.end),
             tell=self._tell,
         )
         self._context.metrics.connections.inc()
@@ -206,7 +206,7 @@ class Listener:
             logger.warning("connection closed", extra=told)
 
     def _forget(self, connection: ClientConnection, channel: SocketChannel, place: str) -> None:
-        self._newcomers.settle(channel.end)
+        self._unauthenticated.settle(channel.end)
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]
         self._hosts[place] -= 1

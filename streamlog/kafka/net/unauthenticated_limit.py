@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 GRACE_S: Final = 1.0
-"""A newcomer is not made to leave before that: an honest one needs a few milliseconds."""
+"""A connection is not closed before that: an honest one needs a few milliseconds."""
 
 
 class HandshakeTimedOut(Exception):

@@ -8,7 +8,7 @@ import pytest
 from streamlog.client.protocol import ClientProtocol
 from streamlog.client.retry import BACKOFF_MS, Retries
 from streamlog.client.security import ClientLogin
-from streamlog.client.topology import Ask, ClusterMetadata
+from streamlog.client.topology import Ask, MetadataCache
 from streamlog.errors import GroupNotFound, MalformedFrame, NotLeader, RequestTimedOut
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import control, registry
@@ -88,7 +88,7 @@ def test_a_login_is_renewed_before_its_session_ends() -> None:
 
 
 def test_a_leader_that_has_moved_is_asked_for_again() -> None:
-    metadata = ClusterMetadata([("n1", 9092)])
+    metadata = MetadataCache([("n1", 9092)])
     for leader in (1, 2):
         steps = metadata.list_offsets([FLIGHTS], LATEST)
         ask = next(steps)
@@ -103,7 +103,7 @@ def test_a_leader_that_has_moved_is_asked_for_again() -> None:
 
 def test_what_cannot_be_known_just_now_is_left_out() -> None:
     steps: Generator[Ask, dict[str, Any], dict[TopicPartition, int]]
-    steps = ClusterMetadata([("n1", 9092)]).latest_offsets([FLIGHTS])
+    steps = MetadataCache([("n1", 9092)]).latest_offsets([FLIGHTS])
     next(steps)
     steps.send(topology(1))
     with pytest.raises(StopIteration) as end:

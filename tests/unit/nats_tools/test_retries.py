@@ -1,11 +1,11 @@
 import pytest
 
 from streamlog.nats_tools.publisher import Published
-from streamlog.nats_tools.retries import ANSWER_TIMEOUT_S, REFUSED_PAUSE_S, Retries
+from streamlog.nats_tools.retries import ANSWER_TIMEOUT_S, REFUSED_PAUSE_S, UnackedMessages
 
 
-def messages(count: int = 0) -> Retries:
-    made = Retries(0.0, gap_s=0.1)
+def messages(count: int = 0) -> UnackedMessages:
+    made = UnackedMessages(0.0, gap_s=0.1)
     for _ in range(count):
         made.publish(0.0)
     return made

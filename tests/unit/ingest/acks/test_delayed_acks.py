@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from streamlog.ingest.acks.delayed_acks import OVERHEAD_BYTES, DelayedAcks
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.metrics import NodeMetrics
@@ -15,7 +15,7 @@ class Waiters:
         self.partition = FakePartition()
         metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self.room = InflightBytes(
+        self.room = InFlightBytes(
             in_flight_bytes_max=1000, backpressure_timeout_ms=1, metrics=metrics
         )
         self.answers = PublisherAnswers(self.written.append, metrics)

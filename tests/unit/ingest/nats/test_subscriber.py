@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.config import NatsSection
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.ingest.nats import subscriber as listening_module
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
@@ -34,7 +34,7 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             access=NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
             name="test",
             read_buffer_bytes=65536,
-            room=InflightBytes(
+            room=InFlightBytes(
                 in_flight_bytes_max=1000, backpressure_timeout_ms=1000, metrics=metrics
             ),
             outage=ConnectionState(metrics),

@@ -191,11 +191,11 @@ async def test_who_does_not_ask_in_time_is_cut_off_and_who_has_asked_is_not() ->
             slow.write(b"\0\0\0\x20half")
             assert await silent.closed()
             assert await slow.closed()
-        assert node.metric("streamlog_connections_closed_total", reason="newcomer") == 2
+        assert node.metric("streamlog_connections_closed_total", reason="unauthenticated") == 2
         await known.ask(METADATA, 12, ALL_TOPICS)
 
 
-async def test_of_newcomers_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_unauthenticated_connections_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     async with KafkaNode(unauthenticated_connections_max=2) as node:
         async with RawClient(node.port) as first, RawClient(node.port) as second:
             async with RawClient(node.port) as third:
@@ -205,8 +205,8 @@ async def test_of_newcomers_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -
                 await fourth.ask(METADATA, 12, ALL_TOPICS)
                 assert await first.closed(), "it has been there for longest"
                 await second.ask(METADATA, 12, ALL_TOPICS)
-        assert node.metric("streamlog_connections_closed_total", reason="newcomer") == 2
-        assert not len(node.listener._newcomers)
+        assert node.metric("streamlog_connections_closed_total", reason="unauthenticated") == 2
+        assert not len(node.listener._unauthenticated)
 
 
 async def test_requests_in_part_have_a_room_together(caplog: pytest.LogCaptureFixture) -> None:

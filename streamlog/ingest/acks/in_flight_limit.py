@@ -10,7 +10,7 @@ from streamlog.metrics import NodeMetrics
 logger = logging.getLogger(__name__)
 
 
-class InflightBytes:
+class InFlightBytes:
     """At the limit nobody reads on, for at most ``backpressure_timeout_ms``; then messages are refused."""
 
     def __init__(

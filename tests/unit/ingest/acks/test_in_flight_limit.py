@@ -2,13 +2,13 @@ import asyncio
 
 import pytest
 
-from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.in_flight_limit import InFlightBytes
 from streamlog.metrics import NodeMetrics
 
 
-def new_room(backpressure_timeout_ms: int = 10_000) -> tuple[InflightBytes, NodeMetrics]:
+def new_room(backpressure_timeout_ms: int = 10_000) -> tuple[InFlightBytes, NodeMetrics]:
     metrics = NodeMetrics()
-    return InflightBytes(
+    return InFlightBytes(
         in_flight_bytes_max=100, backpressure_timeout_ms=backpressure_timeout_ms, metrics=metrics
     ), metrics
 
