@@ -12,6 +12,7 @@ from streamlog.config import Settings
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.permissions import FOLDER_MODE
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -45,6 +46,7 @@ class LocalNode:
         traces: Traces | None = None,
     ) -> None:
         disk = disk or OsDisk()
+        path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)  # as by the umask of a node's process
         self.metrics = NodeMetrics()
         self._incarnation = uuid.uuid4()
         self._data_dir = DataDir.open(path, NODE_ID)

@@ -12,7 +12,8 @@ def dev(
     nodes: Annotated[int, typer.Option(min=1, max=9, help="How many; all of them vote.")] = 1,
     data_dir: Annotated[Path, typer.Option(help="Everything is kept below it.")] = Path("data"),
     nats: Annotated[
-        str | None, typer.Option(help="Use this NATS server instead of an embedded one.")
+        str | None,
+        typer.Option("--nats-server", help="Use this NATS server instead of an embedded one."),
     ] = None,
     nats_port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 4222,
     kafka_port: Annotated[int, typer.Option(min=0, max=65535, help=PORT_HELP)] = 9092,
