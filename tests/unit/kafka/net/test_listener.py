@@ -195,7 +195,9 @@ async def test_who_does_not_ask_in_time_is_cut_off_and_who_has_asked_is_not() ->
         await known.ask(METADATA, 12, ALL_TOPICS)
 
 
-async def test_of_unauthenticated_connections_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_unauthenticated_connections_there_are_so_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with KafkaNode(unauthenticated_connections_max=2) as node:
         async with RawClient(node.port) as first, RawClient(node.port) as second:
             async with RawClient(node.port) as third:
