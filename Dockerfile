@@ -22,6 +22,7 @@ RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --require
         --only-binary :all: --no-binary nkeys --wheel-dir /wheels -r /locks/requirements.lock \
     && /opt/streamlog/bin/pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 COPY pyproject.toml setup.py README.md LICENSE ./
+COPY config config
 COPY streamlog streamlog
 COPY spark spark
 ARG SOURCE_DATE_EPOCH=0

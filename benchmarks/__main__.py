@@ -12,7 +12,7 @@ from benchmarks import machine, plot, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import NODE as CASES
 from benchmarks.catalogue import SPARK
-from benchmarks.connection import BenchmarkError
+from benchmarks.connection import VOID
 from benchmarks.publish import publish
 from benchmarks.rounds import QUICK_SCALE, measure
 from benchmarks.side import Sides
@@ -52,7 +52,7 @@ def main() -> int:
         figures.extend(
             measure(console, sides, chosen, options.rounds, quick=options.quick)
         )  # those before a failure stay
-    except BenchmarkError as error:
+    except VOID as error:
         failure = str(error)
     finally:
         sides.stop()

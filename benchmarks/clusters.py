@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks import machine, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import CLUSTERS as CASES
-from benchmarks.connection import BenchmarkError
+from benchmarks.connection import VOID
 from benchmarks.publish import publish
 from benchmarks.rounds import measure
 from benchmarks.trios import Trios
@@ -39,7 +39,7 @@ def main() -> int:
     failure = ""
     try:
         figures.extend(measure(console, trios, chosen, options.rounds, quick=options.quick))
-    except BenchmarkError as error:
+    except VOID as error:
         failure = str(error)
     finally:
         trios.stop()

@@ -5,6 +5,8 @@ import re
 import socket
 from typing import Final
 
+from tools.nodes.server_process import ServerEndedError
+
 BUFFER_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 30.0
 TAIL_BYTES: Final = 16
@@ -15,6 +17,10 @@ _MESSAGE = re.compile(rb"MSG (\S+) \d+ (?:\S+ )?(\d+)\r\n")
 
 class BenchmarkError(Exception):
     """The run is void: an error came back, or something is missing."""
+
+
+VOID: Final = (BenchmarkError, TimeoutError, ServerEndedError)
+"""What makes a run void."""
 
 
 class Connection:

@@ -15,7 +15,7 @@ from benchmarks.connection import BenchmarkError
 from benchmarks.gap import Prober
 from benchmarks.network import HOST as OUTSIDE
 from benchmarks.network import unavailable
-from benchmarks.streamlog_trio import Led, StreamlogTrio
+from benchmarks.streamlog_trio import StreamlogTrio
 from benchmarks.trio import (
     MEMBERS,
     Trio,
@@ -26,6 +26,7 @@ from benchmarks.trio import (
     wait_whole,
 )
 from benchmarks.trios import Apart, Trios
+from tools.nodes.node_process import PartitionView
 
 STREAM: Final = "gap"
 KILLS: Final = 50
@@ -103,16 +104,16 @@ def controller_killed(trio: Trio) -> Measurement:
         trio.start(victim)
     delete_stream(trio, name)
     if isinstance(trio, StreamlogTrio):
-        _wait_partitions(trio, _is_whole, WHOLE_TIMEOUT_S)
+        _wait_partitions(trio, lambda led: led.is_whole, WHOLE_TIMEOUT_S)
     return result
 
 
-def _is_whole(led: Led) -> bool:
-    return led.leader >= 0 and led.isr == led.replicas
-
-
 def _wait_partitions(
-    trio: StreamlogTrio, wanted: Callable[[Led], bool], timeout_s: float, *, without: int = 0
+    trio: StreamlogTrio,
+    wanted: Callable[[PartitionView], bool],
+    timeout_s: float,
+    *,
+    without: int = 0,
 ) -> None:
     """Wait until all partitions of the many streams are as they should be."""
     deadline = time.monotonic() + timeout_s
@@ -180,7 +181,7 @@ def controller_case() -> Case[Trios]:
         for i in range(max(1, int(MANY_STREAMS * scale))):
             metadata = {"streamlog.partitions": str(MANY_PARTITIONS)}
             create_stream(trios.streamlog, f"{MANY}{i}", metadata=metadata, wait=False)
-        _wait_partitions(trios.streamlog, _is_whole, WHOLE_TIMEOUT_S)
+        _wait_partitions(trios.streamlog, lambda led: led.is_whole, WHOLE_TIMEOUT_S)
 
     variants = (
         _variant("JetStream, one stream R3", _jetstream, controller_killed),

@@ -5,10 +5,10 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.ports import free_port
-from benchmarks.processes import binary
-from benchmarks.trio import HOST, MEMBERS, Member, number_in, wait_for_port
+from benchmarks.trio import HOST, MEMBERS, WHOLE_TIMEOUT_S, number_in
 from streamlog.cli.dev import embedded_nats
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import ServerProcess, listens, program, wait_until
 
 
 class JetStreamTrio:
@@ -33,7 +33,7 @@ class JetStreamTrio:
         self._monitors = {i: free_port() for i in MEMBERS}
         routes = {i: free_port() for i in MEMBERS}
         urls = ", ".join(f'"nats://{self._hosts[i]}:{port}"' for i, port in routes.items())
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, ServerProcess] = {}
         for i in MEMBERS:
             config, host = directory / f"server-{i}.conf", self._hosts[i]
             config.write_text(
@@ -44,8 +44,9 @@ class JetStreamTrio:
                 f"{embedded_nats.SETTINGS if tuned else ''}"
             )
             log = directory / f"server-{i}.log"
-            command = [*inside(i), binary("nats-server"), "-c", str(config)]
-            self._members[i] = Member(command, log, embedded_nats.environment() if tuned else None)
+            command = [*inside(i), program("nats-server"), "-c", str(config)]
+            environment = embedded_nats.environment() if tuned else None
+            self._members[i] = ServerProcess(command, log, environment)
             self.start(i)
 
     @property
@@ -73,8 +74,9 @@ class JetStreamTrio:
         return self._members[member].pid
 
     def start(self, member: int) -> None:
-        self._members[member].start()
-        wait_for_port(self._ports[member], self._hosts[member])
+        self._members[member].spawn()
+        port, host = self._ports[member], self._hosts[member]
+        wait_until(lambda: listens(port, host), f"nobody listens at {host}:{port}", WHOLE_TIMEOUT_S)
 
     def stop(self) -> None:
         for member in self._members.values():

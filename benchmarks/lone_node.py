@@ -2,70 +2,66 @@
 
 import json
 import os
-import signal
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from benchmarks.connection import BenchmarkError, Connection
-from benchmarks.ports import free_port
-from benchmarks.processes import binary
-from benchmarks.trio import HOST, WHOLE_TIMEOUT_S, Member, wait_for_port, wait_ready
+from benchmarks.streamlog_trio import AS_JETSTREAM
+from benchmarks.trio import WHOLE_TIMEOUT_S
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 END_TIMEOUT_S: Final = 60.0
 
 
 class LoneNode:
-    """``streamlog serve``: the same folder and ports at each start; it is not started yet."""
+    """A cluster of one: the same folder and ports at each start; it is not started yet."""
 
     def __init__(self, directory: Path, *, settings: str = "") -> None:
         """``settings``: more of its file."""
-        directory.mkdir(parents=True)
-        port, self._kafka, self._http = free_port(), free_port(), free_port()
-        self.nats = f"{HOST}:{port}"
-        router = [binary("nats-server"), "-a", HOST, "-p", str(port)]
-        self._router = Member(router, directory / "nats.log")
-        self._router.start()
-        wait_for_port(port)
-        self.streams = directory / "node-1" / "streams"
-        config = directory / "node.toml"
-        config.write_text(
-            f'[node]\nid = 1\ndata_dir = "{directory / "node-1"}"\n'
-            f'[nats]\nservers = ["nats://{self.nats}"]\ndefault_api_prefix = true\n'
-            f"[kafka]\nport = {self._kafka}\n[http]\nport = {self._http}\ntls = false\n{settings}"
+        environment = compiled_once(directory / "bytecode")
+        nats = NatsServer(directory)
+        self._cluster = Cluster(
+            directory,
+            nodes=1,
+            settings={"http": {"tls": False}, **tomllib.loads(settings)},
+            defaults=AS_JETSTREAM,
+            nats=nats,
+            make_node=lambda number, folder: NodeProcess(number, folder, environment=environment),
         )
-        command = [binary("streamlog"), "serve", "--config", str(config)]
-        self._node = Member(command, directory / "node.log", compiled_once(directory / "bytecode"))
+        self._node = self._cluster[1]
+        self.nats = nats.address
+        self.streams = self._node.data_dir / "streams"
+        self.log = self._node.log
+        nats.start()
 
     @property
     def kafka(self) -> str:
-        return f"{HOST}:{self._kafka}"
+        return self._node.kafka
 
     @property
     def node_pid(self) -> int:
-        assert self._node.process is not None, "started"
-        return int(self._node.process.pid)
+        return self._node.pid
 
     def start(self, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
         """Return when it is ready."""
-        self._node.start()
-        wait_ready(self._node, HOST, self._http, timeout_s)
+        self._node.start(timeout_s)
 
     def end(self) -> None:
         """A clean stop."""
-        assert self._node.process is not None, "started"
-        self._node.process.send_signal(signal.SIGTERM)
-        code = self._node.process.wait(END_TIMEOUT_S)
+        code = self._node.stop(END_TIMEOUT_S)
         if code:
-            raise BenchmarkError(f"the node ended with {code}; see {self._node.log}")
+            raise BenchmarkError(f"the node ended with {code}; see {self.log}")
 
     def kill(self) -> None:
         """kill -9."""
         self._node.kill()
 
     def stop(self) -> None:
-        self._node.kill()
-        self._router.kill()
+        self._cluster.close()
 
     def ask(self, verb: str, body: Mapping[str, object] | None = None) -> dict[str, object]:
         """One request of JetStream's API. Raises BenchmarkError if it is refused."""

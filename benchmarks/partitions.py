@@ -21,7 +21,7 @@ from statistics import linear_regression, median
 from typing import Final
 
 from benchmarks.asking import Question, ask_all
-from benchmarks.connection import BenchmarkError, Connection
+from benchmarks.connection import VOID, BenchmarkError, Connection
 from benchmarks.lone_node import LoneNode
 from benchmarks.processes import cpu_seconds, resident_mib
 
@@ -61,10 +61,9 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="streamlog-partitions-", dir=options.dir))
     try:
         return life(options, directory) if options.run == "life" else soak(options, directory)
-    except BenchmarkError as error:
+    except VOID as error:
         print(f"void: {error}", file=sys.stderr)
-        log = directory / "node" / "node.log"
-        if log.exists():
+        for log in directory.glob("node/node-*/node.log"):
             print(*log.read_text(errors="replace").splitlines()[-20:], sep="\n", file=sys.stderr)
         return 1
     finally:

@@ -20,7 +20,7 @@ from typing import Final
 
 from benchmarks.connection import TIMEOUT_S, BenchmarkError, Connection
 from streamlog.wire import framing
-from streamlog.wire.fetch.request import FetchPartition, FetchRequest, FetchTopic, encode_request
+from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_request
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS
 

@@ -2,11 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,37 +19,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def binary(name: str) -> str:
     """A program beside our interpreter."""
     return str(Path(sys.executable).parent / name)
-
-
-def start(
-    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a server in a group of its own; what it prints goes to ``log``."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            command, stdout=output, stderr=output, env=env, start_new_session=True
-        )
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask, wait, then kill the group."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
-    """Wait until ``path`` is there and not empty."""
-    deadline = time.monotonic() + timeout_s
-    while not (path.exists() and path.stat().st_size):
-        if process.poll() is not None:
-            raise BenchmarkError(f"{process.args!r} ended with {process.returncode}")
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"{path} did not appear within {timeout_s} s")
-        time.sleep(0.02)
 
 
 def times(pid: int) -> tuple[float, float]:

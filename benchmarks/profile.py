@@ -25,8 +25,7 @@ from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
-from streamlog.ingest.acks.acks import build_acks
-from streamlog.ingest.parser.frames import FrameParser, RecordCollector
+from streamlog.ingest.frames import FrameParser, RecordCollector, build_acks
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk

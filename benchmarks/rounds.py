@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.case import Case, Figures, Measurement, Servers, Variant
-from benchmarks.connection import BenchmarkError
+from benchmarks.connection import VOID
 
 QUICK_SCALE: Final = 0.1
 ATTEMPTS: Final = 3
@@ -50,6 +50,6 @@ def run(variant: Variant[Servers], figures: Figures, servers: Servers, scale: fl
     for _ in range(ATTEMPTS - 1):
         try:
             return variant.run(servers, scale)
-        except BenchmarkError as error:
+        except VOID as error:
             figures.voids.append(f"{figures.case.title}, {variant.label}: {error}")
     return variant.run(servers, scale)

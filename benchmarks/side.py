@@ -2,21 +2,22 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from benchmarks.asking import Question, ask_all
 from benchmarks.connection import BenchmarkError, Connection
-from benchmarks.processes import binary, start, stop, wait_for
 from streamlog.cli.dev import embedded_nats
+from tools.nodes.dev import Dev
+from tools.nodes.server_process import ServerProcess, program, wait_until
 
 Server = TypeVar("Server", bound="Stoppable")
 
 STREAM = "bench"
 SUBJECTS = "bench.>"
 CREATIONS_AT_ONCE = 50
+PORTS_TIMEOUT_S: Final = 20.0
 
 
 class Side(Protocol):
@@ -49,16 +50,22 @@ class JetStream:
             f'jetstream {{ store_dir: "{directory}/store"{always} }}\n'
             f"{embedded_nats.SETTINGS if tuned else ''}"
         )
-        command = [binary("nats-server"), "-c", str(config)]
+        command = [program("nats-server"), "-c", str(config)]
         env = embedded_nats.environment() if tuned else None
-        self._process = start(command, directory / "log", env)
+        self._process = ServerProcess(command, directory / "log", env)
+        self._process.spawn()
         ports = directory / f"nats-server_{self._process.pid}.ports"
-        wait_for(ports, self._process, timeout_s=20)
+
+        def written() -> bool:
+            self._process.check_running()
+            return ports.exists() and ports.stat().st_size > 0
+
+        wait_until(written, "nats-server names its ports", PORTS_TIMEOUT_S)
         self.nats = json.loads(ports.read_text())["nats"][0].removeprefix("nats://")
         self.pids: Sequence[int] = (self._process.pid,)
 
     def stop(self) -> None:
-        stop(self._process)
+        self._process.end()
 
 
 class Streamlog:
@@ -67,23 +74,18 @@ class Streamlog:
     name = "streamlog"
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True)
-        command = [binary("streamlog"), "dev", "--data-dir", str(directory / "data")]
-        command += ["--nats-port", "0", "--kafka-port", "0", "--http-port", "0"]
-        self._process: subprocess.Popen[bytes] = start(command, directory / "log")
-        ready = directory / "data" / "dev.json"
-        wait_for(ready, self._process, timeout_s=60)
-        addresses = json.loads(ready.read_text())
-        self.nats = addresses["nats"].removeprefix("nats://")
-        self.kafka = addresses["nodes"][0]["kafka"]
-        self.node_pid = int(addresses["nodes"][0]["pid"])
-        self.http = addresses["nodes"][0]["http"].removeprefix("http://")
-        self.nats_pid = _nats_server_of(self._process.pid)
+        self._dev = Dev(directory)
+        self._dev.start()
+        self.nats = self._dev.nats.removeprefix("nats://")
+        self.kafka = self._dev.kafka
+        self.node_pid = self._dev.node_pid
+        self.http = self._dev.http.removeprefix("http://")
+        self.nats_pid = _nats_server_of(self._dev.pid)
         self.pids: Sequence[int] = (self.node_pid, self.nats_pid)
         self.streams = directory / "data" / "node-1" / "streams"
 
     def stop(self) -> None:
-        stop(self._process)
+        self._dev.end()
 
 
 class Stoppable(Protocol):

@@ -2,19 +2,13 @@
 
 import contextlib
 import json
-import os
 import re
 import select
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 from benchmarks.connection import BenchmarkError, Connection
-from benchmarks.processes import start
 
 HOST: Final = "127.0.0.1"
 MEMBERS: Final = (1, 2, 3)
@@ -58,34 +52,6 @@ class Trio(Protocol):
     def start(self, member: int) -> None: ...
 
     def stop(self) -> None: ...
-
-
-class Member:
-    """One server process: the same command at each start."""
-
-    def __init__(
-        self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
-    ) -> None:
-        self.command = command
-        self.log = log
-        self.env = env
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    def start(self) -> None:
-        if self.process is not None:
-            self.process.wait(timeout=20)
-        self.process = start(self.command, self.log, self.env)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
 
 def number_in(name: str) -> int:
@@ -195,35 +161,3 @@ def wait_whole(trio: Trio, stream: str) -> Mapping[str, object]:
                     return cluster
         time.sleep(POLL_S)
     raise BenchmarkError(f"{trio.name}: {stream} is not whole: {cluster}")
-
-
-def wait_for_port(port: int, host: str = HOST) -> None:
-    """Wait until somebody accepts connections there."""
-    deadline = time.monotonic() + WHOLE_TIMEOUT_S
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex((host, port)) == 0:
-                return
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"nobody listens at {host}:{port}")
-        time.sleep(POLL_S)
-
-
-def wait_ready(node: Member, host: str, http_port: int, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
-    """Wait until a streamlog node says that it can do its work."""
-    deadline = time.monotonic() + timeout_s
-    while not _is_ready(host, http_port):
-        if node.process is None or node.process.poll() is not None:
-            raise BenchmarkError(f"the node ended; see {node.log}")
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"no node is ready at {host} within {timeout_s:.0f} s")
-        time.sleep(POLL_S)
-
-
-def _is_ready(host: str, http_port: int) -> bool:
-    try:
-        with socket.create_connection((host, http_port), timeout=2) as connection:
-            connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-            return b" 200 " in connection.recv(64)
-    except OSError:
-        return False

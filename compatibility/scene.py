@@ -83,7 +83,7 @@ class Scene:
         """A new stream of a name and subject of its own."""
         name = f"{self.name}-{len(self._topics)}"
         self._topics.append(name)
-        topic = NewTopic(name, partitions, self.cluster.replicas, config=dict(configs or {}))
+        topic = NewTopic(name, partitions, self.cluster.copies, config=dict(configs or {}))
         self.cluster.admin.create_topics([topic])[name].result(TIMEOUT_S)
         return name
 
@@ -103,7 +103,7 @@ class Scene:
         If nobody leads the partition for a while, the order needs ``at_once=1``.
         """
         subject = f"{topic}.{partition}" if partition else topic
-        asyncio.run(_publish(self.cluster.nats, subject, lines, at_once))
+        asyncio.run(_publish(self.cluster.nats.url, subject, lines, at_once))
 
     def stored(self, topic: str, count: int, partition: int = 0) -> list[Record]:
         """The first so many records as the client that we judge by reads them."""

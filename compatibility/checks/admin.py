@@ -68,7 +68,7 @@ def streams(scene: Scene) -> str:
     topic = f"{scene.name}-own"
     scene.expect(topic)
     calls = _Calls(scene.start("admin"))
-    replicas, configs = scene.cluster.replicas, {"retention.ms": "3600000"}
+    replicas, configs = scene.cluster.copies, {"retention.ms": "3600000"}
     created = calls.call("create", topic=topic, partitions=2, replicas=replicas, configs=configs)
     if created is None:
         topic = scene.topic(partitions=2, configs=configs)

@@ -17,11 +17,11 @@ PAUSE_S = 0.01
 def leader_change(scene: Scene) -> str:
     """Nothing that was acknowledged is missing, nothing is read twice or out of order."""
     topic = scene.topic()
-    leader = scene.cluster.leader(topic)
+    leader = scene.cluster.leader_of(topic)
     try:
         return _write_and_read(scene, topic, leader)
     finally:
-        scene.cluster.mend()
+        scene.cluster.restore()
 
 
 @dataclass
@@ -55,9 +55,9 @@ def _write_and_read(scene: Scene, topic: str, leader: int) -> str:
         stream.pass_one()
         if time.monotonic() > deadline:
             raise Failed(f"{len(stream.read)} of {stream.given} records read before the change")
-    scene.cluster.kill(leader)
+    scene.cluster.crash(leader)
     after = stream.given + AFTER
-    while stream.given < after or scene.cluster.leader(topic) == leader:
+    while stream.given < after or scene.cluster.leader_of(topic) == leader:
         stream.pass_one()
         if time.monotonic() > deadline:
             raise Failed(f"nobody else leads after {stream.given} records")

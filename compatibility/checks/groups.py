@@ -69,13 +69,13 @@ def coordinator_killed(scene: Scene) -> str:
         owners = members.wait_shared()
     members.publish()
     members.wait_read(owners)
-    scene.cluster.kill(members.coordinator())
+    scene.cluster.crash(members.coordinator())
     try:
         members.publish()
         members.wait_read()
         members.finish()
     finally:
-        scene.cluster.mend()
+        scene.cluster.restore()
     return ""
 
 

@@ -20,7 +20,7 @@ def main() -> int:
     played = scenes()
     try:
         with jetstream(folder / "jetstream") as url, Cluster(folder / "nodes", nodes=1) as cluster:
-            found = asyncio.run(play(played, url, cluster.nats))
+            found = asyncio.run(play(played, url, cluster.nats.url))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     explained = [reason(difference) for difference in found]

@@ -1,4 +1,4 @@
-"""What locks cost: TLS, certificates of both sides, passwords, encryption on the disk, beside none,
+"""What security costs: TLS, certificates of both sides, passwords, encryption on the disk, beside none,
 on a node each.
 
 The same records, the same clients; only what is said on the connection, or stored, differs.
@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 30.0
 CONNECT = Metric("connects", "connections/s")
 
 
-class Door(NamedTuple):
+class SecurityOption(NamedTuple):
     """What the node's file says, and what confluent-kafka is told."""
 
     node: str = ""
@@ -34,33 +34,33 @@ class Door(NamedTuple):
     """Of the stream's configuration."""
 
 
-class DoorNode(LoneNode):
-    """One with a door of its own."""
+class SecuredNode(LoneNode):
+    """One with such security."""
 
     name = "streamlog"
 
-    def __init__(self, directory: Path, lock: Callable[[Path], Door]) -> None:
-        door = lock(directory.with_suffix(".keys"))
-        super().__init__(directory, settings=door.node)
-        self.client = json.dumps(door.client)
+    def __init__(self, directory: Path, secure: Callable[[Path], SecurityOption]) -> None:
+        option = secure(directory.with_suffix(".keys"))
+        super().__init__(directory, settings=option.node)
+        self.client = json.dumps(option.client)
         self.start()
         self.pids: Sequence[int] = (self.node_pid,)
-        self._create_stream(door)
+        self._create_stream(option)
 
-    def _create_stream(self, door: Door) -> None:
+    def _create_stream(self, option: SecurityOption) -> None:
         """As a client that may: over NATS nobody has shown a certificate."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self.kafka, **door.client})
-        topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os", **door.stream})
+        admin = AdminClient({"bootstrap.servers": self.kafka, **option.client})
+        topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os", **option.stream})
         admin.create_topics([topic])[STREAM].result(TIMEOUT_S)
 
 
-def nothing(_: Path) -> Door:
-    return Door()
+def nothing(_: Path) -> SecurityOption:
+    return SecurityOption()
 
 
-def tls(directory: Path, *, mutual: bool = False) -> Door:
+def tls(directory: Path, *, mutual: bool = False) -> SecurityOption:
     """ECDSA P-256, as trustme makes them."""
     import trustme
 
@@ -84,16 +84,16 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
         )
         cert, key = files["client"]
         client |= {"ssl.certificate.location": str(cert), "ssl.key.location": str(key)}
-    return Door(node, client)
+    return SecurityOption(node, client)
 
 
-def password(directory: Path, *, sealed: bool = False) -> Door:
+def password(directory: Path, *, sealed: bool = False) -> SecurityOption:
     """By SCRAM, which costs the client some milliseconds of hashing; ``sealed``: within TLS."""
     from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
     from streamlog.metadata.image.credential import StoredCredential
     from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 
-    door = tls(directory) if sealed else Door()
+    option = tls(directory) if sealed else SecurityOption()
     directory.mkdir(exist_ok=True)
     scram, salt = Scram.SHA_512, b"salt of the benchmark"
     salted = salted_password(scram, PASSWORD, salt, ITERATIONS)
@@ -101,26 +101,26 @@ def password(directory: Path, *, sealed: bool = False) -> Door:
     add_bootstrap_user(directory / "users", USER, {"SCRAM-SHA-512": stored})
     users = f'bootstrap_file = "{directory / "users"}"\n'
     may = f'[authorization]\nsuper_users = ["User:{USER}"]\n'
-    node = f'{door.node}{may}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
+    node = f'{option.node}{may}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
     protocol = "sasl_ssl" if sealed else "sasl_plaintext"
     known = {"sasl.mechanisms": scram.value, "sasl.username": USER, "sasl.password": PASSWORD}
-    return Door(node, {**door.client, **known, "security.protocol": protocol})
+    return SecurityOption(node, {**option.client, **known, "security.protocol": protocol})
 
 
-def encrypted(directory: Path, *, sealed: bool = False) -> Door:
+def encrypted(directory: Path, *, sealed: bool = False) -> SecurityOption:
     """On the disk; ``sealed``: within TLS as well."""
     import base64
     import secrets
 
-    door = tls(directory) if sealed else Door()
+    option = tls(directory) if sealed else SecurityOption()
     directory.mkdir(exist_ok=True)
     key = directory / "key"
     key.write_bytes(base64.b64encode(secrets.token_bytes(32)))
     keys = f'[encryption]\nactive_key = "k"\n[encryption.keys]\nk = "file:{key}"\n'
-    return door._replace(node=door.node + keys, stream={"streamlog.encrypted": "true"})
+    return option._replace(node=option.node + keys, stream={"streamlog.encrypted": "true"})
 
 
-LOCKS: Final[Mapping[str, Callable[[Path], Door]]] = {
+OPTIONS: Final[Mapping[str, Callable[[Path], SecurityOption]]] = {
     "in the clear": nothing,
     "TLS": tls,
     "TLS, certificates of both sides": functools.partial(tls, mutual=True),
@@ -133,27 +133,28 @@ LOCKS: Final[Mapping[str, Callable[[Path], Door]]] = {
 
 
 def _run(
-    lock: Callable[[Path], Door], measure: Callable[[Sides, DoorNode, float], Measurement]
+    secure: Callable[[Path], SecurityOption],
+    measure: Callable[[Sides, SecuredNode, float], Measurement],
 ) -> Callable[[Sides, float], Measurement]:
     """A node of its own for each run: what another has left behind is not in the way."""
 
     def run(sides: Sides, scale: float) -> Measurement:
-        node = sides.own("door", lambda directory: DoorNode(directory, lock))
+        node = sides.own("option", lambda directory: SecuredNode(directory, secure))
         try:
             return measure(sides, node, scale)
         finally:
-            sides.drop("door")
+            sides.drop("option")
 
     return run
 
 
-def _produce(sides: Sides, node: DoorNode, scale: float) -> Measurement:
+def _produce(sides: Sides, node: SecuredNode, scale: float) -> Measurement:
     arguments = ["--target", node.kafka, "--topic", STREAM, "--settings", node.client]
     arguments += ["--count", str(int(COUNTS[SIZE] * scale)), "--size", str(SIZE)]
     return measured(sides, node, "kafka_producer", "kafka", *arguments)
 
 
-def _consume(sides: Sides, node: DoorNode, scale: float) -> Measurement:
+def _consume(sides: Sides, node: SecuredNode, scale: float) -> Measurement:
     count = str(int(COUNTS[SIZE] * scale))
     target = ["--target", node.kafka, "--topic", STREAM, "--settings", node.client]
     run_client("kafka_producer", "kafka", *target, "--count", count, "--size", str(SIZE))
@@ -163,7 +164,7 @@ def _consume(sides: Sides, node: DoorNode, scale: float) -> Measurement:
     return measured(sides, node, "consumer", "kafka-defaults", *arguments)
 
 
-def _connect(sides: Sides, node: DoorNode, scale: float) -> Measurement:
+def _connect(sides: Sides, node: SecuredNode, scale: float) -> Measurement:
     arguments = ["--server", node.kafka, "--settings", node.client]
     arguments += ["--count", str(int(CONNECTS * scale))]
     return measured(sides, node, "connecting", *arguments)
@@ -173,10 +174,10 @@ def _case(
     name: str,
     title: str,
     metrics: tuple[Metric, ...],
-    measure: Callable[[Sides, DoorNode, float], Measurement],
+    measure: Callable[[Sides, SecuredNode, float], Measurement],
 ) -> Case[Sides]:
-    variants = tuple(Variant(label, _run(lock, measure)) for label, lock in LOCKS.items())
-    return Case(f"doors-{name}", title, metrics, variants)
+    variants = tuple(Variant(label, _run(secure, measure)) for label, secure in OPTIONS.items())
+    return Case(f"secured-{name}", title, metrics, variants)
 
 
 CASES: Final = (
