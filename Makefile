@@ -51,6 +51,7 @@ lint: setup ## Style, types, layers, words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.lint
+	$(BIN)/python -m documentation --check
 
 bench: setup ## One node beside others, five rounds: table, chart, benchmarks/README.md
 	$(BIN)/python -m benchmarks

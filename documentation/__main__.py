@@ -1,6 +1,15 @@
-"""Write the pages that are made out of the code."""
+"""Write the pages that are made out of the code; with ``--check``, say what is wrong with all pages."""
 
-from documentation.configuration import PAGE, page
+import sys
 
-PAGE.write_text(page())
-print(f"{PAGE} is written")
+from documentation import apis, configuration
+from documentation.checks import CHECKS
+
+if sys.argv[1:] == ["--check"]:
+    problems = [problem for check in CHECKS for problem in check()]
+    print("\n".join(problems), file=sys.stderr) if problems else print("the pages are right")
+    sys.exit(bool(problems))
+
+for made in (apis, configuration):
+    made.PAGE.write_text(made.page())
+    print(f"{made.PAGE} is written")

@@ -11,8 +11,7 @@ from typing import Any, Final
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from streamlog.config import ENV_DELIMITER, ENV_PREFIX, Settings
-from streamlog.sections import Section
+from streamlog.config import ENV_DELIMITER, ENV_PREFIX, Section, Settings
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "configuration.md"
@@ -21,17 +20,17 @@ EXAMPLE: Final = ROOT / "config" / "node.toml"
 HEAD: Final = """\
 # Configuration
 
-<!-- Made of streamlog/config.py by `python -m documentation`; a test compares. -->
+<!-- Made of streamlog/config/sections.py by `python -m documentation`; `make lint` compares. -->
 
-A node reads one TOML file (`streamlog serve --config node.toml`); the environment overrides it, key
-by key: `STREAMLOG_KAFKA__PORT=9093` sets `port` of the table `[kafka]`. Only `node.data_dir` must
-be set. An unknown key, a wrong type and settings that contradict each other are refused at the
-start, in one line that names the key and the remedy. [`config/node.toml`](../config/node.toml) is a
-file with all of them; [operations](operations.md#which-settings-must-agree) says which must agree
-on all nodes of a cluster. What a stream is set to is another matter: [streams](streams.md).
+A node reads one TOML file (`streamlog serve --config node.toml`). Environment variables override
+single keys: `STREAMLOG_KAFKA__PORT=9093` sets `port` of the table `[kafka]`. Only `node.data_dir`
+must be set. A node with an unknown key, a wrong type or contradictory settings does not start; one
+line names the key and the remedy. [`config/node.toml`](../config/node.toml) has every setting with
+its default. [Operations](operations.md#which-settings-must-agree) lists the settings that must
+agree on all nodes of a cluster. The settings of a stream are on another page: [streams](streams.md).
 
-Settings are read at the start; a changed file takes effect with the next one. Units are part of the
-names: `_ms`, `_bytes`, `_bytes_per_s`.
+Settings are read at the start of a node, so a changed file takes effect at the next start. Names
+end with their unit: `_ms`, `_bytes`, `_bytes_per_s`.
 """
 
 _ROW: Final = "| {} | {} | {} | {} |"

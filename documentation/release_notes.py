@@ -10,7 +10,7 @@ UPGRADING: Final = """\
 ## Upgrading
 
 One node after the other, without a pause: docs/runbooks/rolling-upgrade.md. What needs a higher
-feature level is switched on by `streamlog cluster upgrade`, once all nodes run this version.
+feature level is switched on by `streamlog cluster features upgrade`, once all nodes run this version.
 """
 
 

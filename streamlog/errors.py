@@ -22,7 +22,7 @@
           InvalidProducerEpoch    the producer's epoch is older than one that has written
           UnknownProducer         the producer wrote to a cluster of which this one has been made
         NoTransactions            transactions are not to be had here
-        NotAuthorized             whoever asks may not do it
+        NotAuthorized             the client may not do it
           TopicForbidden
           GroupForbidden
           ClusterForbidden
@@ -34,7 +34,7 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
-        AuthenticationFailed      whoever logs in has not proved to be who they say
+        AuthenticationFailed      the client has not proved who it is
         UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
         StreamFull                a limit of a stream with ``discard=new`` is reached
@@ -55,7 +55,7 @@
         StorageFailed             the disk failed; the partition is offline until a restart
           EncryptionKeyMissing    records are encrypted by a key that this process has not
         NotEnoughReplicas         fewer in-sync replicas than ``min_isr``; nothing was stored
-        NotEnoughReplicasAfterAppend  likewise, but what was stored may yet be committed
+        NotEnoughReplicasAfterAppend  the same, but what was stored may yet be committed
         OffsetNotAvailable        a new leader does not know yet what is committed
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
@@ -138,7 +138,7 @@ class PartitionNotFound(InvalidRequest):
 
 
 class UnknownTopicId(InvalidRequest):
-    """No stream has this id: there never was one, or it is gone, whoever has its name now."""
+    """No stream has this id: there never was one, or it is gone and another may have its name."""
 
 
 class OffsetOutOfRange(InvalidRequest):
@@ -193,7 +193,7 @@ class NoTransactions(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """Whoever asks may not do this, and is not told more."""
+    """The client may not do this, and is not told more."""
 
 
 class TopicForbidden(NotAuthorized):
@@ -213,7 +213,7 @@ class FencedLeaderEpoch(InvalidRequest):
 
 
 class StalePartition(InvalidRequest):
-    """A change was proposed upon a state of the partition that is not the current one."""
+    """A change was proposed for a state of the partition that is not the current one."""
 
 
 class StaleNode(InvalidRequest):
@@ -241,7 +241,7 @@ class GroupNotFound(InvalidRequest):
 
 
 class AuthenticationFailed(InvalidRequest):
-    """Nobody is told which: an unknown user, a wrong password, a token not to be believed."""
+    """The client is not told which: an unknown user, a wrong password, an invalid token."""
 
 
 class UnsupportedMechanism(InvalidRequest):
@@ -301,7 +301,7 @@ class UnknownReplica(Unavailable):
 
 
 class InconsistentTopicId(Unavailable):
-    """A stream was created anew, and what this node has is still of the other one (KIP-516)."""
+    """A stream was created again, and this node still has the data of the old one (KIP-516)."""
 
 
 class Overloaded(Unavailable):

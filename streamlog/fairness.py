@@ -10,12 +10,6 @@ TURN_S: Final = 0.002
 T = TypeVar("T")
 
 
-def at_once(steps: Iterable[None]) -> None:
-    """Take all steps, without a turn for others in between."""
-    for _ in steps:
-        pass
-
-
 async def stepwise(steps: Generator[None, None, T]) -> T:
     """What the steps come to; between two of them others may be served."""
     loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Images that a test makes by hand: who keeps which partition, and who leads it."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
@@ -39,6 +40,11 @@ class Assigned:
         """In a new epoch."""
         self._change(name, leader=leader)
 
+    def configure(self, name: str, **settings: Any) -> None:
+        stream = self.image.streams[name]
+        config = stream.config.model_copy(update=settings)
+        self._become(name, replace(stream, config=config))
+
     def move(self, name: str, *replicas: NodeId, leader: NodeId = TWO) -> None:
         """Those that have stayed are the replicas that they were."""
         known, now = self.image.streams[name].partitions[0], self.image.offset
@@ -49,7 +55,7 @@ class Assigned:
             name, replicas=replicas, isr=replicas, leader=leader, incarnations=incarnations
         )
 
-    def _change(self, name: str, **changed: object) -> None:
+    def _change(self, name: str, **changed: Any) -> None:
         self._epochs += 1
         stream = self.image.streams[name]
         partitions = tuple(

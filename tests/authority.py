@@ -92,7 +92,7 @@ class Authority:
         return crl
 
     def trust(self, crl: Path | None = None) -> Trust:
-        return Trust(File("tls.ca", self.ca), crl and File("tls.crl", crl))
+        return Trust(File("tls.ca", self.ca), File("tls.crl", crl) if crl else None)
 
     def server(
         self,

@@ -4,10 +4,10 @@ import json
 from typing import Any, Final, NamedTuple
 
 from tests.in_process import streamlog
-from tests.server_process import wait_until
+from tools.nodes.server_process import wait_until
 
 ASKING: Final = {
-    "stream info", "stream move", "stream cancel-move", "backup create", "restore stream",
+    "stream info", "stream move", "stream cancel-move", "backup create",
 }  # fmt: skip
 
 
@@ -30,7 +30,11 @@ class Cli:
         """The words of ``text``, and ``--bootstrap-server`` where the command has it."""
         words = [*text.split(), *more]
         command = " ".join(words[:2])
-        asks = words[0] in {"cluster", "group", "read"} or command in ASKING
+        asks = (
+            words[:3] == ["backup", "restore", "stream"]
+            or words[0] in {"cluster", "group", "consume"}
+            or command in ASKING
+        )
         asks = asks and "--path" not in words
         if asks and "--bootstrap-server" not in words and command != "cluster recover-quorum":
             words += ["--bootstrap-server", self.servers]

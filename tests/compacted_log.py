@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from streamlog.log.compaction.blocking import clean
@@ -93,17 +93,17 @@ class KeyedLog:
             self.log.finish_sync(ticket)
         return self.log.recovery_point
 
-    def clean(self, now_ms: int = 10_000, *, upper: int | None = None, **terms: object) -> Cleaning:
+    def clean(self, now_ms: int = 10_000, *, upper: int | None = None, **terms: Any) -> Cleaning:
         upper = self.log.log_end_offset if upper is None else upper
         return clean(
             self.log,
-            Terms(now_ms, **terms),  # type: ignore[arg-type]
+            Terms(now_ms, **terms),
             upper_offset=upper,
             disk=self.disk,
             pool=self.pool,
         )
 
-    def seal_and_clean(self, now_ms: int = 10_000, **terms: object) -> Cleaning:
+    def seal_and_clean(self, now_ms: int = 10_000, **terms: Any) -> Cleaning:
         self.log.roll()
         self.sync()
         return self.clean(now_ms, **terms)

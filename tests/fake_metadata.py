@@ -9,9 +9,15 @@ from uuid import UUID, uuid4, uuid5
 from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.commands import AlterStream, AlterUser, Command, DescribeCluster
+from streamlog.metadata.commands import (
+    AlterStream,
+    AlterUser,
+    Command,
+    DescribeCluster,
+    UpdateStream,
+)
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.controller.clients import alter_user
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.credential import Credentials, StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage, partition_changed
@@ -22,7 +28,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from tests.fake_lease import FakeLease
 from tests.fake_partition import NODE, FakePartition
-from tests.lone_node import started
+from tests.node_registration import started
 
 CLUSTER_ID = "c1u5t3r-of-the-tests"
 SALT = b"as good as any other"
@@ -71,6 +77,12 @@ class FakeMetadata:
         decision = controller.decide(self.image, command, now_ms=1_000, new_id=uuid4(), live=live)
         self._apply(decision)
         return Granted(self.image.offset, decision.result)
+
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        await self.request(UpdateStream(config=config, seen=seen))
+        return self.image.stream(config.name)
 
     async def alter_stream(
         self,

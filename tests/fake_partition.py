@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend
-from streamlog.partition.state import Acknowledgement
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.state import Acknowledgement, PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
 from tests.partition_statistics import partition_statistics
 from tests.record_batches import HandRecord, hand_batch
@@ -17,7 +17,7 @@ from tests.record_batches import HandRecord, hand_batch
 NODE = NodeId(7)
 
 
-class FileRange:
+class FileRange(FileSlice):
     """A slice of a segment file; says whether it was closed."""
 
     def __init__(self, file: BinaryIO, position: int, length: int) -> None:
@@ -70,8 +70,9 @@ class FakePartition:
         self.on_read: Callable[[], None] = lambda: None
         self.epoch_ends: dict[int, tuple[int, int]] = {}
         self.failure: Exception | None = None
-        self.watchers: list[Callable[[], None]] = []
-        self.end_watchers: list[Callable[[], None]] = []
+        self.watchers: dict[Callable[[], None], bool] = {}
+        self.end_watchers: dict[Callable[[], None], bool] = {}
+        """Whether each leaves when it is called."""
         self.node_epochs: dict[int, int] = {}
         """Of the replicas that may fetch."""
         self.incarnations: set[int] = set()
@@ -149,7 +150,7 @@ class FakePartition:
         if commit:
             self.commit()
         else:
-            self._tell(self.end_watchers)
+            self.tell(self.end_watchers)
 
     def roll(self) -> None:
         """The next batch goes to a new file."""
@@ -160,10 +161,13 @@ class FakePartition:
         self.wake()
 
     def wake(self) -> None:
-        self._tell([*self.watchers, *self.end_watchers])
+        self.tell(self.watchers)
+        self.tell(self.end_watchers)
 
-    def _tell(self, watchers: list[Callable[[], None]]) -> None:
-        for watcher in list(watchers):
+    def tell(self, watchers: dict[Callable[[], None], bool]) -> None:
+        for watcher, once in list(watchers.items()):
+            if once:
+                watchers.pop(watcher, None)
             watcher()
 
     @property
@@ -180,6 +184,7 @@ class FakePartition:
         *,
         log_start: int = 0,
         incarnation: int,
+        partition_epoch: int = -1,
     ) -> FileRange | EpochEnd:
         self.incarnations.add(incarnation)
         if self.node_epochs.get(node_id) != node_epoch:
@@ -222,11 +227,14 @@ class FakePartition:
     def replica_had_all(self, node_id: int, node_epoch: int, ago_ms: int) -> None:
         self.had_all.append((node_id, ago_ms))
 
-    def add_watcher(self, watcher: Callable[[], None], *, end: bool = False) -> None:
-        (self.end_watchers if end else self.watchers).append(watcher)
+    def add_watcher(
+        self, watcher: Callable[[], None], *, end: bool = False, once: bool = False
+    ) -> None:
+        (self.end_watchers if end else self.watchers)[watcher] = once
 
     def remove_watcher(self, watcher: Callable[[], None]) -> None:
-        (self.watchers if watcher in self.watchers else self.end_watchers).remove(watcher)
+        self.watchers.pop(watcher, None)
+        self.end_watchers.pop(watcher, None)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         found = (b for b in self.batches if b.timestamp_ms >= timestamp_ms)

@@ -9,19 +9,23 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.records import KeptRecord
 from streamlog.groups.replay import Replay
 from streamlog.groups.requests import (
+    NONE,
     CommitRequest,
+    Effect,
     FoundOffset,
     GroupCaller,
     Joined,
     JoinRequest,
+    Now,
     OffsetToCommit,
     PartitionId,
+    SendReply,
     SyncedMember,
     SyncRequest,
+    Write,
 )
 
 TOPIC_ID = UUID(int=7)

@@ -2,29 +2,41 @@
 
 import contextlib
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.authority import BY_NAME, Authority, Issued
 from tests.cluster_cli import Done
 from tests.in_process import streamlog
-from tests.integration.conftest import Node
+from tests.sasl_clients import LogIn
+from tests.sasl_clients import librdkafka as librdkafka_within_tls
 from tests.secured_nats import KeyPair, user_key
+from tests.signed_tokens import AUDIENCE, ISSUER, key_set
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import NatsServer
 
 ADMIN: Final = "admin"
 FAILURE_DELAY_MS: Final = 20
 TOKEN: Final = "a-token-of-some-length"
 """Of HTTP."""
+ORDERS, SECRET = "orders", "secret"
+"""Streams of a node within TLS: ``alice`` may read and write the first alone."""
+PATIENCE_S: Final = 20.0
 
 
-class GuardedNode(Node):
+class GuardedNode(NodeProcess):
     """SASL, a super user ``admin``, an audit file, rules in a file, a token for HTTP.
 
-    Every user's password is his name and ``-secret``.
+    Every user's password is his name and ``-secret``. With an authority the node is within TLS,
+    and takes certificates, which count by common name, and tokens.
     """
 
-    def __init__(self, directory: Path, nats_url: str, **log_settings: Any) -> None:
-        super().__init__(directory, nats_url, **log_settings)
-        self.directory = directory
+    def __init__(
+        self, directory: Path, nats_url: str, *, number: int = 1, authority: Authority | None = None
+    ) -> None:
+        super().__init__(number, directory)
         self.audit_file = directory / "audit.jsonl"
         self.rules_file = directory / "rules.toml"
         self.rules_file.write_text("")
@@ -32,34 +44,61 @@ class GuardedNode(Node):
         self.alice_key: KeyPair = user_key()
         (directory / "tokens").write_text(TOKEN + "\n")
         (directory / "node-password").write_text("node-secret-of-this-cluster\n")
+        self.authority = authority
+        self.configure(self._settings(nats_url))
+        if authority is not None:
+            self._demand_tls(authority)
         self.cli("user", "add", ADMIN, "--bootstrap", str(directory / "first-users"),
                  "--new-password-file", str(self.password_file(ADMIN)))  # fmt: skip
-        config = Path(self.command[-1])
-        text = config.read_text().replace(
-            "[http]\n", f'[http]\ntoken_file = "{directory / "tokens"}"\nbasic_auth = true\n'
-        )
-        config.write_text(
-            f"{text}[sasl]\n"
-            'mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]\nallow_plain_without_tls = true\n'
-            f"failure_delay_ms = {FAILURE_DELAY_MS}\n"
-            f'bootstrap_file = "{directory / "first-users"}"\n'
-            "failures_per_address_max = 1000\n"
-            f'node_user = "node"\nnode_password_file = "{directory / "node-password"}"\n'
-            f'[authorization]\nsuper_users = ["User:{ADMIN}"]\nrules_file = "{self.rules_file}"\n'
-            f'audit_file = "{self.audit_file}"\naudit_lines_per_s = 1000\n'
-            f'nkeys = {{ {self.admin_key.public} = "{ADMIN}" }}\n'
+
+    def _settings(self, nats_url: str) -> Settings:
+        return {
+            "nats": {"servers": [nats_url]},
+            "log": {"sync": "os"},
+            "http": {"token_file": str(self.directory / "tokens"), "basic_auth": True},
+            "sasl": {
+                "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+                "allow_plain_without_tls": True,
+                "failure_delay_ms": FAILURE_DELAY_MS,
+                "failures_per_address_max": 1000,
+                "bootstrap_file": str(self.directory / "first-users"),
+                "node_user": "node",
+                "node_password_file": str(self.directory / "node-password"),
+            },
+            "authorization": {
+                "super_users": [f"User:{ADMIN}"],
+                "rules_file": str(self.rules_file),
+                "audit_file": str(self.audit_file),
+                "audit_lines_per_s": 1000,
+                "nkeys": {self.admin_key.public: ADMIN},
+            },
+        }
+
+    def _demand_tls(self, authority: Authority) -> None:
+        keys = self.directory / "keys.json"
+        keys.write_text(json.dumps(key_set()))
+        own, ca = authority.issue("node").settings(), str(authority.ca)
+        self.add_settings(
+            tls={**own, "client_ca": ca, "client_auth": "optional"},
+            http={"tls": False},  # what waits for the node asks for /readyz in the clear
+            sasl={
+                **BY_NAME,
+                "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+                "allow_plain_without_tls": False,
+                "oauth_jwks_file": str(keys),
+                "oauth_issuer": ISSUER,
+                "oauth_audience": AUDIENCE,
+            },
         )
 
-    def join(self, number: int, voters: list["GuardedNode"]) -> None:
+    def join(self, voters: Sequence["GuardedNode"]) -> None:
         """Before the start: this node is one of several, all with the first one's users."""
-        config = Path(self.command[-1])
-        quorum = [f"{n}@{it.kafka}" for n, it in enumerate(voters, 1)]
-        text = config.read_text().replace("[node]\nid = 1\n", f"[node]\nid = {number}\n")
-        text = text.replace(
-            str(self.directory / "first-users"), str(voters[0].directory / "first-users")
+        first = voters[0]
+        self.add_settings(
+            cluster={"id": "guarded", "voters": [it.voter for it in voters]},
+            sasl={"bootstrap_file": str(first.directory / "first-users")},
+            authorization={"nkeys": {first.admin_key.public: ADMIN}},
         )
-        text = text.replace(self.admin_key.public, voters[0].admin_key.public)
-        config.write_text(f'{text}[cluster]\nid = "guarded"\nvoters = {json.dumps(quorum)}\n')
 
     def password_file(self, user: str) -> Path:
         path = self.directory / f"password-of-{user}"
@@ -77,7 +116,10 @@ class GuardedNode(Node):
 
     def admin(self, *words: str) -> str:
         """A command of the super user's, at this node."""
-        done = self.cli(*words, "--bootstrap-server", self.kafka, user=ADMIN)
+        places = ["--bootstrap-server", self.kafka]
+        if self.authority is not None:
+            places += ["--tls-ca", str(self.authority.ca)]
+        done = self.cli(*words, *places, user=ADMIN)
         assert done.code == 0, done
         return done.out
 
@@ -87,7 +129,63 @@ class GuardedNode(Node):
         return []
 
 
-def librdkafka(node: Node, user: str | None, **more: object) -> dict[str, Any]:
+class SealedNode(GuardedNode):
+    """A guarded node within TLS, users and streams in it."""
+
+    def __init__(self, directory: Path, nats_url: str) -> None:
+        self.known = Authority(directory / "ca")
+        super().__init__(directory, nats_url, authority=self.known)
+        self.ca = self.known.ca
+        self.certificates: dict[str, Issued] = {
+            name: self.known.issue(name) for name in ("alice", "mallory")
+        }
+        self.stranger = Authority(directory / "stranger").issue("alice")
+        """Who says to be Alice, and is vouched for by somebody else."""
+
+    def furnish(self) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        for user in ("alice", "mallory"):
+            self.admin("user", "add", user, "--new-password-file", str(self.password_file(user)))
+        self.admin("acl", "add", "-p", "User:alice", "-o", "write", "-t", ORDERS)
+        self.admin("acl", "add", "-p", "User:alice", "-o", "read", "-t", ORDERS, "-g", "alice-*")
+        admin = AdminClient(librdkafka_within_tls(self.kafka, self.login(ADMIN)))
+        made = admin.create_topics([NewTopic(name, 1, 1) for name in (ORDERS, SECRET)])
+        for future in made.values():
+            future.result(PATIENCE_S)
+
+    def login(self, user: str, mechanism: str = "SCRAM-SHA-512") -> LogIn:
+        return LogIn(mechanism, user, f"{user}-secret", str(self.ca))
+
+    def high_watermark(self, stream: str) -> int:
+        """The high watermark."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        login = self.login(ADMIN)
+        settings: Any = librdkafka_within_tls(self.kafka, login, **{"group.id": "end"})
+        consumer = Consumer(settings)
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(stream, 0), PATIENCE_S)[1])
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def sealed_node(folder: Path) -> Iterator[SealedNode]:
+    """It runs, and is furnished."""
+    nats = NatsServer(folder)
+    nats.start()
+    node = SealedNode(folder / "node", nats.url)
+    try:
+        node.start()
+        node.furnish()
+        yield node
+    finally:
+        node.kill()
+        nats.kill()
+
+
+def librdkafka(node: NodeProcess, user: str | None, **more: object) -> dict[str, Any]:
     """Settings of confluent-kafka; ``user`` None: who says nothing."""
     settings: dict[str, Any] = {"bootstrap.servers": node.kafka, "socket.timeout.ms": 10_000}
     if user is not None:
@@ -101,7 +199,7 @@ def librdkafka(node: Node, user: str | None, **more: object) -> dict[str, Any]:
     return settings | more
 
 
-def kafka_python(node: Node, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+def kafka_python(node: NodeProcess, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
     """Settings of kafka-python, and of aiokafka."""
     name, _, password = user.partition(":")
     return {

@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
-from tests.replica_log import ReplicaLog, Stored, differences, holes
+from tools.nodes.replica_log import ReplicaLog, Stored, differences, holes
 
 ACK_TIMEOUT_S: Final = 1.0
 RETRY_S: Final = 0.02

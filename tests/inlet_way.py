@@ -4,17 +4,33 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
-from tests.led_partition import FakePartition
+from tests.led_partition import FakePartition, as_partition
+
+
+class Written(list[bytes]):
+    """What was written to a connection."""
+
+    def write(self, data: bytes) -> None:
+        self.append(data)
+
+
+class StrictIngest(PartitionIngest):
+    """Raises what others log when messages could not be taken."""
+
+    __slots__ = ()
+
+    def drop(self) -> None:
+        super().drop()
+        raise  # noqa: PLE0704  (what ``take`` has caught)
 
 
 class Way:
@@ -31,8 +47,8 @@ class Way:
         self.now_ms = 1_000_000
         self.partition = FakePartition()
         self.metrics = NodeMetrics()
-        self.written: list[bytes] = []
-        self.answers = PublisherAnswers(self.written.append, self.metrics)
+        self.written = Written()
+        self.answers = PublisherAnswers(self.written, self.metrics)
         self.room = InFlightBytes(
             in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
         )
@@ -42,8 +58,8 @@ class Way:
             in_flight_bytes_max=in_flight_bytes_max,
             given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
         )
-        self.inlet = PartitionIngest(
-            self.partition,
+        self.inlet = StrictIngest(
+            as_partition(self.partition),
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
             subjects=subjects,
             settings=IngestSettings(value_bytes_max, **settings),
@@ -52,6 +68,7 @@ class Way:
             staging=self.staging,
             metrics=self.metrics,
             now_ms=lambda: self.now_ms,
+            grown={},
         )
         self.parser = FrameParser()
         self.parser.bind(1, self.inlet.inflow)

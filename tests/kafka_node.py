@@ -3,18 +3,23 @@
 import asyncio
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Self, TypeVar, cast
 
 from streamlog.config import (
     MIB,
+    ClientAuth,
     GroupsSection,
     KafkaSection,
     LogSection,
     NodeSection,
+    SaslSection,
+    SecuritySection,
     Settings,
+    TlsSection,
 )
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
@@ -24,7 +29,6 @@ from streamlog.kafka.net.listener import Listener
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.sections import ClientAuth, SaslSection, SecuritySection, TlsSection
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE, FakePartition
 from tests.offsets_partition import OffsetsPartitions
@@ -63,12 +67,12 @@ class KafkaNode:
             tls=TlsSection.model_construct(client_auth=client_auth),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
-        self.offsets = OffsetsPartitions()
+        self.offsets: Any = OffsetsPartitions()
         self.groups = GroupService(
             node_id=NODE,
             settings=groups or GroupsSection(),
             metadata=self.metadata,
-            partitions=self.offsets,
+            partitions=self.offsets,  # type: ignore[arg-type]
         )
         self.authenticator = (
             None
@@ -79,7 +83,7 @@ class KafkaNode:
             node_id=NODE,
             address=lambda: self.listener.address,
             settings=self.settings,
-            partitions=self,
+            partitions=cast("Any", self),
             metadata=self.metadata,
             metrics=self.metrics,
             groups=self.groups,
@@ -140,3 +144,64 @@ class KafkaNode:
         for partition in self.local.values():
             partition.close()
         self._directory.cleanup()
+
+
+CALL_TIMEOUT_S: Final = 30.0
+T = TypeVar("T")
+
+
+class ThreadedNode:
+    """``with ThreadedNode() as node``; ``node.call`` does something where the node lives."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.node: KafkaNode
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.node = self.wait(self._make())
+        self.wait(self.node.__aenter__())
+        return self
+
+    async def _make(self) -> KafkaNode:
+        return KafkaNode(**self._settings)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.wait(self.node.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_TIMEOUT_S)
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        return self.node.address
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+
+    def call(self, work: Callable[[], T]) -> T:
+        async def run() -> T:
+            return work()
+
+        return self.wait(run())
+
+    def add_stream(self, name: str, partitions: int = 1) -> FakePartition:
+        """Its first partition."""
+        return self.wait(self.node.add_stream(name, partitions))
+
+    def delete_stream(self, name: str) -> None:
+        self.wait(self.node.metadata.delete_stream(name))
+
+    def partition(self, stream: str, number: int = 0) -> FakePartition:
+        return self.node.local[TopicPartition(stream, number)]
+
+    def append(self, stream: str, values: list[bytes], number: int = 0, **batch: Any) -> None:
+        """One batch, committed."""
+        self.call(lambda: self.partition(stream, number).append(values, **batch))

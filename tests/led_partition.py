@@ -3,17 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 from streamlog.errors import NotLeader, StreamlogError
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
 from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import SubjectIndex
 
 
 class FakeSlice:
@@ -114,10 +116,10 @@ class FakePartition:
         self.fault: Exception | None = None
         self.read_fault: Exception | None = None
         self.batches: list[bytes] = []
-        self.subjects = FakeSubjects(self)
+        self.subjects: Any = FakeSubjects(self)
         self.config = StreamConfig.of(name=self.tp.stream)
         self.erased = OffsetSet()
-        self.erasing = FakeErasing(self)
+        self.erasing: Any = FakeErasing(self)
         self.surplus = NoSurplus()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
@@ -169,7 +171,7 @@ class FakePartition:
             return None
         return found[0].base_offset, found[0].max_timestamp_ms
 
-    async def read(self, offset: int, max_bytes: int) -> FakeSlice:
+    async def read(self, offset: int, max_bytes: int) -> Any:
         """One batch at a time."""
         self.readings += 1
         await self.may_read.wait()
@@ -185,7 +187,7 @@ class FakePartition:
             return EpochEnd(-1, -1)
         return EpochEnd(of_epoch[-1].leader_epoch, of_epoch[-1].next_offset)
 
-    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+    async def read_appended(self, offset: int, max_bytes: int) -> Any:
         wanted = (batch for batch in self.batches if read_header(batch).next_offset > offset)
         return FakeSlice(b"".join(wanted))
 
@@ -217,3 +219,8 @@ class FakePartition:
 
     def values(self) -> list[bytes | None]:
         return [record.value for batch in self.batches for record in iter_records(batch)]
+
+
+def as_partition(fake: object) -> Partition:
+    """``fake``, typed as what it stands in for."""
+    return cast(Partition, fake)

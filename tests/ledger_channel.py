@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamlog.ledger.assembly import DeliveredBlock
-from streamlog.ledger.broadcast import BroadcastAck, Broadcaster
-from streamlog.ledger.channel import Channel, Follow
+from streamlog.ledger.channel.broadcast import BroadcastAck, Broadcaster
+from streamlog.ledger.channel.channel import Channel, Follow
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig
 from streamlog.ledger.core.encoding import decode_block
 from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import DeliverRequest, deliver
-from streamlog.ledger.folder import ChannelFile, LedgerFolder
+from streamlog.ledger.storage.folder import ChannelFile, LedgerFolder
 from streamlog.log.storage.disk import Disk, OsDisk
 
 WAIT_S = 20.0
@@ -58,7 +58,7 @@ class ServedChannel:
     async def __aenter__(self) -> Self:
         self._folder = LedgerFolder.open(self._path, self._disk)
         if self._wanted.channel in self._folder.channels():
-            self._wanted = self._folder.read(self._wanted.channel)
+            self._wanted = await self._folder.read(self._wanted.channel)
         else:
             self._folder.write(self._wanted)
         self.channel = Channel(

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from streamlog.app.quorum import build_metadata
+from streamlog.app.node import build_metadata
 from streamlog.config import Settings
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
@@ -171,7 +171,8 @@ class LocalNode:
 
     async def records(self, name: str, number: int = 0) -> list[Record]:
         """All that are committed."""
-        partition, found = self.partition(name, number), []
+        partition = self.partition(name, number)
+        found: list[Record] = []
         offset = partition.log_start_offset
         while offset < partition.high_watermark:
             with await partition.read(offset, 1 << 20) as part:
@@ -182,7 +183,7 @@ class LocalNode:
 
     def failures(self, *reasons: str) -> int:
         """Attempts to connect to NATS that failed for these reasons, by default for any."""
-        counted = self.metrics.nats_connection_failures.collect()[0].samples
+        counted = next(iter(self.metrics.nats_connection_failures.collect())).samples
         return sum(
             int(sample.value)
             for sample in counted

@@ -4,9 +4,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from streamlog.ingest.parser import frames
-from streamlog.record import keys
+from streamlog.ingest import frames
 from streamlog.record.codec import Record, iter_records
+from streamlog.record.compiled import keys
 from tests.oracles import collector as oracle_collector
 from tests.oracles import frames as oracle_frames
 from tests.oracles import keys as oracle_keys
@@ -16,7 +16,7 @@ SID: Final = 3
 
 
 class Twin(NamedTuple):
-    """One of the two implementations of ``ingest.parser.frames``."""
+    """One of the two implementations of ``ingest.frames``."""
 
     FrameParser: Any
     RecordCollector: Any

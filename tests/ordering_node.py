@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from streamlog.ledger.core.block import Block
-from streamlog.ledger.core.chain import ChainTip
+from streamlog.ledger.core.chain import ChainTip, configuration_in
 from streamlog.ledger.core.consenter import (
     AppendBlock,
     Consenter,
@@ -13,7 +13,6 @@ from streamlog.ledger.core.consenter import (
     TimerExpired,
 )
 from streamlog.ledger.core.encoding import decode_block, encode_block
-from streamlog.ledger.core.genesis import configuration_in
 from streamlog.record.codec import Record
 
 

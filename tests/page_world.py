@@ -17,7 +17,7 @@ from streamlog.metadata.image.metadata_image import (
 )
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.state import PartitionStatistics
 from tests.partition_statistics import partition_statistics
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

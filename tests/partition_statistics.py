@@ -3,7 +3,7 @@
 from typing import Any
 
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.state import PartitionStatistics
 
 
 def partition_statistics(tp: TopicPartition, **values: Any) -> PartitionStatistics:

@@ -20,7 +20,7 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
-from tests.lone_node import started
+from tests.node_registration import started
 
 ONE = NodeId(1)
 
@@ -127,12 +127,23 @@ class World:
 
     async def started(self, disk: Disk | None = None, **settings: object) -> ReplicaManager:
         """As after the start; whoever drops it has killed the node."""
+        for killed in self.registries:
+            await _threads_ended(killed)
         registry = self.registry(disk, **settings)
         self.registries.clear()
         await registry.open(self.image, self.deleted)
         self.registries.append(registry)
         await self.register()
         return registry
+
+
+async def _threads_ended(killed: ReplicaManager) -> None:
+    """A kill ends the threads that write with their process. Here they are waited for: one that still
+    replaced a small file would take the temporary file of the next node's.
+    """
+    flusher = killed._flusher
+    while flusher._awake or flusher._running or flusher._is_together:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 def failures_of(registry: ReplicaManager) -> dict[TopicPartition, StreamlogError]:

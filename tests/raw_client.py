@@ -127,5 +127,5 @@ def wanted(
     return FetchRequest(topics, max_wait_ms, min_bytes, max_bytes, **more)
 
 
-def at(offset: int, *, partition: int = 0, max_bytes: int = 2**20, **more: int) -> FetchPartition:
+def at(offset: int, *, partition: int = 0, max_bytes: int = 2**20, **more: Any) -> FetchPartition:
     return FetchPartition(partition, offset, max_bytes, **more)

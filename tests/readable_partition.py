@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from streamlog.errors import OffsetOutOfRange
 from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.codec import RecordRun
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import SubjectIndex
 from tests.led_partition import FakeSlice
 
 TIME_MS = 1_700_000_000_000

@@ -1,8 +1,8 @@
 """Requests of somebody who may not do everything, straight into dispatch."""
 
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.acl.rules import Rule
@@ -10,13 +10,12 @@ from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal
 from streamlog.authz.authority import Authority
+from streamlog.config import AuthorizationSection
 from streamlog.kafka import dispatch
-from streamlog.kafka.auth.peer import Peer
-from streamlog.kafka.auth.visibility import seen_by
+from streamlog.kafka.auth.peer import Peer, seen_by
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.sections import AuthorizationSection
 
 ALICE = Session(Principal.user("alice"), "10.0.0.1", "raw")
 
@@ -83,7 +82,8 @@ class Asker:
 
     async def ask(self, request: bytes) -> bytes | None:
         """The answer's frame without records, if there is one. Raises what dispatch does."""
-        poll = RequestWait(lambda _end, _follow: nullcontext())
+        no_channel: Any = None
+        poll = RequestWait(no_channel)
         poll.end()  # whatever would wait is answered now
         answer = await dispatch.answer(request, self._peer, poll, self._threads)
         if answer is None:

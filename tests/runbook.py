@@ -1,49 +1,22 @@
 """A runbook's commands, carried out on a real cluster as an operator would.
 
-In a block marked ``console`` a line ``$ COMMAND`` is for any machine, ``node-2$ COMMAND`` for that
-node's own: paths and addresses stand for the test's, ``systemctl`` starts and stops its process.
+Paths and addresses of a page stand for the test's. ``systemctl`` starts and stops a node's process.
 """
 
-import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, NamedTuple
+from typing import Final
 
-from tests.cluster import Cluster
+from documentation.runbooks import Step, steps
 from tests.cluster_cli import Cli
+from tools.nodes.cluster import Cluster
 
-FOLDER: Final = Path(__file__).parents[1] / "docs" / "runbooks"
 DATA_DIR: Final = "/var/lib/streamlog"
 CONFIG: Final = "/etc/streamlog/node.toml"
 BACKUP: Final = "/backup"
-
-_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINE: Final = re.compile(r"(?:node-(\d))?\$ (.+)")
-
-
-class Step(NamedTuple):
-    """One command; on a node's machine, or on any."""
-
-    node: int | None
-    command: str
-
-
-def steps(text: str) -> Iterator[Step]:
-    """All commands of a page, in their order; what follows a ``#`` is a comment."""
-    for block in _BLOCK.findall(text):
-        for line in block.splitlines():
-            match = _LINE.fullmatch(line)
-            if match:
-                yield Step(
-                    int(match[1]) if match[1] else None, match[2].partition("  #")[0].strip()
-                )
-
-
-def pages() -> list[Path]:
-    return sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
 
 
 class Operator:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 30.0
-BOOTSTRAP_MS: Final = 6_000
+BOOTSTRAP_MS: Final = 30_000
 """Who is refused is told so before that, also on a machine that has much else to do."""
+REASONS: Final = ("wrong user or password", "not to be believed")
+"""Why a login is refused."""
 
 
 class Refused(Exception):
@@ -97,7 +99,7 @@ async def _aiokafka(servers: str, topic: str, login: LogIn, values: Values) -> l
     from aiokafka.abc import AbstractTokenProvider
     from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
 
-    class Tokens(AbstractTokenProvider):
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return login.secret
 
@@ -171,15 +173,24 @@ def kafka_python(servers: str, topic: str, login: LogIn, values: Values) -> list
 
 
 def refused_kafka_python(servers: str, topic: str, login: LogIn, values: Values) -> list[bytes]:
-    """In a process of its own, for it leaves its sockets open; what it was told is in its log."""
+    """In a process of its own, for it leaves its sockets open and tries again until its patience
+    ends; what it was told is in its log.
+    """
     call = f"kafka_python({servers!r}, {topic!r}, LogIn(*{tuple(login)!r}), {list(values)!r})"
     program = f"import logging; logging.basicConfig(); from tests.sasl_clients import *; {call}"
     root = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root
-    )
-    assert done.returncode != 0
-    raise Refused(done.stderr)
+    told = ""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, cwd=root
+    ) as client:
+        assert client.stderr is not None
+        for line in client.stderr:
+            told += line
+            if any(reason in line for reason in REASONS):
+                client.kill()
+                break
+    assert client.returncode != 0
+    raise Refused(told)
 
 
 def _context(login: LogIn) -> Any:

@@ -16,8 +16,8 @@ from typing import Final, Self
 import nkeys
 import trustme
 
-from benchmarks.ports import free_port
-from tests.server_process import NatsServer, program, wait_until
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import NatsServer, program, wait_until
 
 HOST: Final = "127.0.0.1"
 

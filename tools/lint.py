@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.app.remedies import REMEDIES
+from streamlog.config import Settings
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "streamlog"
@@ -23,9 +24,11 @@ WORDS: Final = Path(__file__).with_name("words.toml")
 TEXTS: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md",
                 "streamlog/**/*.py", "streamlog/**/*.pyx", "spark/**/*.py")  # fmt: skip
 
+OF_OTHERS: Final = {"glossary.md", "ledger.md"}
+"""Pages with names of others that look like ours: Kafka's settings, subjects of NATS."""
 OPENERS: Final = {"streamlog/record/compression.py", "streamlog/record/codec.py"}
 """The only files that may decompress: everything else would have no limit."""
-PRINTERS: Final = {"streamlog/cli/output.py", "streamlog/cli/bench/publish.py"}
+PRINTERS: Final = {"streamlog/cli/output.py", "streamlog/cli/bench.py"}
 """The only commands' files that print: they escape what a terminal would obey, or print no names."""
 
 WARNING: Final = {"warning", "error", "critical", "exception"}
@@ -72,6 +75,17 @@ def packages_hold_no_code() -> Problems:
         for node in tree(path).body[1:]:
             if not isinstance(node, ast.ImportFrom | ast.Assign):
                 yield f"{name_of(path)}:{node.lineno}: move the code into a module"
+
+
+def a_class_name_means_one_thing() -> Problems:
+    places: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
+    for name, found in sorted(places.items()):
+        if len(found) > 1:
+            yield f"{' '.join(found)}: more than one class is called {name}"
 
 
 # Statements
@@ -256,9 +270,64 @@ def words_are_plain() -> Problems:
             yield f"{word!r}: write {hint} ({where})"
 
 
+# Paths
+
+
+def named_modules_exist() -> Problems:
+    """What is in backticks and looks like a module of streamlog: `ingest/parser.pyx`, `metadata/controller`,
+    `ingest.parser`, `streamlog/cli/output.py`. A module may be followed by names that are in it.
+    """
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    path_like = re.compile(
+        r"`((?:streamlog[/.])?(?:" + "|".join(sorted(rooms)) + r")(?:[/.]\w+)+)/?`"
+    )
+    for path in sorted({path for text in TEXTS for path in ROOT.glob(text)}):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for match in path_like.finditer(line):
+                name = match[1]
+                is_known = (
+                    path_exists(name) if "/" in name else path.name in OF_OTHERS or is_there(name)
+                )
+                if not is_known:
+                    yield f"{name_of(path)}:{number}: there is no {name}"
+
+
+def path_exists(name: str) -> bool:
+    """Of a file or folder, with its suffix or without; from the root, or below streamlog."""
+    places = (ROOT / name, PACKAGE / name)
+    return any(it.exists() or any(it.parent.glob(f"{it.name}.py*")) for it in places)
+
+
+def is_there(name: str) -> bool:
+    """A package or module of streamlog, a name in one, or a setting."""
+    names = name.removeprefix("streamlog.").split(".")
+    if names[-1] == "py":  # a file of another folder: the text says which
+        return True
+    place = PACKAGE
+    while names and (place / names[0]).is_dir():
+        place /= names.pop(0)
+    if not names:
+        return True
+    for suffix in (".py", ".pyx"):
+        module = place / f"{names[0]}{suffix}"
+        if module.exists():
+            text = module.read_text()
+            return all(re.search(rf"\b{word}\b", text) for word in names[1:])
+    package = (place / "__init__.py").read_text()
+    return re.search(rf"\b{names[0]}\b", package) is not None or is_setting(name)
+
+
+def is_setting(name: str) -> bool:
+    section, _, key = name.partition(".")
+    found = Settings.model_fields.get(section)
+    fields = getattr(found and found.annotation, "model_fields", {})
+    return key in fields
+
+
 CHECKS: Final[tuple[Callable[[], Problems], ...]] = (
     files_are_named_for_what_they_hold,
     packages_hold_no_code,
+    a_class_name_means_one_thing,
     safety_does_not_rest_on_assertions,
     tasks_have_a_group,
     no_module_imports_itself_by_way_of_others,
@@ -266,6 +335,7 @@ CHECKS: Final[tuple[Callable[[], Problems], ...]] = (
     commands_print_by_the_functions_that_escape,
     warnings_have_a_remedy,
     words_are_plain,
+    named_modules_exist,
 )
 
 

@@ -1,6 +1,6 @@
 """How far a micro-batch of a streaming query goes, and what that leaves to read. Pure.
 
-Partitions that have come since begin where their log starts. A stream that was created anew is a
+Partitions that have come since begin where their log starts. A stream that was created again is a
 new one, and its predecessor's unread records are lost, as are records that retention has taken
 before they were read, and records above the end of a log that was cut back.
 """
@@ -28,7 +28,7 @@ class Present:
 
 @dataclass(frozen=True)
 class Loss:
-    """Records ``[first, end)``; ``end`` is ``first`` where nobody knows how many."""
+    """Records ``[first, end)``; ``end`` is ``first`` if their number is unknown."""
 
     name: TopicPartition
     first: int
@@ -45,7 +45,7 @@ def losses(start: StreamOffsets, now: Present) -> list[Loss]:
             continue
         bounds = now.bounds[name]
         if not start.knows(name, now.stream_ids[name]):
-            found.append(Loss(name, first, first, "the stream was deleted and created anew"))
+            found.append(Loss(name, first, first, "the stream was deleted and created again"))
         elif bounds.log_start > first:
             why = f"the log starts at {bounds.log_start} now"
             found.append(Loss(name, first, bounds.log_start, why))
@@ -104,7 +104,7 @@ def advanced(start: StreamOffsets, ranges: list[PartitionRange]) -> StreamOffset
     """Where the batch of these ranges ends; ``start`` itself where it would be empty.
 
     Partitions that are not there any more stay as they were: who was gone for a moment is not read
-    anew.
+    again.
     """
     if all(it.start_offset == it.end_offset for it in ranges):
         return start

@@ -40,7 +40,7 @@ def first_sequence() -> int:
 
 
 def epoch_after(epoch: int) -> int:
-    """Of whoever takes over from an attempt of ``epoch``; rarely that of another who does, too.
+    """The epoch of an attempt that takes over from one of ``epoch``; rarely two attempts get the same.
 
     Raises InvalidProducerEpoch.
     """

@@ -15,7 +15,7 @@ from streamlog.replication.producer_sequence import following
 
 DIGEST_BYTES: Final = 16
 MARSHAL_FORMAT: Final = 2
-"""It writes equal values the same, whoever else refers to them."""
+"""It writes equal values the same, whatever else refers to them."""
 
 
 @dataclass(frozen=True)

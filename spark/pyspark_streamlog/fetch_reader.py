@@ -233,7 +233,7 @@ class FetchReader:
         found = str(self._cluster.topic(stream).topic_id)
         if found == self._range.stream_id:
             raise NotLeader(f"{self._replicas.address} does not know {self._range.name}")
-        self._lost_before(self._range.end_offset, "the stream was deleted and created anew")
+        self._lost_before(self._range.end_offset, "the stream was deleted and created again")
 
     def _lost_before(self, offset: int, why: str) -> None:
         end = min(offset, self._range.end_offset)

@@ -49,7 +49,7 @@ class FileReader:
         roots, end = Roots.of(self._path, self._openers), self._range.end_offset
         files = roots.partition(self._range.name)
         if not self._is_same_stream(files):
-            self._lost_before(end, "the stream was deleted, and perhaps created anew")
+            self._lost_before(end, "the stream was deleted, and perhaps created again")
             return
         segment = files.segment_from(self._expected_offset)
         while not self._decoder.finished:

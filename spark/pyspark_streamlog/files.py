@@ -56,7 +56,7 @@ def read_small(files: Files, path: str) -> bytes:
 
 
 def files_at(url: str) -> tuple[Files, str]:
-    """A file system, and the path in it. Raises ConfigError for a URL that nobody knows."""
+    """A file system, and the path in it. Raises ConfigError for an unknown URL."""
     if "://" not in url or url.startswith("file://"):
         path = url.removeprefix("file://").removeprefix("file:")
         return LocalFiles(), os.path.abspath(path)  # noqa: PTH100 - text, as everywhere here

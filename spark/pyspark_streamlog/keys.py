@@ -1,4 +1,4 @@
-"""The keys to encrypted streams, for who reads their files: nodes decrypt for everybody else.
+"""The keys to encrypted streams, for readers of their files: nodes decrypt for all other readers.
 
 Spark shows options in plans and event logs, so an option says where a key is and never is one.
 """

@@ -60,7 +60,7 @@ class ReadOptions:
     starting: Position
     ending: Position
     starting_times: Times
-    """Where given, it wins over ``starting``; likewise below."""
+    """If set, it wins over ``starting``; the same holds for the end."""
     ending_times: Times
     late_start: Literal["error", "latest"]
     """What to do where no record is as late as ``starting_times``."""

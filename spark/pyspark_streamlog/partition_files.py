@@ -11,8 +11,13 @@ from pyspark_streamlog.files import Files, read_small
 from pyspark_streamlog.keys import Openers
 from pyspark_streamlog.segment import OFFSET_MAX, Segment
 from streamlog.errors import CorruptFile
-from streamlog.log.layout import LOG_SUFFIX, SWAP_SUFFIX, segment_base_offsets
-from streamlog.log.partition_metadata import METADATA_NAME, decode_mark
+from streamlog.log.layout import (
+    LOG_SUFFIX,
+    METADATA_NAME,
+    SWAP_SUFFIX,
+    decode_mark,
+    segment_base_offsets,
+)
 
 
 class PartitionFiles:

@@ -1,8 +1,8 @@
 """What one attempt of a task writes to one partition: records into numbered batches. Pure.
 
-The first attempt to write owns the producer id in that partition. Whoever comes later is refused at
+The first attempt to write owns the producer id in that partition. A later attempt is refused at
 its first batch; it reads what lies there, leaves out what it has of that, and takes over: with a
-newer epoch, going on at the sequence where the log ends. The leader takes that only if nobody has
+newer epoch, going on at the sequence where the log ends. The leader takes that only if no attempt has
 written since, and refuses the older attempt from then on.
 """
 

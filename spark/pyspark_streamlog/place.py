@@ -16,8 +16,8 @@ class PartitionRange:
 
     name: TopicPartition
     stream_id: str
-    """Of the stream that was planned for, not of one created anew under its name; may be empty,
-    where nobody knows.
+    """Of the stream that was planned for, not of one created again under its name; empty if
+    unknown.
     """
     start_offset: int
     end_offset: int
@@ -65,7 +65,7 @@ class Listing:
 
 
 class Place(Protocol):
-    """Asked anew each time: what it says may have changed since."""
+    """Asked each time: the answer may have changed."""
 
     def listing(self, wanted: Subscription) -> Listing:
         """At least what is wanted of what is there."""

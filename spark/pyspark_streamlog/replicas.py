@@ -33,7 +33,7 @@ class Replicas:
         return self._connection
 
     def fail(self) -> None:
-        """The node asked last is of no use just now: who leads is asked anew."""
+        """The node asked last cannot serve now: the leader is looked up again."""
         self._failures += 1
         self._cluster.forget(self._name.stream)
         self.close()

@@ -61,7 +61,7 @@ class Security:
         )
 
     def login(self) -> "ClientLogin | None":
-        """None: nobody says who they are, but for a certificate."""
+        """None: no login; a certificate may still identify the client."""
         from streamlog.client.security import ClientLogin, secret_in
 
         if self.mechanism is None:

@@ -1,6 +1,6 @@
-"""One segment of a partition, seen by somebody who may only read while a node may be writing.
+"""One segment of a partition, read while a node may be writing it.
 
-An index is a hint here, not a truth: it may be missing, or a moment old, and nobody mends it for
+An index is a hint here, not a truth: it may be missing, or a moment old, and no code repairs it for
 us. What it says of a place is checked against the batch header there; failing that, the segment is
 walked.
 """

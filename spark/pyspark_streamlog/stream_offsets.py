@@ -23,7 +23,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """By partition; one whose stream was created anew counts as new."""
+    """By partition; one whose stream was created again counts as new."""
 
     ends: Mapping[TopicPartition, int]
     stream_ids: Mapping[str, str]

@@ -46,7 +46,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """A streaming read: one of these lives in a process of the driver as long as the query does;
     pickled copies read on executors.
 
-    The place is looked at anew in each micro-batch: streams and partitions come and go.
+    The place is looked at again in each micro-batch: streams and partitions come and go.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -163,7 +163,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         bounds = place.bounds([it.name for it in there])
         firsts = {}
         for it in ranges:
-            first, why = it.end_offset, "the stream was deleted, and perhaps created anew"
+            first, why = it.end_offset, "the stream was deleted, and perhaps created again"
             if it in there:
                 first = min(max(bounds[it.name].log_start, it.start_offset), it.end_offset)
                 why = f"the log starts at {bounds[it.name].log_start} now"

@@ -55,5 +55,5 @@ def _pattern(text: str | None) -> str | None:
             re.compile(text)
         except re.error as error:
             problem = f"{text!r} is not a regular expression ({error})"
-            raise ConfigError("subscribePattern", problem, "mend it") from None
+            raise ConfigError("subscribePattern", problem, "correct it") from None
     return text

@@ -18,7 +18,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.model import TopicPartition
-from streamlog.record.keys import murmur2
+from streamlog.record.compiled.keys import murmur2
 
 if TYPE_CHECKING:
     import pyarrow as pa

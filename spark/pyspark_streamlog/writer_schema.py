@@ -24,7 +24,7 @@ WRITTEN: Final[dict[str, tuple[DataType, ...]]] = {
     "timestamp": (TimestampType(),),
 }
 LEFT_OUT: Final = frozenset(TYPES) - frozenset(WRITTEN)
-"""A frame that was read may have these: the log gives them anew, or they are in the headers."""
+"""A frame that was read may have these: the log assigns them again, or they are in the headers."""
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what, upon all rules there are (KIP-11). Pure.
+"""Who may do what, by all rules there are (KIP-11). Pure.
 
 Denied is what any rule denies by the operation's own name or by ``all``; else allowed is what any
 rule allows, implications included (``rules.IMPLIED_BY``); else it is denied. Super users may do

@@ -22,7 +22,7 @@ PRINCIPAL_CHARS_MAX: Final = 1_000
 
 
 class Operation(StrEnum):
-    """What may be done. ``ALL`` stands in rules only: nobody asks whether he may do it."""
+    """What may be done. ``ALL`` stands in rules only: no request asks for it."""
 
     ALL = "all"
     READ = "read"
@@ -117,7 +117,7 @@ class Rule(BaseModel):
 
     permission: Permission
     principal: str
-    """As in ``User:alice``; ``User:*`` is everybody, also who has not said who they are."""
+    """As in ``User:alice``; ``User:*`` is every client, also one that has not logged in."""
     host: str = ANYTHING
     """The address that it is asked from, without a port; no names, for these are not looked up."""
     operation: Operation

@@ -1,12 +1,10 @@
 """``__activity``: an internal stream of what has become of the metadata, one event for each record.
 
-The leader of its only partition reads the committed metadata log behind everybody's back and
+The leader of its only partition reads the committed metadata log and
 appends what that says, in order; the last event tells the next leader where to go on.
 
 - ``events`` one metadata record, and what was there before it, as an event. Pure.
-- ``chronicle`` batches of the metadata log on top of an image, as events. Pure.
-- ``publisher`` the shell of one leadership; ``service`` which leadership there is;
-  ``activity_stream`` how the stream is kept.
+- ``service`` how the stream is kept, which leadership of it there is, and the writer of each.
 
 Invariants: the events of a log are in the order of their metadata offsets, but for repetitions;
 nothing committed is left out, but for what a ``gap`` says; an event is appended in the leader epoch

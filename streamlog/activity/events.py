@@ -3,39 +3,31 @@
 ``docs/activity.md`` has the form for readers. It is stable: fields may come, none goes or changes
 its meaning while ``VERSION`` stays. A record is told whole, and, where it changes what was there,
 as ``changed``: what was and what is, by name.
+
+``EventBuilder`` takes batches of the metadata log on top of an image.
 """
 
 import json
-from typing import Any, Final, NamedTuple, Protocol
-
-from immutables import Map
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.credential import Credentials
 from streamlog.metadata.image.image_types import NodeImage, PartitionImage
+from streamlog.metadata.image.metadata_delta import MetadataDelta
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.quota import NO_QUOTA, Quota
+from streamlog.metadata.image.quota import NO_QUOTA
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.quorum.store import StoredBatch
 from streamlog.metadata.stream.config import StreamConfig
-from streamlog.model import NO_LEADER, NodeId
+from streamlog.model import NO_LEADER
 
 VERSION: Final = 1
 SUBJECT: Final = "activity"
-"""Events have subjects, by which they are found, although nobody publishes them there."""
+"""Events have subjects, by which they are found, although no client publishes them there."""
 
 Fields = dict[str, Any]
-
-
-class Known(Protocol):
-    """``metadata.image.metadata_delta.MetadataDelta``, as it is before the record."""
-
-    @property
-    def nodes(self) -> Map[NodeId, NodeImage]: ...
-    @property
-    def quotas(self) -> Map[str | None, Quota]: ...
-    @property
-    def users(self) -> Map[str, Credentials]: ...
-    def config(self, stream: str) -> StreamConfig | None: ...
-    def partition(self, stream: str, number: int) -> PartitionImage | None: ...
 
 
 class ActivityEvent(NamedTuple):
@@ -75,7 +67,7 @@ def log_id_of(image: MetadataImage) -> str | None:
 
 def event_of(
     record: facts.MetadataRecord,
-    before: Known,
+    before: MetadataDelta,
     *,
     log_id: str | None,
     offset: int,
@@ -133,7 +125,7 @@ def _event(
     return ActivityEvent(offset, kind, about, fields.get("stream"), said.encode())
 
 
-def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+def _told(record: facts.MetadataRecord, before: MetadataDelta) -> tuple[str, Fields]:
     match record:
         case facts.StreamCreated() | facts.StreamUpdated() | facts.StreamDeleted():
             return _stream(record, before)
@@ -150,7 +142,7 @@ def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
 
 
 def _stream(
-    record: facts.StreamCreated | facts.StreamUpdated | facts.StreamDeleted, before: Known
+    record: facts.StreamCreated | facts.StreamUpdated | facts.StreamDeleted, before: MetadataDelta
 ) -> tuple[str, Fields]:
     match record:
         case facts.StreamCreated(stream_id=stream_id, config=config):
@@ -163,7 +155,7 @@ def _stream(
             return "stream_deleted", {"stream": name, "stream_id": str(stream_id)}
 
 
-def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+def _of_cluster(record: facts.MetadataRecord, before: MetadataDelta) -> tuple[str, Fields]:
     match record:
         case facts.QuorumLeader(node_id=node_id):
             return "controller_elected", {"node": node_id}
@@ -181,7 +173,7 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return _of_clients(record, before)
 
 
-def _of_clients(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+def _of_clients(record: facts.MetadataRecord, before: MetadataDelta) -> tuple[str, Fields]:
     match record:
         case facts.QuotaChanged(client_id=client_id, quota=quota):
             known = before.quotas.get(client_id, NO_QUOTA)
@@ -286,3 +278,68 @@ def _changed(old: Fields, new: Fields) -> Fields:
         for name, value in new.items()
         if name not in old or old[name] != value
     }
+
+
+class EventBuilder:
+    """``image`` is all that was read; events begin at ``first``, which may be past its offset.
+
+    ``log_id``: of the metadata log that is read. Its first records come before its name.
+    """
+
+    def __init__(self, image: MetadataImage, first: int, log_id: str | None) -> None:
+        self.image = image
+        self._first = first
+        self._log_id = log_id
+
+    def tell(self, batches: Iterable[StoredBatch]) -> list[ActivityEvent]:
+        """One event for each record, in order. The first batch begins where ``image`` ends."""
+        events: list[ActivityEvent] = []
+        for batch in batches:
+            self.image = self.image.apply_all(
+                batch.records,
+                offset=batch.base_offset,
+                epoch=batch.epoch,
+                told=partial(self._tell_one, events, batch),
+            )
+        return events
+
+    def rest(self, image: MetadataImage) -> None:
+        """All was read: from now on ``image``, which is equal, is the one that is held, so that it
+        is not there twice.
+        """
+        if image.offset == self.image.offset:
+            self.image = image
+
+    def _tell_one(
+        self,
+        events: list[ActivityEvent],
+        batch: StoredBatch,
+        record: MetadataRecord,
+        offset: int,
+        before: MetadataDelta,
+    ) -> None:
+        if offset >= self._first:
+            events.append(
+                event_of(
+                    record,
+                    before,
+                    log_id=self._log_id,
+                    offset=offset,
+                    epoch=batch.epoch,
+                    time_ms=batch.time_ms,
+                )
+            )
+
+
+def runs(events: Iterable[ActivityEvent], bytes_max: int) -> Iterator[list[ActivityEvent]]:
+    """As many at once as fit; a larger one by itself."""
+    run: list[ActivityEvent] = []
+    size = 0
+    for event in events:
+        if run and size + len(event.value) > bytes_max:
+            yield run
+            run, size = [], 0
+        run.append(event)
+        size += len(event.value)
+    if run:
+        yield run

@@ -16,14 +16,11 @@ from typing import Final
 
 PACKAGE: Final = Path(__file__).parent.parent
 EXTENSIONS: Final = (
-    "record._codec",
-    "record._columns",
-    "record.keys",
-    "record.subjects",
-    "ingest.parser._collector",
-    "ingest.parser._partitioner",
-    "ingest.parser._frames",
-    "ingest.acks._acks",
+    "record.compiled.codec",
+    "record.compiled.columns",
+    "record.compiled.keys",
+    "record.compiled.subjects",
+    "ingest.frames",
 )
 
 

@@ -7,14 +7,11 @@ from typing import Final, NamedTuple
 
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.kafka.net.optional_tls_channel import FRAME_BYTES_MAX
+from streamlog.kafka.net.tls_channel import FRAME_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
-REMEDY: Final = (
-    "ask who they are (sasl.mechanisms, tls.client_auth), or listen on 127.0.0.1, or say that it"
-    " is meant"
-)
+REMEDY: Final = "require it (sasl.mechanisms, tls.client_auth), or listen on 127.0.0.1, or allow it"
 
 
 class ListenAddress(NamedTuple):
@@ -28,20 +25,22 @@ class ListenAddress(NamedTuple):
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raises ConfigError for an address that is open to everybody; warns where that is meant."""
+    """Raises ConfigError for an address that is open to every client; warns where the settings allow that."""
     if settings.security.permissive:
         check_optional(settings)
-        logger.warning("optional: whoever shows nothing may do anything")
+        logger.warning("permissive: any client may do anything")
     for address in listen_addresses(settings):
         if address.authenticates or is_local(address.host):
             continue
         if not address.allowed:
             meant = "security.allow_unauthenticated"
             meant += " or http.allow_unauthenticated" if address.section == "http" else ""
-            problem = f"{address.host} can be reached by others, and nobody is asked who they are"
+            problem = f"{address.host} can be reached from other machines, and clients need not authenticate"
             raise ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
         extra = {"listener": address.section, "host": address.host}
-        logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
+        logger.warning(
+            "insecure: any client that reaches this address may do anything", extra=extra
+        )
 
 
 def check_optional(settings: Settings) -> None:
@@ -73,12 +72,12 @@ def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
 
 
 def authenticates_clients(settings: Settings) -> bool:
-    """Whoever comes to the socket API has to prove who they are."""
+    """Every client of the socket API has to prove who it is."""
     return settings.authentication_on
 
 
 def authenticates_visitors(settings: Settings) -> bool:
-    """Likewise for HTTP; a token or a password over the network wants TLS as well."""
+    """The same for HTTP; a token or a password over the network wants TLS as well."""
     auth = settings.http.tls_client_auth or settings.tls.client_auth
     has_tls = bool(settings.http.tls_cert or settings.tls.cert) and settings.http.tls is not False
     has_secrets = settings.http.token_file is not None or settings.http.basic_auth

@@ -9,20 +9,31 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
-from streamlog.app.log_limit import LogLimit, Summary
+from streamlog.app.escapes import visible, visible_json, visible_lines
 from streamlog.app.remedies import REMEDIES
 from streamlog.authz import audit
 from streamlog.config import SECRETS
-from streamlog.escapes import visible, visible_json, visible_lines
+from streamlog.rate_limit import WindowLimit
 
 KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
 """Where an event has these they come first and in this order, so that lines can be compared."""
 HIDDEN: Final = "***"
 SUMMARY_PERIOD_S: Final = 1.0
+
+WINDOW_S: Final = 10.0
+LINES_MAX: Final = 20
+"""Lines of one event in a window; further ones are counted, and reported in one line."""
+EVENTS_MAX: Final = 1_000
+"""Events that are counted apart; further ones are counted together, as ``OTHERS``."""
+
+EventKey = tuple[str, str]
+"""The logger and the event."""
+OTHERS: Final[EventKey] = ("streamlog", "other events")
 
 _OWN_ATTRIBUTES: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName")
@@ -42,23 +53,40 @@ def configure_logs(
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes what its limit admits, and what that has left out.
+    """Writes at most ``lines_max`` lines of an event in a window, and one line on all others of it.
 
-    ``run`` as a task, or ``summarise`` now and then; nothing is left out unsaid when it closes.
+    ``run`` as a task, or ``summarise`` now and then; when it closes, all that was left out is
+    reported.
     """
 
-    def __init__(self, output: TextIO, limit: LogLimit | None = None) -> None:
+    def __init__(
+        self, output: TextIO, *, window_s: float = WINDOW_S, lines_max: int = LINES_MAX
+    ) -> None:
         super().__init__(output)
-        self._limit = limit or LogLimit()
+        self._limit = WindowLimit[EventKey](
+            lines_max, window_s=window_s, keys_max=EVENTS_MAX, overflow=OTHERS
+        )
+        self._levels: dict[EventKey, int] = {}
+        """The highest of each event's lines."""
+        self._counting = threading.Lock()  # lines come from several threads
         self._summarised = 0.0
         self.addFilter(self._admits)
 
     def summarise(self, *, all_of_them: bool = False) -> None:
         """One line for each event of which lines were left out."""
-        for summary in self._limit.due(time.monotonic(), all_of_them=all_of_them):
+        now = time.monotonic()
+        with self._counting:
+            ended = [
+                (key, self._levels.pop(key), window)
+                for key, window in self._limit.ended(now, all_of_them=all_of_them)
+            ]
+        for key, level, window in ended:
+            if not window.refused:
+                continue
             self.acquire()
             try:
-                self.emit(_summary_line(summary))
+                seconds = round(now - window.began_s, 1)
+                self.emit(_summary_line(key, level, window.refused, seconds))
             finally:
                 self.release()
 
@@ -69,18 +97,21 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
     def _admits(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.INFO:
-            return True  # whoever wants these wants them all
+            return True  # debug lines are not limited
         if record.name == audit.logger.name and record.msg == audit.ACT:
-            return True  # whatever else happens, acts are told
+            return True  # neither is the audit log
         now = time.monotonic()
-        if now - self._summarised >= SUMMARY_PERIOD_S:  # also where nobody runs the task
+        if now - self._summarised >= SUMMARY_PERIOD_S:  # also where the task does not run
             self._summarised = now
             self.summarise()
-        return self._limit.admit((record.name, str(record.msg)), record.levelno, now)
+        with self._counting:
+            key = self._limit.counts_as((record.name, str(record.msg)))
+            self._levels[key] = max(self._levels.get(key, 0), record.levelno)
+            return self._limit.admit(key, now)
 
 
 async def summarise_logs() -> None:
-    """For as long as the node runs: says what repeated itself too often to be written."""
+    """Report repeated lines that were left out, for as long as the node runs."""
     while True:
         await asyncio.sleep(SUMMARY_PERIOD_S)
         for handler in logging.getLogger().handlers:
@@ -88,10 +119,10 @@ async def summarise_logs() -> None:
                 handler.summarise()
 
 
-def _summary_line(summary: Summary) -> logging.LogRecord:
-    (name, event), level = summary.key, summary.level
+def _summary_line(key: EventKey, level: int, count: int, seconds: float) -> logging.LogRecord:
+    name, event = key
     record = logging.LogRecord(name, level, "", 0, "repeated: %s", (event,), None)
-    record.count, record.seconds = summary.count, summary.seconds
+    record.count, record.seconds = count, seconds
     if remedy := REMEDIES.get(event):
         record.remedy = remedy
     return record

@@ -1,12 +1,16 @@
-"""The composition root: builds a node's services and lives their life."""
+"""The composition root: builds a node's services and lives their life.
+
+That life is two lists: what starts in which order, what stops in which order (``Lifecycle``).
+"""
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from prometheus_client import ProcessCollector
@@ -15,34 +19,26 @@ from prometheus_client.registry import Collector
 from streamlog import __version__
 from streamlog.acl.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
-from streamlog.app.certificate_reload import CertificateReload
-from streamlog.app.inter_node_auth import build_authenticator, to_nodes
-from streamlog.app.lifecycle import Lifecycle, LifecycleStep
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
-from streamlog.app.quorum import build_metadata
-from streamlog.app.security import NodeSecurity
+from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
 from streamlog.app.status import NodeStatus
 from streamlog.app.tracing import traced, tracing_of
-from streamlog.client.security import Security
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import Settings
-from streamlog.errors import StreamlogError
+from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.groups.progress import GroupProgress
-from streamlog.groups.service import GroupService
+from streamlog.groups.service import GroupProgress, GroupService
 from streamlog.http.access import may_read, may_stay
-from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
-from streamlog.http.gauges.group_gauges import GroupGauges
-from streamlog.http.gauges.lag_gauges import LagGauges
+from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
+from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
-from streamlog.http.gauges.machine_gauges import MachineGauges
 from streamlog.http.gauges.partition_gauges import (
     PartitionGauges,
+    PartitionScrape,
     PartitionTotals,
 )
-from streamlog.http.gauges.partition_scrape import PartitionScrape
-from streamlog.http.readiness import Readiness
-from streamlog.http.site import Site
+from streamlog.http.site import Readiness, Site
 from streamlog.http.status_page.page import StatusPage
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
@@ -50,7 +46,8 @@ from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.storage.reserve import Reserve
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.storage.reserve import Reserve, ReservingDisk
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.data_dir import DataDir
@@ -65,11 +62,78 @@ from streamlog.metadata.nodes.node_condition import (
     endured,
     judge,
 )
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
+from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
-from streamlog.model import TopicPartition
+from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.statistics import PartitionStatistics
-from streamlog.tls.certificates import HTTP, KAFKA, Certificates
+from streamlog.partition.state import PartitionStatistics
+from streamlog.raft.node import RaftSettings
+from streamlog.raft.voters import Voter, VoterSet
+from streamlog.tls.certificates import HTTP, KAFKA, CertificateReload, Certificates
+
+
+class LifecycleStep(NamedTuple):
+    """A part of the node, and what is to be called; awaited before the next step begins."""
+
+    part: str
+    call: Callable[[], Awaitable[None]]
+
+
+class Lifecycle:
+    """Knows which parts have begun to start; only those are stopped."""
+
+    def __init__(
+        self, start_order: Sequence[LifecycleStep], stop_order: Sequence[LifecycleStep]
+    ) -> None:
+        self.starting: str | None = "node"
+        """The part that is about to start; None when all have."""
+        self._start_order = start_order
+        self._stop_order = stop_order
+        self._begun: set[str] = set()
+
+    async def start(self) -> None:
+        """Raises what a part raises; what has begun then is for ``stop``."""
+        for part, call in self._start_order:
+            began = time.monotonic()
+            self.starting = part
+            self._begun.add(part)
+            await call()
+            seconds = round(time.monotonic() - began, 3)
+            logger.debug("started", extra={"part": part, "seconds": seconds})
+        self.starting = None
+
+    async def stop(self, timeout_s: float) -> bool:
+        """A stop that fails is logged, and the next one still called. False: not clean."""
+        clean = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                for part, call in self._stop_order:
+                    if part in self._begun:
+                        self._begun.remove(part)
+                        clean &= await _succeeds(part, call)
+        except TimeoutError:
+            logger.error("stop took too long", extra={"seconds": timeout_s})
+            return False
+        return clean
+
+
+async def _succeeds(part: str, call: Callable[[], Awaitable[None]]) -> bool:
+    try:
+        await call()
+    except TimeoutError:
+        raise
+    except StreamlogError as error:
+        logger.error("stop failed", extra={"part": part, "error": str(error)})
+        return False
+    except Exception:
+        logger.exception("stop failed", extra={"part": part})
+        return False
+    return True
+
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +237,7 @@ class Node:
 
     @property
     def has_certificates(self) -> bool:
-        """Which ``renewal`` may be asked to load anew."""
+        """Which ``renewal`` may be asked to load again."""
         return self._certificates.are_shown
 
     def _server(self, metrics: NodeMetrics, authenticator: Authenticator | None) -> Listener:
@@ -298,7 +362,7 @@ class Node:
         )
 
     def _troubles(self) -> list[Trouble]:
-        """What keeps this node from its work, as ``metadata.condition`` judges it."""
+        """What keeps this node from its work, as ``metadata.nodes.node_condition`` judges it."""
         metadata, shown, now = self._metadata, self._certificates.shown, datetime.now(UTC)
         ours, https = shown.get(KAFKA), shown.get(HTTP)
         if https == ours:
@@ -329,7 +393,7 @@ class Node:
         return tuple(sorted(found))
 
     def _is_without_nats(self) -> bool:
-        """A connection that is made anew in a moment is no news for others."""
+        """A connection that is restored in a moment is no news for others."""
         now_s = time.monotonic()
         if self._why_no_nats() is None or self._life.starting:
             self._nats_was_well_s = now_s
@@ -446,7 +510,7 @@ class Node:
     # The steps of the start
 
     async def _start_access(self) -> None:
-        """Nobody is answered before it is known who may do what."""
+        """No request is answered before the access rules are known."""
         await self._admission.open()
         self._run(self._admission.authority.run())
 
@@ -587,7 +651,7 @@ class Node:
         return "the node has not begun yet to listen for the streams that it leads"
 
     def _why_behind(self) -> str | None:
-        """Only of a node that starts: whoever restarts the next one has to wait until this one is
+        """Only of a node that starts: a rolling restart has to wait until this one is
         in sync. Later on, replicas come and go.
         """
         if self._has_caught_up or self._life.starting:
@@ -598,14 +662,14 @@ class Node:
         return f"catching up: {_partitions(behind)} not in sync yet" if behind > 0 else None
 
     def _why_partitions_failed(self) -> str | None:
-        """Of a node that has started: whoever restarts the next one must not take it for in sync.
+        """Of a node that has started: a rolling restart must not take it for in sync.
         What fails later on is on the page; others lead it.
         """
         failures = self._registry.unopened
         if self._has_caught_up or self._life.starting or not failures:
             return None
         tp, why = next(iter(failures.items()))
-        return f"{_partitions(len(failures))} not written until this is mended: {tp}: {why}"
+        return f"{_partitions(len(failures))} not written until this is repaired: {tp}: {why}"
 
     def _why_unfit(self, name: str) -> str | None:
         found = (it for it in self._troubles() if it.name == name and it.is_disabling)
@@ -621,3 +685,58 @@ class Node:
 
 def _partitions(number: int) -> str:
     return "1 partition is" if number == 1 else f"{number} partitions are"
+
+
+METADATA_FILES_MAX = 16
+
+
+def build_metadata(
+    settings: Settings,
+    data_dir: DataDir,
+    incarnation: UUID,
+    reserve: Reserve,
+    security: Security = NO_SECURITY,
+) -> MetadataService:
+    """Nothing is opened yet. Raises ConfigError."""
+    voters = voters_of(settings)
+    cluster = settings.cluster
+    if voters.ids != {data_dir.node_id} and cluster.id is None:
+        raise ConfigError("cluster.id", "is missing", "set it to the same text on every node")
+    disk = ReservingDisk(reserve)
+    store = MetadataStore(
+        data_dir.metadata,
+        data_dir.cluster_id,
+        disk=disk,
+        files=FilePool(disk, METADATA_FILES_MAX),
+        power_lost=data_dir.power_was_lost(),
+    )
+    replica = MetadataReplica(
+        store,
+        node_id=data_dir.node_id,
+        configured=voters,
+        voters_id=fingerprint(data_dir.cluster_id, voters),
+        settings=RaftSettings(
+            election_timeout_ms=cluster.election_timeout_ms,
+            request_timeout_ms=cluster.request_timeout_ms,
+        ),
+        random=random.random,
+        may_encrypt=settings.encryption.active_key is not None,
+    )
+    return MetadataService(
+        replica,
+        data_dir.cluster_id,
+        node_id=data_dir.node_id,
+        incarnation=incarnation,
+        settings=cluster,
+        peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
+    )
+
+
+def voters_of(settings: Settings) -> VoterSet:
+    """As configured; none: this node alone. Raises ConfigError."""
+    if settings.cluster.voters:
+        return configured_voters(settings.cluster.voters)
+    kafka = settings.kafka
+    host = kafka.advertised_host or kafka.host
+    port = kafka.advertised_port or kafka.port
+    return VoterSet.of([Voter(NodeId(settings.node.id), host, port)])

@@ -1,6 +1,6 @@
 """What to do about each event that is worth a warning, in one place, so that none is forgotten.
 
-A line of the log has it as ``remedy``, unless whoever logged it knows better. ``NOTHING``: the node
+A line of the log has it as ``remedy``, unless the code that logs it gives a better one. ``NOTHING``: the node
 does what is to be done, and the line says so. A test finds events without an entry.
 """
 
@@ -9,15 +9,15 @@ from typing import Final
 
 NOTHING: Final = ""
 
-_DISK: Final = "look at the disk (dmesg, smartctl); mend or replace it, then restart the node"
+_DISK: Final = "look at the disk (dmesg, smartctl); repair or replace it, then restart the node"
 _REPLICA: Final = (
-    "another replica in sync mends it by itself; without one restore from a backup, and look at "
+    "another replica in sync repairs it by itself; without one restore from a backup, and look at "
     "the disk"
 )
 _BUG: Final = "this is a fault of streamlog: report it with this line and its traceback"
 _ROOM: Final = "shorten retention, delete streams, or enlarge the disk"
 _PEERS: Final = "see whether the nodes run and reach each other: streamlog doctor"
-_FIRST_THEN_RESTART: Final = "mend what the error names; if it stays, restart the node"
+_FIRST_THEN_RESTART: Final = "correct what the error names; if it stays, restart the node"
 _SLOW: Final = (
     "see whether the disk and the followers keep up: streamlog_fsync_duration_seconds, ISR, lag"
 )
@@ -34,7 +34,7 @@ REMEDIES: Final = MappingProxyType(
         "the status page was not told of a change": _BUG,
         # metadata
         "others could read the data folder": "nothing: it is for the node's account alone from now "
-        "on; change passwords if somebody may have read it",
+        "on; change passwords if others may have read it",
         "others can read the data folder": "chown it to the account of the node, or chmod -R "
         "go= it",
         "others can read the folder of the ledger": "chown it to the account of the node, or chmod "
@@ -90,7 +90,7 @@ REMEDIES: Final = MappingProxyType(
         "log cut where the leader's goes on otherwise": NOTHING,
         "damaged records cut off, to be fetched again": "look at the disk if it happens again",
         "folder of an unknown stream moved away": (
-            "it lies in orphans/: remove it when nobody misses it"
+            "it lies in orphans/: remove it when it is not needed"
         ),
         "folder's mark damaged": _DISK,
         "removed files remain": _FIRST_THEN_RESTART,
@@ -108,13 +108,13 @@ REMEDIES: Final = MappingProxyType(
         "disk full": _ROOM + "; the node goes on by itself",
         "room on the disk not looked for": _FIRST_THEN_RESTART,
         "file of erasures is not written": _FIRST_THEN_RESTART,
-        "producers from here on are not known": "idempotent producers begin anew: restart them",
+        "producers from here on are not known": "idempotent producers begin again: restart them",
         "messages are not trimmed": _FIRST_THEN_RESTART,
         "messages could not be trimmed": _BUG,
-        "subjects are not known": "raise log.subject_index_bytes, or mend what the error names",
+        "subjects are not known": "raise log.subject_index_bytes, or correct what the error names",
         "subjects could not be read": _BUG,
         # logs
-        "manifest damaged": "nothing: it is made anew from the folder; look at the disk",
+        "manifest damaged": "nothing: it is made again from the folder; look at the disk",
         "active segment missing": "it is fetched again from the other replicas; look at the disk",
         "folder cannot be read": _DISK,
         "log failed": _DISK,
@@ -125,7 +125,7 @@ REMEDIES: Final = MappingProxyType(
         "synced records are missing": "the disk lost what it had said to keep; " + _REPLICA,
         "damaged batch, not served": _REPLICA,
         "damaged batch not served": _REPLICA,
-        "damaged segment kept aside": "remove it when nobody wants to look at it; look at the disk",
+        "damaged segment kept aside": "remove it when it is not needed; look at the disk",
         "damaged segment not kept aside": NOTHING,
         "segment cannot be checked": _DISK,
         "index entry is wrong": "nothing: it was found in the log; look at the disk",
@@ -135,7 +135,7 @@ REMEDIES: Final = MappingProxyType(
         "sync of the file system failed": "files are synced one by one; look at the disk",
         "erasures are read from the log": NOTHING,
         "log closed without a sync": "the next start recovers it; look at the disk",
-        "log closed without indexes": "the next start builds them anew; look at the disk",
+        "log closed without indexes": "the next start builds them again; look at the disk",
         "snapshot of message ids is not used": "nothing: the log is read for them",
         "snapshots of message ids are left out": "the next start reads them from the logs",
         "snapshot of message ids is not written": "the next start reads them from the log",
@@ -158,7 +158,7 @@ REMEDIES: Final = MappingProxyType(
         "an envelope could not be opened; it is stored as it came": _BUG,
         "a message's headers could not be judged": _BUG,
         "duplicate window could not be rebuilt": _BUG,
-        "the last messages are not known": "another replica mends the log; " + _DISK,
+        "the last messages are not known": "another replica repairs the log; " + _DISK,
         "messages go to other partitions now: for the duplicate window a retry of a message"
         " that was stored before may be stored again": (
             "nothing, if publishers may repeat themselves; docs/publishing.md says how to avoid it"
@@ -171,7 +171,7 @@ REMEDIES: Final = MappingProxyType(
         "a management request was not answered": _BUG,
         "management request failed": _BUG,
         "another node's request failed": _BUG,
-        "a request's reply subject is not UTF-8": "mend the client that asks so",
+        "a request's reply subject is not UTF-8": "correct the client that asks so",
         "a request is not answered at such a subject": "the client wants its answer where a stream"
         " would store it, or NATS obey it; have it use an inbox that no stream stores",
         "messages are not published again": _FIRST_THEN_RESTART,
@@ -191,33 +191,33 @@ REMEDIES: Final = MappingProxyType(
         "activity goes on with another metadata log": (
             "nothing, if the cluster was restored or its quorum forced; __activity has a gap event"
         ),
-        "last activity does not decode": "somebody else has written to __activity: see who may",
+        "last activity does not decode": "another client has written to __activity: check the ACLs on it",
         # who gets in
-        "insecure: whoever reaches this address may do anything": (
+        "insecure: any client that reaches this address may do anything": (
             "turn on [sasl] or client certificates; docs/security.md"
         ),
         "nodes believe nothing of each other over NATS: they share no secret": (
             "set authorization.node_secret_file, the same on each: else the management API knows only of"
             " partitions that the answering node leads"
         ),
-        "optional: whoever shows nothing may do anything": (
+        "permissive: any client may do anything": (
             "remove security.permissive when all have moved; docs/runbooks/turn-on-security.md"
         ),
         "let in although security is to be demanded": (
             "give that client TLS and a login before security.permissive is removed"
         ),
-        "certificates not reloaded: those loaded before stay in use": "mend the files",
+        "certificates not reloaded: those loaded before stay in use": "repair the files, or renew them",
         "certificate has expired: renew it": "put a new one in its place: it is read by itself",
         "certificate expires soon: renew it": "put a new one in its place: it is read by itself",
         "login failed": "see who that is; several from one address are slowed down by themselves",
-        "file not read anew": "mend the file; what was read before stays in use",
+        "file not read again": "repair the file; what was read before stays in use",
         # the ledger
-        "channel halted": "mend what the problem names, and restart; docs/ledger.md",
+        "channel halted": "correct what the problem names, and restart; docs/ledger.md",
         "channel is not let in": (
             "see --user, --password-file and its rights (docs/ledger.md); it tries again"
         ),
         "channel waits": _PEERS,
-        "channel left out": "mend the channel's file, or remove its folder, and restart",
+        "channel left out": "correct the channel's file, or remove its folder, and restart",
         "stream cannot be read just now": _PEERS,
         "NATS trouble": "see whether nats-server runs there, and what its log says",
         "onboarded blocks discarded": NOTHING,
@@ -227,7 +227,7 @@ REMEDIES: Final = MappingProxyType(
         ),
         "ledger file cannot be checked": _DISK,
         "ledger cut back to the last good block": "nothing: it is fetched again; look at the disk",
-        "ledger begun anew": "nothing: it is fetched again; look at the disk",
+        "ledger begun again": "nothing: it is fetched again; look at the disk",
         "checkpoint damaged, all blocks are read": "nothing; look at the disk if it happens again",
         "blocks are sought, for want of their positions": (
             "make room if its disk is full, and restart: until then finding a block takes longer"

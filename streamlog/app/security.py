@@ -1,23 +1,75 @@
-"""Who is let in, and what they may do: the rules, the audit log, the passwords of HTTP."""
+"""Who is let in, and what they may do: the rules, the audit log, the passwords of HTTP; who this
+node is to others, and how it finds out who they are.
+"""
 
 import asyncio
+import logging
+import os
 from collections.abc import Callable
 from functools import partial
+from io import TextIOWrapper
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 
 from streamlog.acl.rulebook import RuleBook
-from streamlog.app.audit_file import AuditFile
+from streamlog.app.logs import JsonLines
 from streamlog.authn import scram
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
+from streamlog.authz.audit import logger as audit_logger
 from streamlog.authz.authority import Authority
+from streamlog.client.security import ClientLogin, Security, secret_in
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.http.access import HttpAccess, LogIn
 from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
+from streamlog.tls.certificates import KAFKA, Certificates
+
+logger = logging.getLogger(__name__)
+
+
+class PrivateFileHandler(WatchedFileHandler):
+    """After the file was moved away, a new one is created, which only our account may read, too."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        opened = os.open(self.baseFilename, flags, 0o600)
+        return os.fdopen(opened, "a", encoding=self.encoding)
+
+
+class AuditFile:
+    """Open from ``open`` to ``close``. After it was moved away, a new one is created (logrotate)."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._handler: logging.Handler | None = None
+
+    def open(self) -> None:
+        """Raises ConfigError."""
+        if self._path is None:
+            return
+        try:
+            handler = PrivateFileHandler(self._path, encoding="utf-8")
+        except OSError as error:
+            problem = f"{self._path} cannot be written ({error.strerror})"
+            raise ConfigError(
+                "authorization.audit_file", problem, "name a file in a folder of ours"
+            ) from None
+        handler.setFormatter(JsonLines())
+        audit_logger.addHandler(handler)
+        audit_logger.setLevel(logging.INFO)  # however little the node's own log tells
+        self._handler = handler
+
+    def close(self) -> None:
+        if self._handler is not None:
+            audit_logger.removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None
 
 
 class NodeSecurity:
@@ -68,7 +120,7 @@ class NodeSecurity:
 
 def _log_in(authenticator: Authenticator | None) -> LogIn:
     if authenticator is None:
-        problem = "there are no users where nobody logs in"
+        problem = "there are no users without a login"
         raise ConfigError("http.basic_auth", problem, "set sasl.mechanisms, or http.token_file")
 
     async def log_in(user: str, password: str, host: str) -> Session:
@@ -84,3 +136,56 @@ def _log_in(authenticator: Authenticator | None) -> LogIn:
         return Session(Principal.user(user), host, "http")
 
     return log_in
+
+
+def build_authenticator(
+    settings: Settings, image: Callable[[], MetadataImage], certificates: Certificates
+) -> Authenticator | None:
+    """None where no proof of identity is configured. Reads files. Raises ConfigError."""
+    if not settings.authentication_known:
+        return None
+    sasl = settings.sasl
+    by_certificate = settings.tls.client_auth != "none"
+    if len(settings.cluster.voters) > 1 and sasl.node_user is None and not by_certificate:
+        problem = "is missing, and nodes show no certificates: none would let in another one"
+        remedy = "name the user, with sasl.node_password_file, or set tls.client_auth"
+        raise ConfigError("sasl.node_user", problem, remedy)
+    return Authenticator.load(
+        sasl,
+        image,
+        lambda: _own_subject(certificates),
+        is_demanded=settings.authentication_on,
+    )
+
+
+def _own_subject(certificates: Certificates) -> str | None:
+    """Of what the socket API shows, which is shown to other nodes as well."""
+    own = certificates.shown.get(KAFKA)
+    return own.subject if own is not None else None
+
+
+def warn_of_no_secret(settings: Settings) -> None:
+    """Certificates are shown on the socket API alone: over NATS nodes prove by a secret that they
+    are nodes.
+    """
+    has_secret = settings.authorization.node_secret_file or settings.sasl.node_password_file
+    if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
+        logger.warning("nodes believe nothing of each other over NATS: they share no secret")
+
+
+def to_nodes(settings: Settings, certificates: Certificates) -> Security:
+    """How this node goes to other nodes."""
+    return Security(
+        tls=certificates.outgoing,
+        login=node_login(settings),
+        permissive=settings.security.permissive,
+    )
+
+
+def node_login(settings: Settings) -> ClientLogin | None:
+    """The login of this node at other nodes; None: its certificate, or no login."""
+    sasl = settings.sasl
+    if sasl.node_user is None or sasl.node_password_file is None:
+        return None
+    secret = secret_in(sasl.node_password_file, "sasl.node_password_file")
+    return ClientLogin(sasl.node_mechanism, sasl.node_user, secret)

@@ -12,9 +12,8 @@ from streamlog.config import HttpSection, Settings
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
-from streamlog.http.readiness import Readiness
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
-from streamlog.http.status_page.remote_groups import RemoteGroupSource
+from streamlog.http.site import Readiness
+from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, CoordinatedGroup
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.nodes.node_condition import Trouble
@@ -36,7 +35,7 @@ class _Survey(NamedTuple):
     failures: dict[TopicPartition, str]
     keyless: frozenset[TopicPartition]
     damaged: tuple[TopicPartition, ...]
-    groups: list[RemoteGroupSource]
+    groups: list[CoordinatedGroup]
     hidden: int
 
 
@@ -58,7 +57,7 @@ class NodeStatus:
         loop_lag: LoopLag,
         is_guarded: bool = False,
     ) -> None:
-        """``is_guarded``: whoever asks has to say who they are, and what they may read is asked."""
+        """``is_guarded``: clients log in, and their right to read is checked."""
         self._is_guarded = is_guarded
         self._node_id = node_id
         self._http = settings.http
@@ -124,14 +123,14 @@ class NodeStatus:
             failures,
             keyless,
             tuple(damaged),
-            [RemoteGroupSource(*it, self._node_id) for it in shown],
+            [CoordinatedGroup(*it, self._node_id) for it in shown],
             max(0, known - len(shown)),
         )
 
 
 def _each_once(
-    here: list[RemoteGroupSource], elsewhere: list[RemoteGroupSource]
-) -> list[RemoteGroupSource]:
+    here: list[CoordinatedGroup], elsewhere: list[CoordinatedGroup]
+) -> list[CoordinatedGroup]:
     """While a group's coordinator moves, two may tell of it."""
     return list({it.group_id: it for it in (*elsewhere, *here)}.values())
 
@@ -145,7 +144,7 @@ def why_no_tail(http: HttpSection, *, is_guarded: bool = False) -> str:
     if http.show_payloads == "off":
         return "payloads are not shown: http.show_payloads is off"
     return (
-        "payloads are not shown to whoever reaches this port: it is open to other machines. "
+        "payloads are not shown on this port: it is open to other machines. "
         'Set http.show_payloads = "on" where only those may reach it who may read every stream'
     )
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamlog import __version__
+from streamlog.config import TracingSection
 from streamlog.errors import ConfigError
 from streamlog.model import NodeId
 from streamlog.partition.partition import Partition
 from streamlog.partition.tracing import BatchTrace, TracedPartition, Traces
-from streamlog.sections import TracingSection
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor

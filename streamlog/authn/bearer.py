@@ -1,4 +1,4 @@
-"""OAUTHBEARER: a token that somebody else has signed (RFC 7628)."""
+"""OAUTHBEARER: a token that another party has signed (RFC 7628)."""
 
 import json
 import re

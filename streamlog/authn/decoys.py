@@ -79,7 +79,7 @@ class Decoys:
     """Alike what some users have: for one mechanism, or for those by which a password is tried."""
 
     def __init__(self, default: Scram, known: Iterable[Kind]) -> None:
-        """``default``: where nobody is known."""
+        """``default``: where no user is known."""
         counts = Counter(known)
         common = sorted(counts, key=lambda it: (-counts[it], it.scram.value, it[1:]))
         self._weights = {it: counts[it] for it in common[:KINDS_MAX]} or {Kind(default): 1}
@@ -103,7 +103,7 @@ def _made_of(salt: bytes) -> str:
 
 
 def _chance(secret: bytes, seed: bytes, size: int) -> bytes:
-    """So many bytes that nobody foretells without ``secret``."""
+    """So many bytes that cannot be foretold without ``secret``."""
     blocks = -(-size // 64)
     return b"".join(
         hmac.digest(secret, b"chance:%d:" % block + seed, "sha512") for block in range(blocks)

@@ -65,7 +65,7 @@ class CountedRequests:
     """Requests of senders that number them: each number counts once, at any rate.
 
     As the sliding window of IPsec (RFC 4303): of each sender the highest number is remembered, and
-    which of those shortly below have come. What is older than the window is refused. Whoever is
+    which of those shortly below have come. What is older than the window is refused. A client that is
     asked knows by the signature that the sender is a node.
     """
 

@@ -1,4 +1,4 @@
-"""PLAIN: user and password as they are (RFC 4616). Only for where nobody listens."""
+"""PLAIN: user and password as they are (RFC 4616). Only for where no third party listens."""
 
 from typing import Final, NamedTuple
 

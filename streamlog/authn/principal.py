@@ -30,4 +30,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Whoever has not said who they are; Kafka's name for it, which no user may have."""
+"""A client that has not logged in; Kafka's name for it, which no user may have."""

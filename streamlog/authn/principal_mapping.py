@@ -77,7 +77,7 @@ def _rule(found: re.Match[str]) -> _Rule:
         _check_groups(pattern, found["name"])
     except re.error as error:
         problem = f"{found['pattern']!r} is no pattern ({error})"
-        raise ConfigError(RULES, problem, "mend it") from None
+        raise ConfigError(RULES, problem, "correct it") from None
     return _Rule(pattern, replacement, found["case"])
 
 

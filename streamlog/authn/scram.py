@@ -17,7 +17,7 @@ from streamlog.errors import AuthenticationFailed
 
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 65_536
-"""Whoever checks a password of PLAIN takes the work upon itself."""
+"""A check of a password of PLAIN does the work itself."""
 ITERATIONS: Final = 8_192
 """Of credentials that are made here."""
 SALT_BYTES: Final = 24
@@ -59,7 +59,7 @@ class Scram(Enum):
 
 
 class Credential(NamedTuple):
-    """What is kept of a password. Whoever reads it can try passwords, but log in with none of it.
+    """What is kept of a password. An attacker who reads it can try passwords, but log in with none of it.
 
     (With ``server_key`` they could pretend to be a node.)
     """

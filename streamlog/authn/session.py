@@ -6,7 +6,7 @@ from streamlog.authn.principal import ANONYMOUS, Principal
 class Session(NamedTuple):
     """Who sends the requests of a connection, as far as that is known by now.
 
-    An immutable value: whoever logs in, again or for the first time, has another one from the next
+    An immutable value: a user who logs in, again or for the first time, has another one from the next
     request on.
     """
 
@@ -26,4 +26,4 @@ class Session(NamedTuple):
         return self.principal != ANONYMOUS
 
 
-NOBODY: Final = Session()
+ANONYMOUS_SESSION: Final = Session()

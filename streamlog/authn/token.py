@@ -36,7 +36,7 @@ class Verified(NamedTuple):
 
     user: str
     expires_s: float
-    """Unix time, by the clock of whoever issued it."""
+    """Unix time, by the issuer's clock."""
 
 
 class TokenRules(NamedTuple):
@@ -61,7 +61,9 @@ class KeySet:
         if not isinstance(listed, list) or not 0 < len(listed) <= KEYS_MAX:
             raise ConfigError(key, f"the file has no keys, or more than {KEYS_MAX}", remedy)
         if any(isinstance(it, dict) and "d" in it for it in listed):
-            raise ConfigError(key, "the file has private keys", "take them out: nobody needs them")
+            raise ConfigError(
+                key, "the file has private keys", "take them out: they are not needed"
+            )
         self._keys = [found for it in listed if (found := _public_key(it)) is not None]
         if not self._keys:
             raise ConfigError(key, "none of the file's keys can be used", remedy)
@@ -70,7 +72,7 @@ class KeySet:
         return len(self._keys)
 
     def verify(self, token: str, rules: TokenRules, now_s: float) -> Verified:
-        """Raises AuthenticationFailed, which tells whoever sent it no more than that."""
+        """Raises AuthenticationFailed, which tells its sender no more than that."""
         claims = self._claims(token)
         skew_s = rules.clock_skew_s
         expires_s = _time(claims, "exp")

@@ -7,9 +7,9 @@ principal without the right to know of a stream is shown an image without it (``
 its requests are answered by the very code that answers for streams that do not exist.
 
 - ``authority`` the rules in force; ``rule_file`` those of the file.
-- ``permissions`` of one principal, by a ``decision_cache``; ``visibility`` the image as it may see it.
+- ``permissions`` of one principal, by a ``decision_cache``; ``visibility`` the node as it may see it.
 - ``signature`` who signed a NATS request, and that it comes once only.
 - ``audit`` administrative acts and refusals, one line each.
 
-Where no authentication is on, nobody has ``Permissions``, and everything is allowed.
+Where no authentication is on, no client has ``Permissions``, and everything is allowed.
 """

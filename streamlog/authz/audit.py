@@ -3,9 +3,9 @@
 Lines are told to the log of the node and, where a file is named, to that file as JSON. An act that
 was done, in part, or may have been, is always told. What was refused is told up to a limit: the
 same refusal once in ``REPEAT_S``, and so many refusals and failed attempts a second; the next line
-of the kind says how many were not told. So nobody can hide an act behind requests that he has no
+of the kind says how many were not told. So no client can hide an act behind requests that he has no
 right to. No line has a secret in it: requests are named by their API and by the resources they are
-about, never by their content. Names are shortened before they are remembered or told, since whoever
+about, never by their content. Names are shortened before they are remembered or told, since a client that
 is refused may send names of any length.
 """
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("streamlog.audit")
 LINES_PER_S: Final = 50
 REPEAT_S: Final = 10.0
 REPEATED_MAX: Final = 10_000
-"""Refusals known to have been told; beyond it the one told longest ago may be told anew."""
+"""Refusals known to have been told; beyond it the one told longest ago may be told again."""
 RESOURCES_MAX: Final = 20
 """In the line of an attempt; the number of the others is told."""
 ACT_RESOURCES_MAX: Final = 1_000
@@ -31,7 +31,7 @@ ACT_RESOURCES_MAX: Final = 1_000
 NAME_CHARS_MAX: Final = 250
 """A longer name is shortened; names of streams are not that long."""
 ACT_NAME_CHARS_MAX: Final = 2_000
-"""Likewise in the line of an act: a rule with the longest principal, or a stream with the keys of
+"""The same in the line of an act: a rule with the longest principal, or a stream with the keys of
 all its settings, is named in full. Else it could be hidden what was done."""
 
 ACT: Final = "act"
@@ -69,7 +69,7 @@ class Audit:
         self._told: OrderedDict[tuple[object, ...], _Repeats] = OrderedDict()
 
     def refused(self, refusal: AuditedRefusal) -> None:
-        """Authorization: somebody who is known may not."""
+        """Authorization: a known principal may not."""
         refusal = refusal._replace(
             principal=shortened(refusal.principal), name=shortened(refusal.name)
         )
@@ -86,7 +86,7 @@ class Audit:
         )
 
     def not_authenticated(self, session: Session, reason: str, *, by: str) -> None:
-        """Somebody could not prove who they are. ``reason``: without a secret; ``by``: the protocol
+        """A client could not prove who it is. ``reason``: without a secret; ``by``: the protocol
         they came by.
         """
         self._count(by)
@@ -105,7 +105,7 @@ class Audit:
         **more: object,
     ) -> None:
         """An administrative act was asked for. ``outcome``: errors by name, and how often each.
-        ``is_done``: all of it, a part of it, or nobody knows; False: nothing was changed.
+        ``is_done``: all of it, a part of it, or it is not known; False: nothing was changed.
         """
         if not is_done and not self._attempts.admits(self._now_s()):
             return

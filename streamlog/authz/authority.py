@@ -1,9 +1,12 @@
 import asyncio
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+import aiofiles.os
 
 from streamlog.acl.authorizer import Authorizer
 from streamlog.acl.rulebook import NO_RULES, RuleBook
@@ -11,14 +14,15 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.decision_cache import DecisionCache
 from streamlog.authz.permissions import Permissions
-from streamlog.authz.rule_file import read_rules
+from streamlog.authz.rule_file import read_rules, reread_rules
+from streamlog.config import AuthorizationSection
 from streamlog.errors import ConfigError
-from streamlog.sections import AuthorizationSection
 
 logger = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 1_000
 """Principals, with their addresses, of whom it is remembered what they may do."""
+Stamp = tuple[int, int, int] | None
 CHECK_S: Final = 1.0
 """How often it is looked whether the file has changed."""
 
@@ -41,16 +45,16 @@ class Authority:
         """Rules of this node's own; None: it has none."""
         self._rules = rules
         self._file_rules = NO_RULES
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp = None
         """Of the file when it was read."""
         self._kept: OrderedDict[tuple[str, str], Permissions] = OrderedDict()
-        """Whoever comes again, or by several connections, is not judged anew."""
+        """A user who comes again, or by several connections, is not judged again."""
         self._supers = frozenset(settings.super_users)
         self._of = NO_RULES
         self._authorizer = Authorizer((NO_RULES, NO_RULES), self._supers)
-        """Upon ``_of`` and ``_file_rules``."""
+        """By ``_of`` and ``_file_rules``."""
         self._named: tuple[Authorizer | None, frozenset[str]] = (None, frozenset())
-        """Whom the rules name, and upon which rules."""
+        """Whom the rules name, and by which rules."""
         self._findings = DecisionCache(lambda: self.authorizer)
 
     @property
@@ -76,7 +80,7 @@ class Authority:
         return principal in self._named[1]
 
     def access_of(self, session: Session) -> Permissions | None:
-        """None for whoever may do everything: nodes, and all where nothing is enforced."""
+        """None for a principal that may do everything: nodes, and all where nothing is enforced."""
         if not self.enforced or session.is_node:
             return None
         key = (str(session.principal), session.host)
@@ -98,12 +102,12 @@ class Authority:
         """Read the file again when it changes; a wrong one changes nothing."""
         while self.file is not None:
             await asyncio.sleep(CHECK_S)
-            stamp = await asyncio.to_thread(_stamp, self.file)
+            stamp = await _stamp_later(self.file)
             if stamp == self._stamp:
                 continue
             self._stamp = stamp
             try:
-                rules = await asyncio.to_thread(read_rules, self.file)
+                rules = await reread_rules(self.file)
             except ConfigError as error:
                 logger.error("access rules not read again: those of before hold", extra={
                     "problem": error.problem, "remedy": error.remedy,
@@ -118,9 +122,20 @@ class Authority:
         self._authorizer = Authorizer((self._of, rules), self._supers)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> Stamp:
     try:
-        found = path.stat()
+        return _identity(path.stat())
     except OSError:
         return None
+
+
+async def _stamp_later(path: Path) -> Stamp:
+    """``_stamp`` on an event loop: a network file system may take its time."""
+    try:
+        return _identity(await aiofiles.os.stat(path))
+    except OSError:
+        return None
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -8,11 +8,11 @@ from streamlog.acl.authorizer import Authorizer
 from streamlog.acl.rules import Operation, ResourceType
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of all answers, whoever they are about."""
+"""Of all answers, about any principal."""
 ENTRY_BYTES: Final = 320
 """Of one answer, apart from the name: the key and its place in a dict."""
 NAME_CHARS_MAX: Final = 4_096
-"""An answer about a longer name is found anew each time. Nothing that exists has such a name."""
+"""An answer about a longer name is found again each time. Nothing that exists has such a name."""
 
 
 class Question(NamedTuple):

@@ -6,15 +6,17 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal, shortened
 from streamlog.authz.decision_cache import DecisionCache, Question
 from streamlog.errors import ClusterForbidden, GroupForbidden, StreamNotFound, TopicForbidden
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_subjects import bound_subjects
 
 _SEEING: Final = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
-"""Whoever may do any of these may know that a stream is there."""
+"""A principal that may do any of these may know that a stream is there."""
 
 
 class Permissions:
     """What one principal may do, from where it asks. A refusal is audited.
 
-    Upon the rules as they are at each call: what is taken away is gone at once.
+    By the rules as they are at each call: what is taken away is gone at once.
     """
 
     __slots__ = ("_audit", "_findings", "host", "principal")
@@ -63,7 +65,7 @@ class Permissions:
         )
 
     def finds(self, stream: str) -> bool:
-        """Likewise, of one that it asks for by name."""
+        """As ``sees``, of one that it asks for by name."""
         seen = self.sees(stream)
         if not seen:
             self._refused(Operation.DESCRIBE, ResourceType.TOPIC, stream)
@@ -85,9 +87,17 @@ class Permissions:
         self._refused(Operation.CREATE, ResourceType.TOPIC, name)
         raise TopicForbidden(f"{self.principal} may not create stream {shortened(name)!r}")
 
+    def check_bindings(self, config: StreamConfig, known: StreamConfig | None = None) -> None:
+        """What a stream takes from NATS and has published there, beyond what it did as ``known``.
+        Raises TopicForbidden.
+        """
+        before = frozenset[str]() if known is None else bound_subjects(known)
+        for subject in sorted(bound_subjects(config) - before):
+            self.check_subject(subject)
+
     def check_subject(self, subject: str) -> None:
         """Raises TopicForbidden: what is stored of NATS, or published there again, is the node's
-        to read and to write; whoever has it done has to be allowed to CREATE a stream of that name,
+        to read and to write; the caller has to be allowed to CREATE a stream of that name,
         and with a wildcard all streams whose names begin with what is before it.
         """
         head = subject.partition("*")[0].partition(">")[0]

@@ -18,6 +18,7 @@ An entry stands for each combination of what it lists; an operation that a kind 
 have is wrong in an entry about that kind alone, and else left out there.
 """
 
+import asyncio
 import json
 import tomllib
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import aiofiles
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamlog.acl.rulebook import RuleBook
@@ -106,14 +108,34 @@ def pattern_of(text: str) -> tuple[PatternType, str]:
 
 
 def read_rules(path: Path) -> RuleBook:
-    """Raises ConfigError that names what is wrong and how to mend it."""
-    content = _content(path)
+    """Blocking, for the start. Raises ConfigError that names what is wrong, with the remedy."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return parsed_rules(path, data)
+
+
+async def reread_rules(path: Path) -> RuleBook:
+    """``read_rules`` on an event loop."""
+    try:
+        async with aiofiles.open(path, "rb") as file:
+            data = await file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return await asyncio.to_thread(parsed_rules, path, data)  # of 10,000 rules it takes a while
+
+
+def parsed_rules(path: Path, data: bytes) -> RuleBook:
+    """``data``: of the file, or of its first ``BYTES_MAX`` bytes and one more. Raises ConfigError."""
+    content = _content(path, data)
     try:
         parsed = Content.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ConfigError(_KEY, f"{path}: {place}: {first['msg']}", "mend the file") from None
+        raise ConfigError(_KEY, f"{path}: {place}: {first['msg']}", "correct the file") from None
     book = RuleBook()
     for word, entries in ((Permission.DENY, parsed.deny), (Permission.ALLOW, parsed.allow)):
         for number, entry in enumerate(entries):
@@ -125,23 +147,25 @@ def read_rules(path: Path) -> RuleBook:
                         raise ConfigError(_KEY, problem, "use prefixes")
             except InvalidRequest as error:
                 problem = f"{path}: {word}.{number}: {error}"
-                raise ConfigError(_KEY, problem, "mend the file") from None
+                raise ConfigError(_KEY, problem, "correct the file") from None
     return book
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    problem = f"{path}: cannot be read ({error.strerror})"
+    return ConfigError(_KEY, problem, "name a readable TOML or JSON file")
+
+
+def _content(path: Path, data: bytes) -> dict[str, Any]:
+    if len(data) > BYTES_MAX:
+        problem = f"{path}: larger than {BYTES_MAX} bytes"
+        raise ConfigError(_KEY, problem, "use prefixes, and the cluster's own rules")
     try:
-        if path.stat().st_size > BYTES_MAX:
-            problem = f"{path}: larger than {BYTES_MAX} bytes"
-            raise ConfigError(_KEY, problem, "use prefixes, and the cluster's own rules")
-        text = path.read_text()
+        text = data.decode()
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        problem = f"{path}: cannot be read ({error.strerror})"
-        raise ConfigError(_KEY, problem, "name a readable TOML or JSON file") from None
     except (ValueError, RecursionError) as error:
         what = "JSON" if path.suffix == ".json" else "TOML"
-        raise ConfigError(_KEY, f"{path}: is not {what} ({error})", "mend the file") from None
+        raise ConfigError(_KEY, f"{path}: is not {what} ({error})", "correct the file") from None
     if not isinstance(found, dict):
         raise ConfigError(_KEY, f"{path}: is no table", "write allow and deny entries")
     return found

@@ -1,18 +1,18 @@
 """Who asks over NATS: requests signed with an NKey, and those of nodes with what they share.
 
-NATS does not tell a client who published a message. Whoever wants to be known signs the request:
+NATS does not tell a client who published a message. A user who wants to be known signs the request:
 the headers ``Streamlog-Nkey`` (the public key of an NKey user), ``Streamlog-Time`` (milliseconds
 since 1970), ``Streamlog-Nonce`` (16 to 64 characters, never the same twice), ``Streamlog-Reply``
 (the reply subject) and ``Streamlog-Signature`` (Ed25519, base64url without padding) over what
 ``signed_text`` says. A request counts for a while before and after its time. That of a known key
 counts once: its nonce is remembered so long. A key is known where some rule or setting names it.
-Anybody can make other keys, and may do with them what everybody may. To repeat such a request gains
-nothing, and its nonce is not remembered, so that nobody fills the memory with keys of his own.
+Any client can make other keys, and may do with them what all clients may. To repeat such a request gains
+nothing, and its nonce is not remembered, so that no client fills the memory with keys of its own.
 
 The reply subject is signed, so that a subscriber to the API's subjects cannot send a copy with a
 reply subject of its own, and be answered in the sender's place.
 
-Nodes sign what they ask of each other likewise, by HMAC-SHA256 with a secret that all of them have.
+Nodes sign what they ask of each other in the same way, by HMAC-SHA256 with a secret that all of them have.
 Their nonces are numbers that count up, see ``CountedRequests``: no rate of requests is too high.
 """
 
@@ -105,7 +105,7 @@ class RequestVerifier:
         *,
         reply: str = "",
     ) -> str:
-        """The public key of whoever has signed. ``reply``: where an answer would go."""
+        """The public key of the signer. ``reply``: where an answer would go."""
         key = headers[KEY]
         text = self._text(subject, payload, headers, reply)
         if self._nonces.has(key, headers[NONCE]):  # cheaper than the signature
@@ -156,7 +156,7 @@ class RequestVerifier:
         return signed_text(subject, payload, time_ms, nonce, reply=signed_reply)
 
     def _remember(self, nonces: Nonces | CountedRequests, signer: str, nonce: str) -> None:
-        """After the signature was found right: nobody else fills the memory."""
+        """After the signature was found right: no other client fills the memory."""
         now_ms = self._now_ms()
         until_ms = now_ms + 2 * self._window_ms
         if refusal := nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):

@@ -1,14 +1,95 @@
-"""The image as a principal sees it: without the streams that it may not know of."""
+"""What a principal may see of a node: its partitions, and the cluster's metadata.
+
+``Partitions`` and ``Metadata`` are what handlers of Kafka's and of JetStream's requests use: all that
+the node has, or an ``AuthorizedPartitions`` and an ``AuthorizedMetadata``, which leave out the streams
+that the principal may not know of.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
+from uuid import UUID
 
 from streamlog.authz.permissions import Permissions
+from streamlog.errors import PartitionNotFound
+from streamlog.metadata.commands import Command
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.raft.messages import Answer, Request, SnapshotId
 
 if TYPE_CHECKING:
     from immutables import Map
+
+
+class Partitions(Protocol):
+    """The partitions of this node."""
+
+    def partition(self, tp: TopicPartition) -> Partition:
+        """Raises PartitionNotFound."""
+
+    def partitions(self) -> Iterator[Partition]: ...
+
+
+class Metadata(Protocol):
+    """The cluster's metadata, and the ways to change them."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def controller_id(self) -> NodeId | None:
+        """The leader of the quorum, as this node knows it."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        """The stream, and whether it is new: the same again is a success.
+
+        ``assignments``: who keeps each partition, where that is not left to the controller.
+        """
+
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        """``seen``: the configuration by which the caller's right was judged.
+
+        Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
+
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
+    ) -> StreamImage:
+        """``assignments``: who keeps each new partition, where that is not left to the controller.
+        ``seen``: the configuration by which the caller's right was judged.
+
+        Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
+
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
+        """``stream_id``: only if it has this id. Raises StreamNotFound, UnknownTopicId."""
+
+    async def request(self, command: Command) -> Granted:
+        """Carried out by the controller, wherever that is; this node knows of it afterwards."""
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        """Carried out here or, unless another node has forwarded it already, by the controller."""
+
+    async def raft_request(self, request: Request) -> Answer:
+        """Another member of the quorum asks; may wait. Raises NoController."""
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """A piece of it, and how long it is in all. Raises OffsetOutOfRange where it is gone."""
 
 
 class VisibleStreams(Mapping[str, StreamImage]):
@@ -33,7 +114,7 @@ class VisibleStreams(Mapping[str, StreamImage]):
 
 
 class VisibleNames(Mapping[bytes, str]):
-    """Likewise, by the ids of the streams."""
+    """The same, by the ids of the streams."""
 
     __slots__ = ("_access", "_all")
 
@@ -78,3 +159,78 @@ def _both(
     """Readers need no more of a Map than a Mapping has."""
     streams, names = VisibleStreams(image.streams, access), VisibleNames(image.names, access)
     return cast("Map[str, StreamImage]", streams), cast("Map[bytes, str]", names)
+
+
+class AuthorizedPartitions:
+    """Those of the node, without partitions of streams that the principal may not know of."""
+
+    def __init__(self, everything: Partitions, access: Permissions) -> None:
+        self._all = everything
+        self._access = access
+
+    def partition(self, tp: TopicPartition) -> Partition:
+        """Raises PartitionNotFound."""
+        if not self._access.finds(tp.stream):
+            raise PartitionNotFound(f"partition {tp} is not on this node")
+        return self._all.partition(tp)
+
+    def partitions(self) -> Iterator[Partition]:
+        return (it for it in self._all.partitions() if self._access.sees(it.tp.stream))
+
+
+class AuthorizedMetadata:
+    """Without the streams that the principal may not know of. Whether a change is allowed has been
+    checked by the handler.
+    """
+
+    def __init__(self, everything: Metadata, access: Permissions) -> None:
+        self._all = everything
+        self._sight = Visibility(access)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._sight.of(self._all.image)
+
+    @property
+    def controller_id(self) -> NodeId | None:
+        return self._all.controller_id
+
+    @property
+    def lease(self) -> Lease:
+        return self._all.lease
+
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        return await self._all.create_stream(config, assignments)
+
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        return await self._all.update_stream(config, seen)
+
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
+    ) -> StreamImage:
+        return await self._all.alter_stream(name, changes, assignments, seen)
+
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
+        await self._all.delete_stream(name, stream_id)
+
+    async def request(self, command: Command) -> Granted:
+        return await self._all.request(command)
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        return await self._all.take(command, forwarded=forwarded)
+
+    async def raft_request(self, request: Request) -> Answer:
+        return await self._all.raft_request(request)
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        return await self._all.read_snapshot(snapshot, position, max_bytes)

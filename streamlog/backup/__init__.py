@@ -6,7 +6,7 @@ only ever grows at its end, and is not touched again once it is full. So whateve
 the middle, the manifest from before still holds, and the next run goes on from there.
 
 Reading order: ``manifest``, ``placement`` and ``group_offsets`` (pure), ``folder``, ``piece``,
-``kept_metadata``; ``source`` with its two kinds, ``served`` (a running cluster) and ``kept``
-(nodes' data folders); ``taking`` and ``checking``; ``restored_groups``; ``stream_restore`` (into a
-running cluster), ``cluster_restore`` (folders alone).
+``metadata_image``; ``source`` with its two kinds, ``cluster_source`` (a running cluster) and
+``folder_source`` (nodes' data folders); ``create`` and ``checking``; ``restored_groups``;
+``stream_restore`` (into a running cluster), ``cluster_restore`` (folders alone).
 """

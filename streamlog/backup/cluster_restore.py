@@ -1,6 +1,6 @@
 """A whole cluster out of a backup: its nodes' data folders, while none of them runs. Blocking.
 
-``node.json`` is written last: a folder without it is refused by a node, and begun anew by the next
+``node.json`` is written last: a folder without it is refused by a node, and begun again by the next
 run, which knows it by the file ``restoring``.
 """
 
@@ -24,8 +24,8 @@ from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import load
+from streamlog.log.layout import METADATA_NAME, encode_mark
 from streamlog.log.log import PartitionLog
-from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.log.storage.file_pool import FilePool
@@ -65,7 +65,7 @@ def restore_cluster(
     """Fill the data folders ``paths``, each of one of ``nodes`` (default: of those with a path).
 
     ``cluster_id``: of the new cluster; default: that of the backup. ``keys``: to what is encrypted
-    in the backup; encrypted streams are written under the current one, which the nodes must have.
+    in the backup; encrypted streams are written under the active one, which the nodes must have.
     All files are checked before anything is written.
 
     Raises InvalidRequest for a backup that never finished, folders that are in use, and encrypted
@@ -142,7 +142,7 @@ def _check_pieces(folder: BackupFolder, stream: StreamBackup, keys: KeyRing) -> 
 
 def _check_keys(streams: Mapping[str, StreamBackup], keys: KeyRing) -> None:
     encrypted = [name for name, stream in streams.items() if stream.config.encrypted]
-    if encrypted and keys.current is None:
+    if encrypted and keys.active is None:
         raise InvalidRequest(
             f"{encrypted[0]} is encrypted: name the key that the nodes will have (--config of one"
             " of them, or --key NAME=SOURCE); nothing was written"

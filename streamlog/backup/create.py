@@ -1,5 +1,6 @@
 """Taking a backup: what has come since the last one is added, stream by stream."""
 
+import asyncio
 import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,8 @@ from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compacted import gap_from, is_gap
 from streamlog.record.compression import Buffer
 
+RUN_BYTES: Final = 1024 * 1024
+"""Batches that are given to a piece at once."""
 CATCH_UP_ROUNDS: Final = 5
 """Looks for streams that have come while others were copied."""
 
@@ -45,7 +48,7 @@ class BackupOptions:
 
     names: frozenset[str] = frozenset()
     """Only these streams; the metadata is then left as it is. Empty: all."""
-    anew: bool = False
+    full: bool = False
     """Copy all again, so that what was compacted or erased goes from the backup, too."""
     prune: bool = False
     """Forget streams that are gone, and pieces that lie wholly below a log's start."""
@@ -74,7 +77,7 @@ async def take(
 ) -> BackupReport:
     """Bring the backup up to what is committed now.
 
-    What comes of encrypted streams is encrypted by the current one of ``keys``, and so is what
+    What comes of encrypted streams is encrypted by the active one of ``keys``, and so is what
     comes of a stream that is so no more, if the backup or the source has encrypted records of it.
 
     A partition that cannot be read is told of and stays as it was. Raises InvalidRequest for
@@ -144,7 +147,7 @@ class _Run:
     async def check_keys(self, streams: Iterable[StreamImage]) -> None:
         """Raises InvalidRequest where one is to be encrypted, and there is no key."""
         names = [it.name for it in streams if await self._is_sealed(it)]
-        if names and self._keys.current is None:
+        if names and self._keys.active is None:
             raise _in_need_of_a_key(names)
 
     async def take(self, stream: StreamImage) -> None:
@@ -206,16 +209,16 @@ class _Run:
         """
         folder, taken, keys = self._folder, self._taken, None
         if await self._is_sealed(stream):
-            if self._keys.current is None:
+            if self._keys.active is None:
                 raise _in_need_of_a_key([stream.name])
             keys = self._keys
         backup = folder.manifest.by_id(stream.stream_id) or StreamBackup(
             stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms
         )
         backup = backup.model_copy(update={"config": stream.config})
-        if self._wish.anew:  # beside the old one, which holds until this is whole
-            anew = {"partitions": (), "generation": backup.generation + 1}
-            backup = backup.model_copy(update=anew)
+        if self._wish.full:  # beside the old one, which holds until this is whole
+            renewed = {"partitions": (), "generation": backup.generation + 1}
+            backup = backup.model_copy(update=renewed)
         partitions = {it.number: it for it in backup.partitions}
         for number in range(len(stream.partitions)):
             try:
@@ -226,7 +229,7 @@ class _Run:
                 problems.append(f"{stream.name}/{number}: {_line(error)}")
         await self._source.confirm(stream)
         taken.partitions += len(stream.partitions) - len(problems)
-        if problems and self._wish.anew:
+        if problems and self._wish.full:
             return
         kept = [partitions[number] for number in sorted(partitions)]
         if self._wish.prune:
@@ -298,7 +301,7 @@ async def _check_history(
     """What is here must still be what the cluster has. Raises InvalidRequest."""
     if not known.pieces:
         return
-    remedy = "take this stream anew (--full), or into another folder"
+    remedy = "back this stream up in full (--full), or into another folder"
     if extent.log_start_offset > known.next_offset:
         raise InvalidRequest(
             f"the records from {known.next_offset} to {extent.log_start_offset} are gone from the"
@@ -319,15 +322,31 @@ async def _copy(
     writer: PieceWriter,
     extent: BackupExtent,
 ) -> None:
+    """Pieces are hashed, encrypted and written in a thread, a run at a time. The writer has files of
+    its own and not aiofiles': a piece is synced before the manifest names it, in place of a partial
+    write, and both are the disk's to order.
+    """
     start = max(writer.next_offset, extent.log_start_offset)
     batches = source.batches(stream, number, start, extent.high_watermark)
+    run: list[Batch] = []
+    size = 0
     async with contextlib.aclosing(batches) as found:
         async for header, batch in found:
-            if not writer.is_empty and header.base_offset < start:
+            if not (writer.is_empty and not run) and header.base_offset < start:
                 header, batch = _rest(header, batch, start)  # noqa: PLW2901
             if header.next_offset > extent.high_watermark:
-                return
-            writer.add(header, batch)
+                break
+            run.append((header, batch))
+            size += len(batch)
+            if size >= RUN_BYTES:
+                await asyncio.to_thread(_add, writer, run)
+                run, size = [], 0
+    await asyncio.to_thread(_add, writer, run)
+
+
+def _add(writer: PieceWriter, run: list[Batch]) -> None:
+    for header, batch in run:
+        writer.add(header, batch)
 
 
 def _rest(header: BatchHeader, batch: Buffer, start: int) -> Batch:

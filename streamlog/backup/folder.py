@@ -51,7 +51,7 @@ class BackupFolder:
 
     @classmethod
     def open(cls, path: Path, *, writable: bool = False) -> Self:
-        """Raises InvalidRequest where there is no backup, or somebody writes to it; CorruptFile."""
+        """Raises InvalidRequest where there is no backup, or another process writes to it; CorruptFile."""
         try:
             data = (path / MANIFEST).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -114,7 +114,7 @@ class BackupFolder:
 
 
 def _lock(path: Path, *, writable: bool) -> FolderLock | None:
-    """Shared by readers. None: nobody can write here."""
+    """Shared by readers. None: no process can write here."""
     try:
         return FolderLock.take(path, shared=not writable)
     except FolderInUse:

@@ -1,11 +1,16 @@
-"""Nodes' data folders, read as they lie there: running nodes are not disturbed. Blocking.
+"""Nodes' data folders, read as they lie there: running nodes are not disturbed.
 
 What is committed is known from each folder's checkpoint, which a running node writes every few
 seconds; the rest is for the next backup.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Final
+
+import aiofiles
 
 from streamlog.backup.piece import opened_batch, opener_of
 from streamlog.backup.source import BackupExtent, Batch
@@ -24,11 +29,12 @@ from streamlog.log.layout import (
     EPOCHS_NAME,
     KEY_SUFFIX,
     LOG_SUFFIX,
+    METADATA_NAME,
+    decode_mark,
     segment_base_offsets,
     segment_stem,
 )
 from streamlog.log.leader_epochs import LeaderEpochs
-from streamlog.log.partition_metadata import METADATA_NAME, decode_mark
 from streamlog.log.segment.scan import BatchPlace, scan
 from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.metadata.image.image_types import StreamImage
@@ -42,6 +48,8 @@ from streamlog.record.compression import Buffer
 
 HIGH_WATERMARKS = "high-watermark-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+RUN_BATCHES: Final = 64
+"""Read at once in a thread: a log is read by the log's own scan, which knows no event loop."""
 
 
 class KeptFolders:
@@ -65,7 +73,7 @@ class KeptFolders:
         found, problems = list[MetadataImage](), list[str]()
         for path in self._paths:
             try:
-                found.append(self._image(path / "metadata"))
+                found.append(await asyncio.to_thread(self._image, path / "metadata"))
             except CorruptData as error:
                 problems.append(str(error))
         if not found:
@@ -106,15 +114,18 @@ class KeptFolders:
             for path in self._paths
             for number in range(len(stream.partitions))
         ]
-        return stream.config.encrypted or any(
-            any(folder.glob(f"*{KEY_SUFFIX}")) for folder in folders if _is_of(folder, stream)
-        )
+        if stream.config.encrypted:
+            return True
+        for folder in folders:
+            if any(folder.glob(f"*{KEY_SUFFIX}")) and await _is_of(folder, stream):
+                return True
+        return False
 
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
         found: tuple[int, Path] | None = None
         for path in self._paths:
             folder = path / "streams" / tp.stream / str(tp.partition)
-            if not _is_of(folder, stream):
+            if not await _is_of(folder, stream):
                 continue
             ends = OffsetCheckpoint(path / HIGH_WATERMARKS, self._disk).read()
             if found is None or ends.get(tp, 0) > found[0]:
@@ -133,7 +144,8 @@ class KeptFolders:
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         path = self._places[tp] / EPOCHS_NAME
         try:
-            epochs = LeaderEpochs.decode(path.read_bytes(), str(path))
+            async with aiofiles.open(path, "rb") as file:
+                epochs = LeaderEpochs.decode(await file.read(), str(path))
         except FileNotFoundError:
             return None
         if epoch == epochs.latest:
@@ -144,15 +156,17 @@ class KeptFolders:
     async def confirm(self, stream: StreamImage) -> None:
         for number in range(len(stream.partitions)):
             place = self._places.get(TopicPartition(stream.name, number))
-            if place is not None and not _is_of(place, stream):
+            if place is not None and not await _is_of(place, stream):
                 raise StreamNotFound(f"{place} is no longer of stream {stream.name}")
 
     async def batches(
         self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
         place = self._places[TopicPartition(stream.name, number)]
-        for batch in _read(place, start, stop, self._keys):
-            yield batch
+        found = _read(place, start, stop, self._keys)
+        while run := await asyncio.to_thread(lambda: list(islice(found, RUN_BATCHES))):
+            for batch in run:
+                yield batch
 
 
 def _node_file(path: Path) -> NodeFile:
@@ -164,9 +178,10 @@ def _node_file(path: Path) -> NodeFile:
         raise CorruptFile(f"{path}/node.json: is damaged") from None
 
 
-def _is_of(folder: Path, stream: StreamImage) -> bool:
+async def _is_of(folder: Path, stream: StreamImage) -> bool:
     try:
-        return decode_mark((folder / METADATA_NAME).read_bytes()).stream_id == stream.stream_id
+        async with aiofiles.open(folder / METADATA_NAME, "rb") as file:
+            return decode_mark(await file.read()).stream_id == stream.stream_id
     except (OSError, ValueError):
         return False
 

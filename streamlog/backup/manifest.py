@@ -89,7 +89,7 @@ class StreamBackup(_Part):
     config: StreamConfig
     created_ms: int
     generation: int = 0
-    """Grows each time the stream is taken anew."""
+    """Grows each time the stream is backed up in full."""
     partitions: tuple[PartitionBackup, ...] = ()
 
     @property

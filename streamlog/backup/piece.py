@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
@@ -30,11 +30,6 @@ READ_BYTES: Final = 1024 * 1024
 WRITE_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Hash(Protocol):
-    def update(self, data: bytes | bytearray, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
 class PieceWriter:
     """Adds batches behind those that a partition's backup has.
 
@@ -56,7 +51,7 @@ class PieceWriter:
         self._file: OsFile | None = None
         self._base_offset = 0
         self._size = 0
-        self._hash: _Hash = hashlib.sha256()
+        self._hash = hashlib.sha256()
         self._waiting = bytearray()
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
@@ -109,7 +104,7 @@ class PieceWriter:
             return False
         if self._keys is not None:
             opener = opener_of(self._folder / last.name, self._keys)
-            if opener.wrapped().key_name != self._keys.current:
+            if opener.wrapped().key_name != self._keys.active:
                 return False
             self._cipher = opener.cipher
         path, digest = self._folder / last.name, hashlib.sha256()

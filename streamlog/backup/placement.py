@@ -1,4 +1,4 @@
-"""The metadata of a cluster that is made anew of a backup: the same streams on other nodes. Pure.
+"""The metadata of a cluster that is made again from a backup: the same streams on other nodes. Pure.
 
 What is made of the same backup, nodes and cluster id is the same everywhere: each machine makes its
 own folder, and they agree.
@@ -41,7 +41,7 @@ _OF_THE_OLD: Final = (
     ProducerIdsAllocated,
     LeaderEpochsReserved,
 )
-"""Nodes register anew, the voters are those of the configuration, and the metadata log is another:
+"""Nodes register again, the voters are those of the configuration, and the metadata log is another:
 its first controller names it. Ids and epochs go on above.
 """
 LEADER_EPOCHS_APART: Final = 1_000_000
@@ -87,7 +87,7 @@ def restored_image(
 def placements(
     image: MetadataImage, nodes: Sequence[NodeId]
 ) -> dict[TopicPartition, tuple[NodeId, ...]]:
-    """Who keeps what. Replicas whose nodes are there stay; others go to whoever has least."""
+    """Who keeps what. Replicas whose nodes are there stay; others go to the node with the fewest."""
     load = dict.fromkeys(sorted(nodes), 0)
     placed: dict[TopicPartition, tuple[NodeId, ...]] = {}
     for stream in _streams(image):
@@ -133,8 +133,8 @@ def _records(
         if isinstance(record, PartitionChanged):
             tp = TopicPartition(record.stream, record.partition)
             old = image.stream(tp.stream).partition(tp.partition)
-            anew = _anew(old, placed[tp], leader_epoch, incarnation=incarnation)
-            yield partition_changed(tp.stream, tp.partition, anew)
+            renewed = _renewed(old, placed[tp], leader_epoch, incarnation=incarnation)
+            yield partition_changed(tp.stream, tp.partition, renewed)
         else:
             yield record
 
@@ -148,10 +148,10 @@ def _epochs(image: MetadataImage, manifest: BackupManifest) -> Iterator[int]:
         yield from (partition.last_epoch for partition in backup.partitions)
 
 
-def _anew(
+def _renewed(
     old: PartitionImage, replicas: tuple[NodeId, ...], leader_epoch: int, *, incarnation: int
 ) -> PartitionImage:
-    """``incarnation``: of all replicas; none of the old cluster has had it, and whoever is assigned
+    """``incarnation``: of all replicas; none of the old cluster has had it, and a node that is assigned
     in the new one has a later one.
     """
     return PartitionImage(

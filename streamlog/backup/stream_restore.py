@@ -1,7 +1,7 @@
 """One stream out of a backup into a running cluster, with the offsets that its records had.
 
 The stream is made read-only first, so that nothing comes between; its description says which backup
-it is restored from. So whoever finds it half restored goes on where the last run ended. What was
+it is restored from. So a run that finds it half restored goes on where the last run ended. What was
 configured is set at the end.
 
 Kept are offsets, times, keys, values, headers, compression, and which messages were erased. Leader
@@ -9,6 +9,7 @@ epochs are a matter of the cluster that leads: the records get the new leaders'.
 producers belong to the cluster that gave them, and are left out.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,8 @@ async def restore_stream(
     keys = keys or KeyRing()
     for partition in backup.partitions:
         for piece in partition.pieces:
-            check_piece(folder.partition(backup, partition.number) / piece.name, piece, keys)
+            path = folder.partition(backup, partition.number) / piece.name
+            await asyncio.to_thread(check_piece, path, piece, keys)
     wanted = _wanted(backup, target, subjects, replicas)
     mark = f"{MARK} {folder.manifest.backup_id}, stream {backup.stream_id.hex}"
     restored = Restored(wanted.name, len(backup.partitions))
@@ -174,7 +176,9 @@ async def _restore(
     start = backup.start_offset if whole else max(backup.start_offset, backup.log_start_offset)
     end = 0 if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
     first = next((it.base_offset for it in backup.pieces if it.next_offset > start), start)
-    for waiting in _requests(_batches(path, backup, keys, first, end)):
+    requests = _requests(_batches(path, backup, keys, first, end))
+    # In a thread: batches are read by the log's own scan, which knows no event loop.
+    while waiting := await asyncio.to_thread(next, requests, b""):
         await _send(cluster, tp, waiting)
     if start:
         await _forget_below(cluster, tp, start)

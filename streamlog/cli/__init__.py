@@ -1,10 +1,10 @@
 """The command line: arguments in, calls down, words or JSON out. No decisions of its own.
 
-Each command is a file. What is asked of a running node goes over NATS (``stream``, ``publish``) or
-the socket API (``read``, ``cluster``), as anybody else's client would ask; ``bench`` does both, as
-fast as it can. ``log`` reads files without a node. ``serve`` is one node. ``dev`` is for trying
-out: an embedded nats-server, and nodes as children (``dev_cluster``), which die with it, however it
-dies.
+Each command, or group of them, is a module. What is asked of a running node goes over NATS
+(``stream``, ``publish``) or the socket API (``consume``, ``cluster``), as anybody else's client
+would ask; ``bench`` does both, as fast as it can. ``log`` reads files without a node. ``serve`` is
+one node. ``dev`` is for trying out: an embedded nats-server, and nodes as children
+(``dev_cluster``), which die with it, however it dies.
 
 Exit codes: 0 done; 1 it failed, or something was found; 2 a wrong argument or setting, said in one
 line on standard error that names the key and the remedy. ``--json`` prints one JSON document, or

@@ -3,8 +3,12 @@
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from streamlog.escapes import visible, visible_json, visible_lines
+from streamlog.app.escapes import visible, visible_json, visible_lines
+
+if TYPE_CHECKING:
+    from streamlog.findings import Finding
 
 
 def say(
@@ -28,6 +32,17 @@ def write_value(value: bytes) -> None:
 def print_json(value: object) -> None:
     """One document on one line, as other programs like it."""
     say(visible_json(value))
+
+
+def print_findings(found: "Iterable[Finding]") -> None:
+    """A line on each, what to do, and a line for each partition that it is about."""
+    for it in found:
+        mark = it.severity.upper() if it.severity in ("critical", "warning") else it.severity
+        say(f"{mark:<8} {it.area}: {it.what}")
+        if it.remedy:
+            say(f"{'':<8}   -> {it.remedy}")
+        for line in it.details:
+            say(f"{'':<8}   {line}")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -3,10 +3,14 @@
 A command imports what it needs, which for most is a client, its protocols and the settings. So the
 names and the first lines of help stand here, and ``--version``, ``--help`` and a completed word
 import none of the commands.
+
+``run`` prints a known error as a line, never as a traceback. It prints all mistakes of a
+configuration at once, a line for each.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -17,7 +21,35 @@ from typer.core import TyperGroup
 
 from streamlog import __version__
 from streamlog.cli.output import say
-from streamlog.cli.run import run
+from streamlog.errors import ConfigError, StreamlogError
+
+
+def run(app: Callable[[], object]) -> None:
+    """Run the command in ``sys.argv``."""
+    try:
+        app()
+    except BaseExceptionGroup as group:
+        known = group.subgroup(StreamlogError)
+        if known is None:
+            raise
+        _fail(_first(known))
+    except StreamlogError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(error: BaseException) -> None:
+    for each in (error, *(error.more if isinstance(error, ConfigError) else ())):
+        text = " ".join(str(each).split()) or type(each).__name__
+        say(f"streamlog: {text}", to_stderr=True)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class CommandPlace(NamedTuple):
@@ -40,9 +72,9 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     "publish": CommandPlace(
         "messages.publish", "publish", "Publish to a subject, as any NATS client would."
     ),
-    "read": CommandPlace(
-        "messages.read",
-        "read",
+    "consume": CommandPlace(
+        "messages.consume",
+        "consume",
         "Print a stream's records: values as they are, or each record as a line of JSON.",
     ),
     "doctor": CommandPlace(
@@ -79,9 +111,8 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     "ledger": CommandPlace(
         "ledger", "app", "Order a stream into hash-chained blocks, the same on every node."
     ),
-    "backup": CommandPlace("backup.commands", "app", "Take backups, and look at them."),
-    "restore": CommandPlace(
-        "backup.restore", "app", "Make streams or a cluster of a backup again."
+    "backup": CommandPlace(
+        "backup.commands", "app", "Take backups, look at them, and restore what they have."
     ),
     "bench": CommandPlace("bench", "app", "Measure your own cluster."),
 }

@@ -181,7 +181,7 @@ class Cluster:
             return result
 
     async def _any_connection(self) -> Connection:
-        """To whoever can be reached. Raises NodeUnreachable."""
+        """To any node that can be reached. Raises NodeUnreachable."""
         return await self._any(self._connection)
 
     async def _any(self, attempt: Callable[[str, int], Awaitable[T]]) -> T:

@@ -234,7 +234,7 @@ class Groups:
     async def _committed(
         self, node: NodeInfo, group_ids: list[str]
     ) -> dict[str, dict[TopicPartition, CommittedInfo]]:
-        """What ``node`` coordinates; who of them has moved is looked for anew."""
+        """What ``node`` coordinates; coordinators of groups that have moved are looked up again."""
         groups = [{"group_id": group_id, "topics": None} for group_id in group_ids]
         try:
             answer = await self._cluster.ask(node, registry.OFFSET_FETCH, {"groups": groups})

@@ -75,7 +75,7 @@ class ClientProtocol:
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
         self._fetch_by_id: int | None = None  # the highest version of Fetch with topic ids
-        self._unread: set[int] = set()  # requests whose answers nobody waits for
+        self._unread: set[int] = set()  # requests whose answers are not awaited
         self._throttle_ms = 0  # the node reads nothing for so long after its last answer
         self._is_agreed = False  # on versions: the other side is a node, or Kafka
         self._is_known = False  # it has answered more than that

@@ -46,7 +46,7 @@ class PartitionReader:
         topic_id: UUID | None = None,
     ) -> None:
         """``topic_id``: of the one stream of that name that is meant; UnknownTopicId is raised
-        where it is gone, whoever has its name by then.
+        where it is gone, whichever stream has its name by then.
         """
         self.tp = tp
         self.next_offset: int | None = None  # of the next record to be given; None until resolved
@@ -200,7 +200,7 @@ class PartitionReader:
         return self._connection
 
     def _lose_leader(self) -> None:
-        """The next fetch asks anew who leads."""
+        """The next fetch asks again which node leads."""
         self.close()
         self._connection = None
         self._cluster.forget(self.tp.stream)

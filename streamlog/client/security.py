@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from streamlog.authn import bearer, plain
 from streamlog.authn.scram import ClientExchange, Scram
@@ -24,14 +24,9 @@ good, 0: for as long as the connection.
 """
 
 
-class _Exchange(Protocol):
-    def first(self) -> bytes: ...
-    def step(self, message: bytes) -> bytes | None: ...
-
-
 @dataclass(frozen=True)
 class ClientLogin:
-    """As whom to log in. ``secret`` is asked for the password, or token, at each login anew."""
+    """As whom to log in. ``secret`` is asked for the password, or token, at each login again."""
 
     mechanism: str
     user: str
@@ -61,7 +56,7 @@ class ClientLogin:
             message = exchange.step(bytes(answer["auth_bytes"]))
         return lifetime_ms
 
-    def _exchange(self) -> _Exchange:
+    def _exchange(self) -> "ClientExchange | _OneMessage":
         secret = self.secret()
         match self.mechanism:
             case "PLAIN":
@@ -80,7 +75,7 @@ class ClientLogin:
 
 
 class _OneMessage:
-    """All is said at once; whoever is asked for more has been refused."""
+    """All is said at once; a server that asks for more has refused."""
 
     def __init__(self, message: bytes, *, refused: bytes = b"") -> None:
         self._message = message
@@ -139,7 +134,7 @@ class Security:
     tls: Callable[[], ssl.SSLContext | None] = _in_the_clear
     """None: in the clear."""
     login: ClientLogin | None = None
-    """None: nobody says who they are, but for a certificate."""
+    """None: no login but by a certificate."""
     permissive: bool = False
     """A node that has no TLS, or no login, is used without: both are turned on node by node."""
 

@@ -25,7 +25,7 @@ class TlsStream:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self.has_heard = False
-        """The other side has said something; whoever does not know TLS says nothing."""
+        """The other side has said something; a server without TLS says nothing."""
         self._flushing = asyncio.Lock()  # one after the other onto the socket
 
     async def shake_hands(self) -> None:

@@ -11,8 +11,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.effects import NONE, Now
-from streamlog.groups.group import Group, State
+from streamlog.groups.group import CONSUMER, Group, State
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
     NO_TOPIC_ID,
@@ -23,12 +22,13 @@ from streamlog.groups.records import (
     offset_record,
 )
 from streamlog.groups.requests import (
+    NONE,
     CommitRequest,
     FoundOffset,
+    Now,
     OffsetToCommit,
     PartitionId,
 )
-from streamlog.groups.subscription import CONSUMER
 from streamlog.groups.table import GroupTable
 
 Outcome = dict[PartitionId, ErrorCode]
@@ -240,7 +240,7 @@ class Commits:
         self.streams_changed({topic: ids.get(topic) for topic in topics})
 
     def expire(self, now: Now) -> bool:
-        """Drop offsets that nobody stands for any more, and groups that have nothing left.
+        """Drop offsets that no member wants any more, and groups that have nothing left.
 
         A part of them at a time; whether that was the last part.
         """
@@ -336,4 +336,4 @@ def _is_any_of_another(group: Group, place: PartitionId, stream_id: UUID | None)
 
 
 def _nothing(_error: ErrorCode) -> None:
-    """Nobody asked for it; it is done again later."""
+    """No request asked for it; it is done again later."""

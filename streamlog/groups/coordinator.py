@@ -1,4 +1,4 @@
-"""All groups of one partition of ``__consumer_offsets``: the core as its shell sees it. Pure.
+"""Kafka's GroupCoordinator for the groups of one partition of ``__consumer_offsets``. Pure.
 
 How to drive it: pass requests, with the time, and carry out the effects that come back, in order.
 ``Write`` appends; its ``then`` is called when the records are committed, in the order in which they
@@ -18,18 +18,18 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.commits import Commits
-from streamlog.groups.effects import Effect, Now
 from streamlog.groups.group import Group
-from streamlog.groups.joining import Joining
-from streamlog.groups.membership import GroupMembership
+from streamlog.groups.membership import GroupMembership, Joining
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.requests import (
     CommitRequest,
     DescribedGroup,
+    Effect,
     FoundOffset,
     GroupCaller,
     Joined,
     JoinRequest,
+    Now,
     PartitionId,
     SyncedMember,
     SyncRequest,
@@ -54,7 +54,7 @@ class Coordinator:
         since_ms: int = 0,
     ) -> None:
         """``groups``: as read from the log; their members' sessions begin now. ``since_ms``: wall
-        clock; nothing expires for what it was before: nobody could commit while the cluster was
+        clock; nothing expires for what it was before: no client could commit while the cluster was
         lost.
         """
         self._table = table = GroupTable(settings, new_id, groups, since_ms=since_ms)
@@ -149,7 +149,7 @@ class Coordinator:
         return self._table.take()
 
     def resume(self, away_ms: int, now: Now) -> None:
-        """Nobody could be heard for so long, by no fault of theirs: sessions begin anew, and
+        """No member could be heard for so long, by no fault of theirs: sessions begin again, and
         whatever else has a deadline has as much longer.
         """
         self._table.deadlines.put_off(away_ms)
@@ -202,7 +202,7 @@ class Coordinator:
 
     @property
     def expired(self) -> int:
-        """Offsets dropped because nobody had wanted them for too long."""
+        """Offsets dropped because no member had wanted them for too long."""
         return self._table.expired
 
     def _begin_sessions(self, now: Now) -> None:

@@ -10,21 +10,112 @@ States, and where each may come from::
     Dead                 about to be forgotten                  <- Empty
 
 ``rebalance``, ``membership`` and ``commits`` move it; what is here keeps its parts together.
+
+Members of the protocol type ``consumer`` say what they subscribe to: ``ConsumerProtocolSubscription``
+begins with its version and the names of topics, in every version; what follows (user data, owned
+partitions, rack) changes from one join to the next.
 """
 
 from collections import Counter, deque
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import BrokenInvariant
-from streamlog.groups.effects import NONE
-from streamlog.groups.member import Member, Protocols
-from streamlog.groups.records import CommittedOffset, KeptGroup
-from streamlog.groups.requests import DescribedGroup, GroupCaller, JoinedMember, PartitionId
-from streamlog.groups.subscription import CONSUMER, subscribed_topics
+from streamlog.errors import BrokenInvariant, MalformedFrame
+from streamlog.groups.records import CommittedOffset, KeptGroup, KeptMember
+from streamlog.groups.requests import (
+    NONE,
+    DescribedGroup,
+    DescribedMember,
+    GroupCaller,
+    JoinedMember,
+    PartitionId,
+)
+from streamlog.wire.cursor import Cursor
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True)
+class Member:
+    """A member as its coordinator knows it."""
+
+    member_id: str
+    instance_id: str | None
+    """Of a static member, whose place is kept while it restarts (KIP-345)."""
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    """Names, the most wanted first, each with its metadata."""
+    assignment: bytes = b""
+    is_new: bool = False
+    """Joined since the last generation began: nothing but its time to join keeps it alive."""
+    joining: object | None = None
+    """Token of the JoinGroup that waits for the next generation."""
+    syncing: object | None = None
+    """Token of the SyncGroup that waits for the leader's."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """What clients have made us keep, apart from the few fields."""
+        return sum(len(name) + len(data) for name, data in self.protocols) + len(self.assignment)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """b"" for a protocol that it does not know."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The one that it wants most; it knows all candidates."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def kept(self, protocol: str | None, assignment: bytes) -> KeptMember:
+        """For the log."""
+        return KeptMember(
+            self.member_id, self.instance_id, self.client_id, self.client_host,
+            self.rebalance_timeout_ms, self.session_timeout_ms, self.metadata(protocol),
+            assignment,
+        )  # fmt: skip
+
+    def described(self, protocol: str | None) -> DescribedMember:
+        return DescribedMember(
+            self.member_id, self.instance_id, self.client_id, self.client_host,
+            self.metadata(protocol), self.assignment,
+        )  # fmt: skip
+
+
+CONSUMER: Final = "consumer"
+TOPICS_MAX: Final = 100_000
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """None where it cannot be told: others may use that protocol type for bytes of their own."""
+    try:
+        cursor = Cursor(metadata)
+        if cursor.i16() < 0:
+            return None
+        count = cursor.array_length(False)
+        if count > TOPICS_MAX:
+            return None
+        return frozenset(cursor.string(False) for _ in range(count))
+    except MalformedFrame:
+        return None
+
+
+def same_subscription(protocol_type: str | None, before: bytes, after: bytes) -> bool:
+    """Whether the leader, which assigns partitions, would find the same wish in both."""
+    if before == after:
+        return True
+    known = subscribed_topics(before) if protocol_type == CONSUMER else None
+    return known is not None and known == subscribed_topics(after)
 
 
 class State(Enum):
@@ -59,7 +150,7 @@ class Group:
         """Wall clock, of the last change of state; -1: not known."""
         self.generation = 0
         self.protocol_type: str | None = None
-        """None for a group that nobody ever joined: it only keeps offsets."""
+        """None for a group that no member ever joined: it only keeps offsets."""
         self.protocol: str | None = None
         """As chosen for the generation."""
         self.leader: str | None = None
@@ -74,7 +165,7 @@ class Group:
         self.delays_left_ms: int | None = None
         """A first generation waits for more members; so long yet, after the present delay."""
         self.has_new_members = False
-        """Somebody has joined since that delay began."""
+        """A member has joined since that delay began."""
         self.offsets: dict[PartitionId, CommittedOffset] = {}
         """What is committed."""
         self.writing: dict[PartitionId, deque[UUID]] = {}
@@ -95,9 +186,9 @@ class Group:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody would miss it."""
-        nobody = self.state is State.EMPTY and not self.pending
-        return nobody and not self.offsets and not self.writing
+        """It keeps nothing that a client could miss."""
+        is_empty = self.state is State.EMPTY and not self.pending
+        return is_empty and not self.offsets and not self.writing
 
     @property
     def has_all_joined(self) -> bool:
@@ -131,7 +222,7 @@ class Group:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """The leadership goes to whoever joined first of the others."""
+        """The leadership goes to the member that joined first of the others."""
         member = self.members.pop(member_id)
         self.unsynced.discard(member_id)
         if member.instance_id is not None:
@@ -247,7 +338,7 @@ class Group:
 
 
 def restored(name: str, kept: KeptGroup) -> Group:
-    """The group as its coordinator left it: Stable, or Empty if nobody was there."""
+    """The group as its coordinator left it: Stable, or Empty if no member was there."""
     group = Group(name, state_ms=kept.state_ms)
     group.generation = kept.generation
     group.protocol_type = kept.protocol_type or None

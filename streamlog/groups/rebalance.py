@@ -1,6 +1,6 @@
 """From one generation of a group to the next. Pure.
 
-Whoever changes a group's members calls ``begin``; all members must then join again. The generation
+A change of a group's members calls ``begin``; all members must then join again. The generation
 starts when they all have, or when the slowest has had its rebalance time-out: who has not joined by
 then is no member any more, but for static ones. A group's first generation waits for more members
 to come, ``initial_rebalance_delay_ms`` at a time, while they keep coming.
@@ -13,11 +13,9 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.effects import NONE, Now
-from streamlog.groups.group import Group, State
-from streamlog.groups.member import Member
+from streamlog.groups.group import Group, Member, State
 from streamlog.groups.records import group_record
-from streamlog.groups.requests import Joined, SyncedMember
+from streamlog.groups.requests import NONE, Joined, Now, SyncedMember
 from streamlog.groups.table import Due, GroupTable
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
@@ -52,7 +50,7 @@ class Rebalance:
             self.look(group, now)
 
     def look(self, group: Group, now: Now) -> None:
-        """Start the generation if everybody is there."""
+        """Start the generation if all members are there."""
         is_delayed = group.delays_left_ms is not None
         if group.state is State.PREPARING and not is_delayed and group.has_all_joined:
             self._start(group, now)
@@ -79,7 +77,7 @@ class Rebalance:
         self.begin(group, now)
 
     def assigned(self, group: Group, assignments: dict[str, bytes], now: Now) -> None:
-        """The leader's assignment is in the log: everybody may have its part of it."""
+        """The leader's assignment is in the log: each member may have its part of it."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.move(State.STABLE, now.wall_ms)
@@ -93,7 +91,7 @@ class Rebalance:
             self.answer_sync(group, member, error, now)
 
     def answer_sync(self, group: Group, member: Member, error: ErrorCode, now: Now) -> None:
-        """To a member that waits; its session begins anew."""
+        """To a member that waits; its session begins again."""
         token, member.syncing = member.syncing, None
         if token is None:
             return
@@ -169,4 +167,4 @@ class Rebalance:
 
 
 def _unheard(_error: ErrorCode, _now: Now) -> None:
-    """That a group is empty is found out again by whoever coordinates it next."""
+    """That a group is empty is found out again by the next coordinator."""

@@ -1,9 +1,9 @@
-"""Consumer groups as the server sees them: which node coordinates a group, and how to ask it."""
+"""Consumer groups as the server sees them: a group's coordinator node, and requests to it."""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -11,14 +11,14 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.effects import NONE, Effect, Now
-from streamlog.groups.loading import Loading
-from streamlog.groups.offsets_topic import config_of
-from streamlog.groups.partitioning import partition_of
-from streamlog.groups.progress import GroupProgress, progress_of
-from streamlog.groups.reply import GroupReply
-from streamlog.groups.shard import Shard
+from streamlog.groups.coordinator_loader import CoordinatorLoader
+from streamlog.groups.group import Group
+from streamlog.groups.offsets_topic import config_of, partition_of
+from streamlog.groups.records import CommittedOffset
+from streamlog.groups.requests import NONE, Effect, Now, PartitionId
+from streamlog.groups.shard import GroupReply, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -26,6 +26,45 @@ from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartitions
+
+
+class GroupProgress(NamedTuple):
+    """A group at one moment."""
+
+    group_id: str
+    state: str
+    member_count: int
+    committed: Mapping[TopicPartition, int]
+    """Where it goes on; its own copy."""
+
+
+async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
+    """Whole groups, as they are now, in the order of their names, while all that they have
+    committed in is not more than ``partitions_max`` partitions; one that has committed nothing
+    counts 1.
+
+    By name, so that a group does not come and go with what others do.
+    """
+    found: list[tuple[Group, str, int, dict[PartitionId, CommittedOffset]]] = []
+    left = partitions_max
+    for group in sorted(groups, key=lambda it: it.name):
+        left -= max(1, len(group.offsets))
+        if left < 0:
+            break
+        found.append((group, group.state.value, len(group.members), dict(group.offsets)))
+    return [
+        GroupProgress(
+            group.name,
+            state,
+            members,
+            {
+                TopicPartition(*place): it.offset
+                async for place, it in cooperatively(offsets.items())
+            },
+        )
+        for group, state, members, offsets in found
+    ]
+
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +118,7 @@ class GroupService:
         )
         self._shards: dict[int, Shard] = {}
         """Those led here, by the number of their partition."""
-        self._loading = Loading()
+        self._loader = CoordinatorLoader()
         self._begun: asyncio.Queue[Shard] = asyncio.Queue()
         """To be loaded; never more than partitions have begun to be led."""
         self._closed = Counter[str]()
@@ -129,7 +168,7 @@ class GroupService:
         """What the group's coordinator says, at once."""
         shard = self._shard(group)
         if isinstance(shard, ErrorCode):
-            # While nothing is known of the group nobody is to leave it.
+            # While nothing is known of the group no member is to leave it.
             return NONE if shard is ErrorCode.coordinator_load_in_progress else shard
         return shard.beat(beat)
 
@@ -169,7 +208,7 @@ class GroupService:
             return ErrorCode.invalid_group_id
         stream = self._offsets.stream
         if stream is None or not stream.partitions:
-            return ErrorCode.not_coordinator  # whoever asks where it is, makes it
+            return ErrorCode.not_coordinator  # FindCoordinator makes it
         shard = self._shards.get(partition_of(group, len(stream.partitions)))
         if shard is None:
             return ErrorCode.not_coordinator
@@ -241,7 +280,7 @@ class GroupService:
         shard.close()
 
     async def _load(self, shard: Shard) -> None:
-        groups = await self._loading.load(shard)
+        groups = await self._loader.load(shard)
         if groups is not None and not shard.closed:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}

@@ -1,8 +1,8 @@
 """One leadership of one partition of ``__consumer_offsets``: the shell around its coordinator.
 
-``load`` reads what the leaders before have left; until then whoever asks is told to wait. A write
+``load`` reads what the leaders before have left; until then a client that asks is told to wait. A write
 is appended in this leader epoch or not at all, and counts when it is committed: on enough replicas,
-and synced. So whoever coordinates next finds it, and whoever led before adds nothing.
+and synced. So the next coordinator finds it, and the leader before adds nothing.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 from weakref import WeakSet
 
@@ -29,16 +29,47 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
-from streamlog.groups.reply import GroupReply
+from streamlog.groups.requests import NONE, Effect, Now, SendReply, Write
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.partition.led_partition import LedPartition
 from streamlog.record.codec import RecordRun
 
+
+class GroupReply:
+    """A token of the core's; one may be waited for by several."""
+
+    __slots__ = ("__weakref__", "_result", "_watchers", "is_there")
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self._result: Any = None
+        self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def result(self) -> Any:
+        if not self.is_there:
+            raise BrokenInvariant("no answer has been given")
+        return self._result
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """``watcher`` is called when there is a result, once."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        self._watchers.remove(watcher)
+
+    def give(self, result: Any) -> None:
+        if self.is_there:
+            raise BrokenInvariant("an answer is given once")
+        self._result, self.is_there = result, True
+        for watcher in tuple(self._watchers):
+            watcher()
+
+
 LATE_MS: Final = 1_000
-"""A timer that is later than this tells of a process that stood still: nobody's session ends."""
+"""A timer that is later than this tells of a process that stood still: no session ends."""
 
 
 def clock() -> Now:
@@ -68,7 +99,7 @@ class Shard:
         self._writing = 0
         """Records that wait for their commit."""
         self._unanswered: WeakSet[GroupReply] = WeakSet()
-        """Whoever waits for one of our writes, or for members; if their clients still do, or the
+        """Replies that wait for one of our writes, or for members; if their clients still do, or the
         core.
         """
         self._barrier: GroupReply | None = None
@@ -94,7 +125,7 @@ class Shard:
         self._perform(self.coordinator.only_streams(streams))
 
     def close(self) -> None:
-        """Another node leads, or this one in another epoch: nobody waits here any longer."""
+        """Another node leads, or this one in another epoch: no client waits here any longer."""
         self._tell_settled()
         self.closed = True
         if self._timer is not None:
@@ -137,7 +168,7 @@ class Shard:
 
     def confirm(self) -> GroupReply:
         """A reply with an error code; ``NONE``: this node was still the leader after this was
-        called, and all that was acknowledged before it, by whomever, is known here.
+        called, and all that was acknowledged before it, by any coordinator, is known here.
 
         That is so once a record is committed that was appended after the question: another leader
         would not have had it. Questions share records. Where the disk is full the lease will do.
@@ -180,7 +211,9 @@ class Shard:
         run = RecordRun()
         for key, value in write.records:
             run.append(key, value)
-        self.partition.append(run, _Written(self, write), leader_epoch=self.leader_epoch)
+        self.partition.append(
+            run, _WriteAcknowledgement(self, write), leader_epoch=self.leader_epoch
+        )
         self._writing += len(write.records)
 
     def _check_writable(self) -> None:
@@ -192,7 +225,7 @@ class Shard:
             raise Overloaded(f"{self._writing} records wait for their commit")
 
     def written(self, write: Write, error: ErrorCode) -> None:
-        """It is committed; or nobody here will know whether it is.
+        """It is committed; or this node will not know whether it is.
 
         The partition tells it in the middle of its own work: what follows from it comes later.
         """
@@ -238,7 +271,7 @@ class Shard:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
-        """Nobody's session ends while we cannot be heard, nor for the time that we stood still."""
+        """No session ends while we cannot be heard, nor for the time that we stood still."""
         assert self.coordinator is not None
         self._timer = None
         now = self._now()
@@ -256,7 +289,7 @@ class Shard:
         self._perform(self.coordinator.tick(now))
 
 
-class _Written:
+class _WriteAcknowledgement:
     """An ``Acknowledgement`` of one write."""
 
     __slots__ = ("_shard", "_write")

@@ -1,6 +1,6 @@
 """Who may read what over HTTP.
 
-Health and readiness are for everybody: a load balancer has no password. All else is open, too,
+Health and readiness are for every client: a load balancer has no password. All else is open, too,
 unless ``http.token_file`` or ``http.basic_auth`` says otherwise; then it takes a token as a bearer
 or a user's password and DESCRIBE on the cluster. What a stream holds is for who may read it:
 handlers that show it ask ``may_read`` first.
@@ -23,7 +23,7 @@ from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
 ACCESS: Final = "streamlog.authn"
 """Where a request has the ``Permissions`` of who asks; None: everything is allowed."""
 _STAY: Final = "streamlog.stay"
-"""Where it has how to judge anew who asks; None: nobody was asked who they are."""
+"""Where a request has how to check its client again; None: clients do not log in."""
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -1,4 +1,4 @@
-"""At the door of HTTP: so many may be in, and whoever is says and takes in time what they want."""
+"""Limits of HTTP connections: how many there are, and how long each may take to ask and to be answered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

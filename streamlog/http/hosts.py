@@ -13,9 +13,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @web.middleware
 async def refuse_other_names(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A name that was made to point to this machine (DNS rebinding) is not one that a listener on
-    loopback goes by: the page of another site would read through somebody's browser what is there.
+    loopback goes by: the page of another site would read through a user's browser what is there.
 
-    Health is for everybody: who asks for it may use any name, and it tells nothing else.
+    Health is for every client: who asks for it may use any name, and it tells nothing else.
     """
     if request.path not in PUBLIC and _is_local(request) and not _is_local_name(request.host):
         text = f"ask for localhost or an address, not {request.host[:100]!r}\n"

@@ -1,16 +1,83 @@
-"""An HTTP port: it listens, by TLS where there is a certificate, and ends with what is open."""
+"""An HTTP port: it listens, by TLS where there is a certificate, and ends with what is open.
+
+Anybody can send a malformed request, before they log in. aiohttp logs each as an error with a
+traceback; here each is one line of level info, and at most one a second is logged. Errors of
+handlers stay errors: those are the server's own.
+"""
 
 import asyncio
+import errno
+import logging
 import ssl
+import time
 from collections.abc import Callable
+from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from streamlog.config import HttpSection
+from streamlog.errors import ConfigError
 from streamlog.http.connection_limits import ConnectionLimits
-from streamlog.http.server_log import logger
-from streamlog.http.unbound import unbound
-from streamlog.tls.reload import following
+from streamlog.tls.watched_context import following
+
+
+def unbound(error: OSError, host: str, port: int, *, keys: str) -> ConfigError:
+    """What to raise; ``keys`` is how the names of the settings begin, before host and port."""
+    if error.errno == errno.EADDRINUSE:
+        problem, remedy = f"{port} is in use on {host}", "stop what uses it or choose another port"
+        return ConfigError(f"{keys}port", problem, remedy)
+    if error.errno == errno.EACCES:
+        return ConfigError(f"{keys}port", f"{port} is not allowed", "choose a port above 1023")
+    return ConfigError(f"{keys}host", f"cannot listen on {host} ({error})", "name an own address")
+
+
+PERIOD_S: Final = 1.0
+PROBLEM_CHARS_MAX: Final = 100
+MALFORMED: Final = "malformed HTTP request"
+
+
+class MalformedRequests(logging.Filter):
+    """Of the logger that aiohttp is given."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._told_s = -PERIOD_S
+        self._untold = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
+            return True
+        if not logger.isEnabledFor(logging.INFO):
+            return False
+        now_s = self._now_s()
+        if now_s - self._told_s < PERIOD_S:
+            self._untold += 1
+            return False
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        if isinstance(record.args, tuple) and record.args:
+            record.peer = record.args[0]
+        record.msg, record.args = MALFORMED, ()
+        record.problem = _problem(error)
+        if self._untold:
+            record.more_of_these = self._untold
+        self._told_s, self._untold = now_s, 0
+        return True
+
+
+def _problem(error: Exception) -> str:
+    """Without what was sent, which aiohttp shows in the lines below the first."""
+    text = error.message if isinstance(error, HttpProcessingError) else str(error)
+    return text.partition("\n")[0][:PROBLEM_CHARS_MAX] or type(error).__name__
+
+
+logger: Final = logging.getLogger(__name__)
+"""Of aiohttp's server."""
+logger.addFilter(MalformedRequests())
+
 
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 128

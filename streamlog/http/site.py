@@ -1,8 +1,12 @@
-"""The HTTP server: metrics, health, and the pages that it is given; by TLS with a certificate."""
+"""The HTTP server: metrics, health, and the pages that it is given; by TLS with a certificate.
+
+Each answer has headers that keep a browser from being used against its user.
+"""
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -14,9 +18,22 @@ from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
 from streamlog.http.access import HttpAccess
 from streamlog.http.hosts import refuse_other_names
-from streamlog.http.readiness import Readiness
 from streamlog.http.server import HttpServer
-from streamlog.http.status_page.security_headers import add_headers, refuse_other_sites
+
+Condition = Callable[[], str | None]
+"""None where all is well, else the reason why not, in words."""
+
+
+class Readiness:
+    """Named conditions, evaluated at each request; nothing is remembered."""
+
+    def __init__(self, conditions: Mapping[str, Condition]) -> None:
+        self._conditions = conditions
+
+    def reasons(self) -> dict[str, str]:
+        """Why the node is not ready; empty when it is."""
+        answers = {name: condition() for name, condition in self._conditions.items()}
+        return {name: reason for name, reason in answers.items() if reason is not None}
 
 
 class Site:
@@ -36,9 +53,9 @@ class Site:
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         access: HttpAccess | None = None,
     ) -> None:
-        """``access``: None: everything is open to everybody."""
+        """``access``: None: everything is open to every client."""
         self._registry = registry
-        self._gauges = gauges  # made anew for each scrape
+        self._gauges = gauges  # made again for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
         self._pages = pages
@@ -87,3 +104,51 @@ class Site:
         reasons = self._readiness.reasons()
         answer = {"ready": not reasons, "reasons": reasons}
         return web.json_response(answer, status=503 if reasons else 200)
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""Content Security Policy Level 3: our own files, nothing inline, no frame, no HTML from text."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "streamlog",
+}
+
+
+async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """A signal of aiohttp's, ``on_response_prepare``; errors are answers, too."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+
+
+@web.middleware
+async def refuse_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """No page of another site reads the API through a user's browser: browsers say so themselves
+    (Fetch Metadata).
+    """
+    if request.path.startswith("/api/"):
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if site not in ("none", "same-origin"):
+            return web.Response(status=403, text="pages of other sites are not answered\n")
+    return await handler(request)

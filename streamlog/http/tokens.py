@@ -1,14 +1,13 @@
 """Who has one of the tokens in a file is let in: ``Authorization: Bearer …`` (RFC 6750)."""
 
-import asyncio
 import hmac
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
+from streamlog.config import SecretFile
 from streamlog.errors import AuthenticationFailed
-from streamlog.secret_file import SecretFile
 
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 """For a load balancer, which has no token."""
@@ -21,7 +20,7 @@ AuthenticationFailed where there were too many.
 
 
 def unwatched(_: str) -> AbstractAsyncContextManager[object]:
-    """Nobody counts."""
+    """No client is accepted."""
     return nullcontext()
 
 
@@ -40,7 +39,7 @@ class Tokens:
     async def demand(self, given: str, host: str) -> None:
         """Raises AuthenticationFailed for what is none; takes the same time for each."""
         async with self._examine(host):
-            tokens = await asyncio.to_thread(self._file.secrets)
+            tokens = await self._file.read()
             token = given.strip().encode(errors="surrogateescape")  # any bytes may be in a header
             if not sum(hmac.compare_digest(it, token) for it in tokens):
                 raise AuthenticationFailed("the token is not one of this node's")

@@ -6,11 +6,12 @@ a Python object.
 
 - ``service`` all led partitions of a node; ``partition_ingest`` one leadership of one partition;
   ``partitioned_stream`` a stream whose messages are partitioned by hash.
-- ``nats`` the connection: login, TLS, subscriptions, reconnection (around nats-py's client).
-- ``parser`` (compiled) frames into runs of records, each for its partition.
+- ``nats`` the connection: login, TLS, subscriptions, reconnection (around nats-py's client);
+  backpressure, and one write for the acks of a turn.
+- ``frames`` (compiled) frames into runs of records, each for its partition; commits into acks.
 - ``admission`` whether a message is stored: headers, duplicates, expectations, TTL, rollups, atomic
   batches, ``discard=new``; a ``refusal`` where it is not. Pure, but for what watches a partition.
-- ``acks`` (compiled) answers to publishers, and the limits of what waits for a commit.
+- ``acks`` what publishers are told, in bytes. Pure.
 - ``dedup_recovery`` the duplicate window after a start or a change of leaders.
 - ``liftbridge`` the envelope of Liftbridge's clients. Pure.
 

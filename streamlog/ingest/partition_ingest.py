@@ -1,20 +1,23 @@
 """One led partition's way in: from what a read gathered to one append, and to the answers."""
 
+import heapq
 import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.errors import BrokenInvariant, StreamlogError
-from streamlog.ingest.acks.acks import ack_head, ack_json
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.delayed_acks import DelayedAcks, WatchedPartition
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
-from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply, select_replies
-from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
-from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew, FilledPartition
+from streamlog.ingest.acks import (
+    Replies,
+    ack_head,
+    ack_json,
+    iter_replies,
+    pack_reply,
+    select_replies,
+)
+from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
+from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_headers import publish_headers
 from streamlog.ingest.admission.refusal import (
@@ -31,19 +34,19 @@ from streamlog.ingest.admission.rollup_deletes import (
     NOT_REMOVED,
     OWED,
     Place,
-    RolledPartition,
     Rollups,
 )
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
+from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
+from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PublisherAnswers
 from streamlog.ingest.nats.subscriptions import SubjectFilter
-from streamlog.ingest.parser.frames import RecordCollector
 from streamlog.metrics import NodeMetrics
-from streamlog.model import TopicPartition
-from streamlog.partition.state import UNAWAITED, Acknowledgement
+from streamlog.partition.partition import Partition
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.codec import RecordRun
 
 logger = logging.getLogger(__name__)
@@ -51,28 +54,12 @@ logger = logging.getLogger(__name__)
 RECORD_OVERHEAD_BYTES = 64
 """What a waiting record costs beside its bytes; so that empty messages do not wait for free."""
 
+DELAYED_OVERHEAD_BYTES = 64
+"""What a delayed ack costs beside its reply subject and answer."""
 
 NO_REPLIES: Final = Replies()
 NOWHERE = sys.maxsize
 """The offset of what was not stored."""
-
-
-class OwnedPartition(WatchedPartition, FilledPartition, RolledPartition, Protocol):
-    """What an inlet needs of ``partition.partition.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def messages_end(self) -> int: ...
-
-    @property
-    def below_min_isr(self) -> bool: ...
-
-    def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
 
 
 class PendingAcks:
@@ -97,17 +84,109 @@ class PendingAcks:
 
     def committed(self, base_offset: int) -> None:
         ingest = self._ingest
-        if ingest._settle(self):
-            ingest._answers.acknowledge(ingest._ack_head, self.replies, base_offset)
+        if not ingest._pending:  # its publishers were refused: see ``give_up``
+            return
+        if ingest._pending.popleft() is not self:
+            raise BrokenInvariant("appends end in order")
+        ingest._room.give_back(self.size_bytes)
+        ingest._answers.acknowledge(ingest._ack_head, self.replies, base_offset)
 
     def failed(self, error: StreamlogError) -> None:
         ingest = self._ingest
-        if not ingest._settle(self):
+        if not ingest._pending:
             return
+        if ingest._pending.popleft() is not self:
+            raise BrokenInvariant("appends end in order")
+        ingest._room.give_back(self.size_bytes)
         ingest._abort(self.base_offset)
         refusal = refusal_of(error)
         ingest._answers.refuse(ingest._stream, self.replies, self.count, refusal)
         ingest._awaited.refuse(self.base_offset, refusal)
+
+
+class DelayedAcks:
+    """Each is given when what it tells of is committed by this leader; else its publisher is
+    refused.
+
+    A high watermark alone tells nothing: under another leader the log may be cut, and other records
+    have the same offsets. So each waits in one leader epoch, and what is not committed when that
+    ends is refused; the next leader knows whether it has the record.
+
+    Of a repeated message that is the first one of its id, which may be of a read just before, or
+    what a former leader appended: only its retry then waits for it. Of a batch it is the last
+    one. Invariant: the partition is watched while anybody waits.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        leader_epoch: int,
+        stream: str,
+        answers: PublisherAnswers,
+        room: InFlightBytes,
+    ) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._stream = stream
+        self._answers = answers
+        self._room = room
+        self._waiting: list[tuple[int, bytes, bytes]] = []
+        """(offset of the message, reply, answer): a heap."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, reply: bytes, offset: int, answer: bytes) -> None:
+        """Given at once if the message at ``offset`` is committed, else in time."""
+        if not self._is_led:
+            self._answers.refuse_one(self._stream, reply, NOT_LEADER)
+            return
+        if offset < self._partition.high_watermark:
+            self._answers.acknowledge_one(reply, answer, offset)
+            return
+        if not self._waiting:
+            self._partition.add_watcher(self._moved)
+        heapq.heappush(self._waiting, (offset, reply, answer))
+        self._room.take(_delayed_bytes(reply, answer))
+
+    def refuse(self, from_offset: int, refusal: PublishRefusal) -> None:
+        """The messages at and above ``from_offset`` will not be committed by this leader."""
+        refused = [each for each in self._waiting if each[0] >= from_offset]
+        if not refused:
+            return
+        self._waiting = [each for each in self._waiting if each[0] < from_offset]
+        heapq.heapify(self._waiting)
+        for _, reply, answer in sorted(refused):
+            self._room.give_back(_delayed_bytes(reply, answer))
+            self._answers.refuse_one(self._stream, reply, refusal)
+        self._watch_no_longer_than_needed()
+
+    def _moved(self) -> None:
+        """The partition has changed: perhaps its high watermark, perhaps its leader."""
+        if not self._is_led:
+            self.refuse(0, NOT_LEADER)
+            return
+        high_watermark = self._partition.high_watermark
+        while self._waiting and self._waiting[0][0] < high_watermark:
+            offset, reply, answer = heapq.heappop(self._waiting)
+            self._room.give_back(_delayed_bytes(reply, answer))
+            self._answers.acknowledge_one(reply, answer, offset)
+        self._watch_no_longer_than_needed()
+
+    @property
+    def _is_led(self) -> bool:
+        """Here, and in the epoch in which the answers were asked for."""
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self._leader_epoch
+
+    def _watch_no_longer_than_needed(self) -> None:
+        if not self._waiting:
+            self._partition.remove_watcher(self._moved)
+
+
+def _delayed_bytes(reply: bytes, answer: bytes) -> int:
+    return len(reply) + len(answer) + DELAYED_OVERHEAD_BYTES
 
 
 class PartitionIngest:
@@ -117,11 +196,11 @@ class PartitionIngest:
     the next one is in the processor's caches, and each object more is a wait for memory.
 
     Invariant: ``_pending`` holds the appends that are neither committed nor failed, by offset; but
-    for those that nobody waits for, which were made while too few replicas were in sync.
+    for those that no publisher waits for, which were made while too few replicas were in sync.
     """
 
     __slots__ = (
-        "_ack_head", "_answers", "_awaited", "_barred", "_metrics", "_now_ms", "_opener",
+        "_ack_head", "_answers", "_awaited", "_barred", "_grown", "_metrics", "_now_ms", "_opener",
         "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering", "batching",
         "bounds", "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition",
         "sequencer", "sequences", "sids", "sources", "subjects",
@@ -129,7 +208,7 @@ class PartitionIngest:
 
     def __init__(
         self,
-        partition: OwnedPartition,
+        partition: Partition,
         *,
         leader_epoch: int = 0,
         sequencer: Sequencer,
@@ -141,7 +220,9 @@ class PartitionIngest:
         staging: BatchStagingLimit,
         metrics: NodeMetrics,
         now_ms: Callable[[], int],
+        grown: "dict[PartitionIngest, None]",
     ) -> None:
+        """``grown``: those that something was appended to, this one among them then."""
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.sequencer = sequencer
@@ -164,6 +245,7 @@ class PartitionIngest:
         self._ack_head = ack_head(self._stream)
         self._opener = EnvelopeTranslator(self._stream)
         self._answers = answers
+        self._grown = grown
         self._room = room
         self._metrics = metrics
         self._now_ms = now_ms
@@ -201,17 +283,58 @@ class PartitionIngest:
         return len(self._pending)
 
     def take(self) -> None:
-        """Append what the last read gathered, or refuse it. Raises nothing: others must go on."""
-        inflow = self.inflow
-        if inflow.oversize_count:
-            for reply in inflow.take_oversize():
-                why = self._barred or TOO_LARGE
-                self._answers.refuse_one(self._stream, self._heard(reply), why)
-        if inflow.keyless_count:
-            for reply in inflow.take_keyless():
-                why = self._barred or NO_KEY
-                self._answers.refuse_one(self._stream, self._heard(reply), why)
-        refusal = self._append() if inflow.run.count else None
+        """Append what the last read gathered as one batch, or refuse it, and note who waits for the
+        commit. Raises nothing: others must go on.
+        """
+        inflow, partition = self.inflow, self.partition
+        run, base_offset, short = inflow.run, partition.log_end_offset, partition.below_min_isr
+        replies = NO_REPLIES
+        refusal: PublishRefusal | None = None
+        """Why the run is not stored."""
+        try:
+            if inflow.oversize_count or inflow.keyless_count:
+                self._refuse_unfit()
+            if run.count:
+                reply_count, enveloped = inflow.reply_count, inflow.enveloped
+                packed = inflow.take_replies()
+                replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
+                if short or self.bounds is not None:
+                    replies, refusal = self._fitting(run, replies)
+            if run.count:
+                is_plain = not self._wishes and self.default_ack is AckPolicy.COMMITTED
+                late, early = (replies, NO_REPLIES) if is_plain else self._by_wish(replies)
+                size = run.size_bytes + len(replies.packed) + run.count * RECORD_OVERHEAD_BYTES
+                acks = PendingAcks(self, base_offset, run.count, late, size)
+                overload = OVERLOADED if self._room.refusing else None
+                refusal = self._barred or (OWED if self._rollups.owed else overload)
+                if refusal is None:
+                    if not short:  # else it would take room for as long as the replicas are away
+                        self._room.take(size)  # before the append, since that may commit at once
+                        self._pending.append(acks)
+                    try:
+                        ack = UNAWAITED if short else acks
+                        partition.append(run, ack, leader_epoch=self.leader_epoch)
+                    except Exception as error:
+                        self._forget_youngest(acks)
+                        refusal = self._refusal(error)
+                if refusal is None:
+                    self._grown[self] = None
+                    self._answers.acknowledge(self._ack_head, early, base_offset)
+                    removed = self._roll_up(base_offset) if self._rollups else True
+                    if self.batching.has_any_in_run:
+                        self._await_batches(base_offset, removed=removed)
+                else:
+                    self._not_appended(acks, replies, refusal)
+            if self._rollups.owed or self._repeats or self.batching.has_grown:
+                self._end_read(refusal)
+        except Exception:
+            tp = partition.tp
+            extra = {"stream": tp.stream, "partition": tp.partition}
+            logger.exception("messages could not be taken", extra=extra)
+            self.drop()
+
+    def _end_read(self, refusal: PublishRefusal | None) -> None:
+        """What else the read asks for. ``refusal``: why the run is not stored."""
         if self._rollups.owed:
             self.erase_owed()
         if self._repeats:
@@ -219,16 +342,39 @@ class PartitionIngest:
         if self.batching.has_grown:
             self.batching.account()
 
+    def _refuse_unfit(self) -> None:
+        """Messages that are too large, or lack a key: they are not in the run."""
+        for unfit, why in (
+            (self.inflow.take_oversize(), TOO_LARGE),
+            (self.inflow.take_keyless(), NO_KEY),
+        ):
+            for reply in unfit:
+                self._answers.refuse_one(self._stream, self._heard(reply), self._barred or why)
+
+    def _fitting(self, run: RecordRun, replies: Replies) -> tuple[Replies, PublishRefusal | None]:
+        """Refuse what waits for replicas that are away, and what there is no room for in the
+        stream; the replies of the rest, and why, if nothing is left.
+        """
+        if self.partition.below_min_isr and self.default_ack is AckPolicy.COMMITTED:
+            replies = self._sift(run, replies)
+            if not run.count:
+                return replies, NOT_ENOUGH_REPLICAS
+        if self.bounds is not None and (
+            refused := self.bounds.refused(run, self._rollups.kinds, self.batching.positions)
+        ):
+            replies = self._sift(run, replies, refused)
+        return replies, None if run.count else TOO_MANY
+
     def drop(self) -> None:
-        """Refuse what ``take`` left behind when it raised, lest it be stored at other offsets than
+        """Refuse what ``take`` left behind when it raised: else it would be stored at other offsets than
         it was judged for.
         """
         inflow, base_offset = self.inflow, self.partition.log_end_offset
-        count, reply_count, enveloped = inflow.run.count, inflow.reply_count, inflow.enveloped
-        inflow.run.clear()
-        replies = Replies(inflow.take_replies(), reply_count, enveloped)
-        replies = replies if self.answering else NO_REPLIES
-        self._not_appended(PendingAcks(self, base_offset, count, replies, 0), replies, INTERNAL)
+        reply_count, enveloped = inflow.reply_count, inflow.enveloped
+        packed = inflow.take_replies()
+        replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
+        acks = PendingAcks(self, base_offset, inflow.run.count, replies, 0)
+        self._not_appended(acks, replies, INTERNAL)
         self._wishes.clear()
         self._repeats.clear()
 
@@ -270,57 +416,12 @@ class PartitionIngest:
         self._awaited.refuse(0, NOT_LEADER)
 
     def give_up(self) -> None:
-        """Let nobody wait any longer for what may yet be committed, by whoever leads next."""
+        """Let no publisher wait any longer for what the next leader may yet commit."""
         self.close()
         for acks in self._pending:
             self._room.give_back(acks.size_bytes)
             self._answers.refuse(self._stream, acks.replies, acks.count, NOT_LEADER)
         self._pending.clear()
-
-    def _append(self) -> PublishRefusal | None:
-        """The run becomes a batch; else the reason why not, which the publishers have been told."""
-        partition, inflow = self.partition, self.inflow
-        run, base_offset = inflow.run, partition.log_end_offset
-        reply_count, enveloped = inflow.reply_count, inflow.enveloped
-        packed = inflow.take_replies()
-        replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
-        short = partition.below_min_isr
-        if short and self.default_ack is AckPolicy.COMMITTED:
-            replies = self._sift(run, replies)
-            if not run.count:
-                return NOT_ENOUGH_REPLICAS
-        if self.bounds is not None and (
-            refused := self.bounds.refused(run, self._rollups.kinds, self.batching.positions)
-        ):
-            replies = self._sift(run, replies, refused)
-            if not run.count:
-                return TOO_MANY
-        late, early = replies, NO_REPLIES
-        if self._wishes or self.default_ack is not AckPolicy.COMMITTED:
-            late, early = self._by_wish(replies)
-        count = run.count
-        size = run.size_bytes + len(replies.packed) + count * RECORD_OVERHEAD_BYTES
-        acks = PendingAcks(self, base_offset, count, late, size)
-        barred = self._barred or (OWED if self._rollups.owed else None)
-        if barred is not None or self._room.refusing:
-            run.clear()
-            return self._not_appended(acks, replies, barred or OVERLOADED)
-        if not short:  # else it would take room for as long as the replicas are away
-            self._room.take(size)  # before the append, since that may commit at once
-            self._pending.append(acks)
-        try:
-            partition.append(run, UNAWAITED if short else acks, leader_epoch=self.leader_epoch)
-        except Exception as error:
-            run.clear()
-            if not short:
-                self._settle(acks)
-            return self._not_appended(acks, replies, self._refusal(error))
-        if early.reply_count:
-            self._answers.acknowledge(self._ack_head, early, base_offset)
-        removed = self._roll_up(base_offset) if self._rollups else True
-        if self.batching.has_any_in_run:
-            self._await_batches(base_offset, removed=removed)
-        return None
 
     def _roll_up(self, base_offset: int) -> bool:
         """The run with these messages was appended; they are answered when nothing of what was
@@ -364,7 +465,7 @@ class PartitionIngest:
         self, run: RecordRun, replies: Replies, refused: Mapping[int, PublishRefusal] | None = None
     ) -> Replies:
         """Refuse these, or, if None, those that wait for replicas; the others move together, and
-        are judged anew: a message by itself, a batch as a whole.
+        are judged again: a message by itself, a batch as a whole.
 
         Judging takes the ids of what is kept into the window again, at their new offsets.
         """
@@ -410,10 +511,10 @@ class PartitionIngest:
             self._answers.refuse_one(self._stream, batch.reply, why)
         return why is None
 
-    def _not_appended(
-        self, acks: PendingAcks, replies: Replies, refusal: PublishRefusal
-    ) -> PublishRefusal:
+    def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: PublishRefusal) -> None:
+        """The run is empty afterwards."""
         base_offset = acks.base_offset
+        self.inflow.run.clear()
         self._abort(base_offset)
         if self._repeats:  # something else may have the offset of the first one soon
             self._repeats = [
@@ -424,7 +525,6 @@ class PartitionIngest:
             self._answers.refuse_one(self._stream, rollup.reply, refusal)
         for batch in self.batching.take_in_run():
             self._answers.refuse_one(self._stream, batch.reply, refusal)
-        return refusal
 
     def _refusal(self, error: Exception) -> PublishRefusal:
         tp = self.partition.tp
@@ -444,20 +544,11 @@ class PartitionIngest:
         self.sequencer.abort(from_offset)
         self.sequences.abort(from_offset)
 
-    def _settle(self, acks: PendingAcks) -> bool:
-        """It waits no longer; False if nobody waited any more. Appends end in order; only the
-        youngest may fail before others."""
-        pending = self._pending
-        if not pending:
-            return False
-        first = pending.popleft()
-        if first is not acks:
-            pending.appendleft(first)
-            if pending[-1] is not acks:
-                raise BrokenInvariant("appends end in order")
-            pending.pop()
-        self._room.give_back(acks.size_bytes)
-        return True
+    def _forget_youngest(self, acks: PendingAcks) -> None:
+        """Its append has failed, unless it was made while too few replicas were in sync."""
+        if self._pending and self._pending[-1] is acks:
+            self._pending.pop()
+            self._room.give_back(acks.size_bytes)
 
     def _open(
         self, payload: bytes, block: bytes, subject: bytes, reply: bytes

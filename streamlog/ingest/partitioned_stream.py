@@ -2,21 +2,21 @@
 
 Every node that leads one of them hears all messages, and takes its own. What cannot be stored is
 refused by exactly one: a partition's leader that may not store yet, or not at the moment, says so
-itself; for partitions that nobody leads, the leader of the lowest one that is led does.
+itself; for partitions without a leader, the leader of the lowest one that is led does.
 """
 
 from collections.abc import Mapping, Sequence
 
-from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
-from streamlog.ingest.acks.replies import Replies
+from streamlog.ingest.acks import Replies
 from streamlog.ingest.admission.refusal import NOT_LEADER
+from streamlog.ingest.frames import Partitioner, RecordCollector
 from streamlog.ingest.liftbridge.translate import (
     EnvelopeTranslator,
     TranslatedEnvelope,
     envelope_key,
 )
+from streamlog.ingest.nats.connection import NS_PER_MS, PublisherAnswers
 from streamlog.ingest.nats.subscriptions import SubjectFilter
-from streamlog.ingest.parser.frames import Partitioner, RecordCollector
 from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import StreamConfig
@@ -27,7 +27,7 @@ _VALUE_BYTES_MAX = 2**62
 
 
 class Refuser:
-    """Takes what nobody here may store, and says so."""
+    """Takes what no partition here may store, and says so."""
 
     def __init__(self, stream: str, answers: PublisherAnswers) -> None:
         self.answering = True

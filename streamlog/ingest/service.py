@@ -5,34 +5,33 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.clock import wall_ms
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
-from streamlog.ingest.acks.advisory import PREFIX, advisory
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.acks import PREFIX, advisory
+from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.verdict import AckPolicy
-from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, OpenedPartition
+from streamlog.ingest.dedup_recovery.scheduler import (
+    DedupRecoveryScheduler,
+    knows_all_ids,
+)
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
-from streamlog.ingest.dedup_recovery.standby import FollowedPartition, Prepared, Standby
+from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import AroundRead
+from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, PublisherAnswers
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.errors import NatsError
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscriptions import SubjectFilter
-from streamlog.ingest.parser.frames import RecordCollector
-from streamlog.ingest.partition_ingest import OwnedPartition, PartitionIngest
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.partitioned_stream import (
     PartitionedStream,
-    Refuser,
     is_spread_here,
     moves_keys,
 )
@@ -43,11 +42,13 @@ from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
 CHANGED_SUBJECTS_MAX: Final = 10_000
-"""Of a partition, that are remembered; more are made anew each time."""
+"""Of a partition, that are remembered; more are made again each time."""
 
 COMMIT_TIMEOUT_S: Final = 10.0
 """How long a stop waits for what is appended to be committed and acknowledged."""
@@ -64,23 +65,13 @@ IDS_LOOK_S: Final = 10.0
 _ACKS: Final = {"all": AckPolicy.COMMITTED, "leader": AckPolicy.APPENDED, "none": AckPolicy.NEVER}
 
 
-class IngestedPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
-    """What ingest needs of ``partition.partition.Partition``."""
-
-
-class IngestPartitions(Protocol):
-    """What ingest needs of ``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> IngestedPartition: ...
-
-
 class IngestService:
     """``apply`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss.
 
     Without the lease nothing is listened to, since nothing may be stored; what was appended before
-    waits for its commit. Publishers then hear at once that nobody is there, as they do while one
+    waits for its commit. Publishers then hear at once that no responder is there, as they do while one
     leader has gone and the next one still reads its duplicate window. A stream that is spread over
-    partitions is listened to all the same, and refused: nobody else would say so.
+    partitions is listened to all the same, and refused: no other node would say so.
     """
 
     def __init__(
@@ -90,7 +81,7 @@ class IngestService:
         nats: NatsSection,
         ingest: IngestSection,
         message_bytes_max: int,
-        partitions: IngestPartitions,
+        partitions: ReplicaManager,
         metrics: NodeMetrics,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = wall_ms,
@@ -121,7 +112,6 @@ class IngestService:
         )
         self._domain = nats.domain
         self._listening = Subscriber(
-            self._received,
             access=access,
             name=f"streamlog node {node_id} ingest",
             read_buffer_bytes=ingest.read_buffer_bytes,
@@ -129,11 +119,11 @@ class IngestService:
             outage=self._outage,
             around_read=around_read,
         )
-        self._answers = PublisherAnswers(self._listening.write, metrics)
+        self._answers = PublisherAnswers(self._listening, metrics)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(
-            self._opened, snapshots=self._snapshots, now_ms=now_ms
+            self._open, snapshots=self._snapshots, now_ms=now_ms
         )
         self._standby = Standby(now_ms=now_ms)
         self._image: MetadataImage | None = None
@@ -224,13 +214,15 @@ class IngestService:
                 self._standby.leave_stream(change.old.name)
             else:
                 self._drop_strangers(change.new)
-                self._look_at(change.new.name)
+                self._changed[change.new.name] = None
+                self._any_changed.set()
                 if change.old is not None and moves_keys(change.old, change.new):
                     self._tell_of_moved_keys(change.new)
 
     def look(self, tp: TopicPartition) -> None:
         """It may be led here by now, or cannot be."""
-        self._look_at(tp.stream)
+        self._changed[tp.stream] = None
+        self._any_changed.set()
 
     async def settled(self, stream: str | None) -> None:
         """NATS knows that this stream, or all, is listened to as the newest image says; or it is
@@ -239,45 +231,37 @@ class IngestService:
         Windows of duplicates are read in the background, but for those of a node that starts.
         """
         if not self._running:
-            self._follow_some(None)
+            changed, self._changed = self._changed, {}
+            for name in changed:
+                self._follow(name)
             await self._openings.drain()
             return
         while self._changed if stream is None else stream in self._changed:
             await self._followed.wait()
         await self._listening.wait_heard()
 
-    def _look_at(self, stream: str) -> None:
-        self._changed[stream] = None
-        self._any_changed.set()
-
     async def _follow_changed(self) -> None:
+        """Follow the streams that have changed, with a turn for others after each ``TURN_S``."""
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 await self._any_changed.wait()
                 self._any_changed.clear()
                 while self._changed:
-                    self._follow_some(asyncio.get_running_loop().time() + TURN_S)
-                    self._tell_followed()
+                    until = loop.time() + TURN_S
+                    while self._changed and loop.time() < until:
+                        name = next(iter(self._changed))
+                        del self._changed[name]
+                        self._follow(name)
+                    self._wake_settled()
                     await asyncio.sleep(0)
         finally:
             self._changed.clear()
-            self._tell_followed()
+            self._wake_settled()
 
-    def _tell_followed(self) -> None:
+    def _wake_settled(self) -> None:
         followed, self._followed = self._followed, asyncio.Event()
         followed.set()
-
-    def _follow_some(self, until: float | None) -> None:
-        """Streams that have changed, until that time, or all of them."""
-        loop = asyncio.get_running_loop()
-        while self._changed and self._image is not None:
-            name = next(iter(self._changed))
-            del self._changed[name]
-            stream = self._image.streams.get(name)
-            if stream is not None and not self._stopping:
-                self._follow(stream)
-            if until is not None and loop.time() >= until:
-                return
 
     def _tell_of_moved_keys(self, stream: StreamImage) -> None:
         """By one node: the leader of the first partition."""
@@ -293,23 +277,6 @@ class IngestService:
                 " that was stored before may be stored again",
                 extra=extra,
             )
-
-    def _received(self, touched: list[RecordCollector]) -> None:
-        """One read is parsed: one append for each partition in it."""
-        for inflow in touched:
-            inlet = inflow.owner
-            if isinstance(inlet, Refuser):
-                inlet.take()
-                continue
-            assert isinstance(inlet, PartitionIngest)
-            self._grown[inlet] = None
-            try:
-                inlet.take()
-            except Exception:
-                tp = inlet.partition.tp
-                extra = {"stream": tp.stream, "partition": tp.partition}
-                logger.exception("messages could not be taken", extra=extra)
-                inlet.drop()
 
     async def _give_up_batches(self) -> None:
         """Those for which nothing comes any more."""
@@ -341,11 +308,14 @@ class IngestService:
         )
         self._answers.tell(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
 
-    def _follow(self, stream: StreamImage) -> None:
-        """Inlets for what is led here, each for one leader epoch; what is kept is prepared for."""
-        name, config = stream.name, stream.config
-        if is_internal(name):
+    def _follow(self, name: str) -> None:
+        """Take messages for the partitions of this stream that are led here, each in one leader
+        epoch; prepare to lead those that are followed here.
+        """
+        stream = None if self._image is None else self._image.streams.get(name)
+        if stream is None or self._stopping or is_internal(name):
             return
+        config = stream.config
         led = {
             TopicPartition(name, number): partition.leader_epoch
             for number, partition in enumerate(stream.partitions)
@@ -359,10 +329,19 @@ class IngestService:
                 self._reconfigure(inlet, config)
             elif (partition := self._kept(tp)) is not None:
                 if partition.is_leader and partition.leader_epoch == leader_epoch:
-                    self._lead(partition, leader_epoch, config)
+                    prepared = self._prepared(partition, config)
+                    inlet = self._new_inlet(partition, leader_epoch, config, prepared.sequencer)
+                    self._inlets[tp] = inlet
+                    self._by_stream.setdefault(name, []).append(tp)
+                    # It listens when its sequencer knows the ids in the log.
+                    inlet.opened = knows_all_ids(inlet, partition, prepared.known_offset)
+                    if not inlet.opened:
+                        self._openings.add(inlet, partition, known_offset=prepared.known_offset)
                 else:
                     self._unopened[name] = None  # its log is being cut
         self._spread(stream)
+        for tp in self._by_stream.get(name, ()):
+            self._tune(self._inlets[tp])
         followed = (
             TopicPartition(name, number)
             for number, partition in enumerate(stream.partitions)
@@ -384,11 +363,12 @@ class IngestService:
 
     def _take_grown(self) -> list[KeptSnapshot]:
         """Those to which something was appended since this was asked for last."""
-        grown, self._grown = self._grown, {}
+        grown = tuple(self._grown)
+        self._grown.clear()
         return self._known(grown)
 
     def _known(self, inlets: Iterable[PartitionIngest]) -> list[KeptSnapshot]:
-        """Of these, those whose ids are all known: nobody else has appended since."""
+        """Of these, those whose ids are all known: no one else has appended since."""
         return [
             KeptSnapshot(partition, inlet.sequencer, inlet.leader_epoch)
             for inlet in inlets
@@ -397,7 +377,7 @@ class IngestService:
             and partition is not None
         ]
 
-    def _kept(self, tp: TopicPartition) -> IngestedPartition | None:
+    def _kept(self, tp: TopicPartition) -> Partition | None:
         try:
             return self._partitions.partition(tp)
         except PartitionNotFound:  # it is being opened
@@ -410,18 +390,27 @@ class IngestService:
             logger.error("partition cannot be listened for", extra=extra)
             return None
 
-    def _lead(self, partition: IngestedPartition, leader_epoch: int, config: StreamConfig) -> None:
-        """A new inlet; it listens when its sequencer knows the ids in the log."""
-        tp = partition.tp
+    def _prepared(self, partition: Partition, config: StreamConfig) -> Prepared:
+        """A sequencer, with the ids that it has from following the partition, if it has any."""
+        window_ms = config.duplicate_window_ms
         prepared = self._standby.take(partition)
         if prepared is None:
-            window_ms = config.duplicate_window_ms
-            prepared = Prepared(Sequencer(tp.stream, duplicate_window_ms=window_ms))
-        prepared.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
-        inlet = PartitionIngest(
+            prepared = Prepared(Sequencer(partition.tp.stream, duplicate_window_ms=window_ms))
+        prepared.sequencer.configure(duplicate_window_ms=window_ms)
+        return prepared
+
+    def _new_inlet(
+        self,
+        partition: Partition,
+        leader_epoch: int,
+        config: StreamConfig,
+        sequencer: Sequencer,
+    ) -> PartitionIngest:
+        tp = partition.tp
+        return PartitionIngest(
             partition,
             leader_epoch=leader_epoch,
-            sequencer=prepared.sequencer,
+            sequencer=sequencer,
             subjects=config.subjects_of(tp.partition),
             sources=_sources(config, tp),
             settings=self._inlet_settings(config),
@@ -430,10 +419,8 @@ class IngestService:
             staging=self._staging,
             metrics=self._metrics,
             now_ms=self._now_ms,
+            grown=self._grown,
         )
-        self._inlets[tp] = inlet
-        self._by_stream.setdefault(tp.stream, []).append(tp)
-        self._openings.add(inlet, partition, known_offset=prepared.known_offset)
 
     def _inlet_settings(self, config: StreamConfig) -> IngestSettings:
         limit, halt = config.message_bytes_max, standstill(config)
@@ -471,18 +458,16 @@ class IngestService:
             self._listening.end(spreading.sids)
 
     def _reconfigure(self, inlet: PartitionIngest, config: StreamConfig) -> None:
-        """Another configuration for an inlet. Between two subjects that overlap nothing is lost."""
+        """Another configuration for an inlet; it is tuned to its sources afterwards."""
         inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
         inlet.configure(self._inlet_settings(config))
         inlet.subjects = config.subjects_of(inlet.partition.tp.partition)
         inlet.sources = _sources(config, inlet.partition.tp)
-        if inlet.opened and self._may_listen:
-            self._tune(inlet)
 
     def _drop(self, tps: Iterable[TopicPartition]) -> None:
         """These are led here no longer, or in another epoch.
 
-        They end before a new inlet listens to the same subject, lest both get one message.
+        They end before a new inlet listens to the same subject, else both would get one message.
         """
         ended: list[int] = []
         for tp in list(tps):
@@ -494,20 +479,22 @@ class IngestService:
                 del self._by_stream[tp.stream]
         self._listening.end(ended)
 
-    def _opened(self, inlet: PartitionIngest) -> None:
+    def _open(self, inlet: PartitionIngest) -> None:
+        """Its sequencer knows the ids in the log: it takes messages from now on."""
+        inlet.erase_owed()
+        inlet.opened = True
         spreading = self._spreadings.get(inlet.partition.tp.stream)
         if spreading is not None:
             spreading.share(self._inlets, may_store=self._may_listen)
-        self._listen(inlet)
-
-    def _listen(self, inlet: PartitionIngest) -> None:
-        """To what it hears by itself, if the time has come."""
-        if inlet.opened and self._may_listen:
-            self._tune(inlet)
+        self._tune(inlet)
 
     def _tune(self, listener: PartitionIngest | PartitionedStream) -> None:
-        """To what it wants, and to nothing else. Between two that overlap nothing is lost."""
+        """Subscribe it to its sources, and to nothing else, if it may listen yet. Between two
+        sources that overlap nothing is lost.
+        """
         if self._stopping:
+            return
+        if isinstance(listener, PartitionIngest) and not (listener.opened and self._may_listen):
             return
         heard = {self._listening.source(sid): sid for sid in listener.sids}
         missing = [source for source in listener.sources if source not in heard]
@@ -525,7 +512,7 @@ class IngestService:
             spreading.share(self._inlets, may_store=held)
         if held:
             for inlet in inlets:
-                self._listen(inlet)
+                self._tune(inlet)
         else:
             ended = [sid for inlet in inlets for sid in inlet.sids]
             for inlet in inlets:

@@ -4,7 +4,7 @@ Answered under ``$JS.<domain>.API.`` and, where the settings say so, under bare 
 STREAM.CREATE, UPDATE, INFO, NAMES, LIST, DELETE, PURGE, MSG.GET, LEADER.STEPDOWN, PEER.REMOVE,
 META.LEADER.STEPDOWN, and DIRECT.GET. Everything else gets JetStream's own "bad request".
 
-- ``api`` the service; ``dispatcher`` and ``routes`` from a verb to what answers it.
+- ``api`` the service; ``dispatcher`` from a verb to what answers it.
 - ``verbs`` streams, cluster, account; ``messages`` read, deleted, purged, published again.
 - ``requests`` the JSON of each request; ``errors`` our errors as JetStream's numbers, and back.
 - ``leaders`` partitions' leaders, here or on another node; ``auth`` who asks, and what they may see.

@@ -1,9 +1,12 @@
-"""What JetStream would tell of a change of the metadata, and of a request. Pure."""
+"""JetStream's advisories of changes of the metadata and of requests (pure), and their publisher."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
-from streamlog.ingest.acks.advisory import PREFIX, advisory
+from streamlog.ingest.acks import PREFIX, advisory
 from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
 from streamlog.metadata.stream.config import is_internal
@@ -31,7 +34,7 @@ class Advisories:
         self._new_id = new_id
 
     def of_change(self, change: StreamChange, image: MetadataImage) -> Iterator[Advisory]:
-        """Of one stream's; nobody is told of the nodes' own."""
+        """Of one stream's; no client is told of the nodes' own."""
         old, new = change
         known = new or old
         assert known is not None, "a change has one side at least"
@@ -93,3 +96,55 @@ class Advisories:
     def _said(self, kind: str, fields: dict[str, Any]) -> bytes:
         now_ms = self._now_ms()
         return advisory(kind, fields, event_id=self._new_id(), now_ms=now_ms, domain=self._domain)
+
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 1_000
+"""The oldest are dropped: they are for those who watch, and nothing depends on them."""
+
+
+class AdvisoryPublisher:
+    """The controller's node tells of what is decided: ``apply`` at each change, ``run`` as a
+    task. At most once: what changes while there is no NATS, or between two controllers, is not
+    told, and changes that a node takes together are told as one.
+    """
+
+    def __init__(
+        self,
+        advisories: Advisories,
+        publish: Callable[[str, bytes], Awaitable[object]],
+        *,
+        is_controller: Callable[[], bool],
+    ) -> None:
+        self._advisories = advisories
+        self._publish = publish
+        self._is_controller = is_controller
+        self._waiting: deque[Advisory] = deque(maxlen=WAITING_MAX)
+        self._added = asyncio.Event()
+        self.dropped = 0
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        if not self._is_controller():
+            return
+        for change in new.changes(old):
+            for each in self._advisories.of_change(change, new):
+                self.tell(each)
+
+    def tell(self, advisory: Advisory) -> None:
+        """Soon."""
+        if len(self._waiting) == WAITING_MAX:
+            self.dropped += 1
+        self._waiting.append(advisory)
+        self._added.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            while self._waiting:
+                await self._publish(*self._waiting.popleft())
+            if self.dropped:
+                logger.warning("advisories were dropped", extra={"count": self.dropped})
+                self.dropped = 0

@@ -1,56 +1,104 @@
-"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask."""
+"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask.
+
+Requests that are answered side by side have a limit, and so have those that wait for their turn.
+
+NATS lets a client name any reply subject, also one that it may not publish to; the answer is then
+published by the node, which may. A message that DIRECT.GET answers with, its headers and payload
+included, was chosen by its publisher. So an answer to such a subject would be a publish in
+the node's name: no answer goes to what a stream stores, nor to what NATS or JetStream obeys.
+"""
 
 import asyncio
 import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streamlog.authn.session import NOBODY, Session
+from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
+from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.jetstream.advisories import Advisories
-from streamlog.jetstream.advisory_publisher import AdvisoryPublisher
-from streamlog.jetstream.auth.identity import RequestIdentities, RequestIdentity
-from streamlog.jetstream.auth.replay_guard import ReplayGuard
-from streamlog.jetstream.concurrency_limit import ConcurrencyLimit
-from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
+from streamlog.jetstream.auth.identity import ReplayGuard, RequestIdentities, RequestIdentity
+from streamlog.jetstream.connection import AdminConnection, NatsLatency
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import LocalLeader, ManagedPartition
+from streamlog.jetstream.leaders.local_leader import LocalLeader
 from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
 from streamlog.jetstream.messages.direct_get import no_responders, status
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
-from streamlog.jetstream.messages.republisher import ReadPartition, Republisher, Unpublished
-from streamlog.jetstream.nats_latency import NatsLatency
-from streamlog.jetstream.reply_subjects import ReplySubjects
+from streamlog.jetstream.messages.republisher import Republisher, Unpublished
 from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
-from streamlog.jetstream.verbs.streams import ManagedMetadata
-from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.subjects import takes_inboxes
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.replica_manager import ReplicaManager
+
+AT_ONCE_MAX: Final = 64
+WAITING_MAX: Final = 20_000
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""More than this does not wait: the client is told at once."""
+
+
+class ConcurrencyLimit:
+    """``admit``, then ``async with turn``: first come, first served."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(AT_ONCE_MAX)
+        self._waiting = 0
+        self._waiting_bytes = 0
+
+    def admit(self, size_bytes: int) -> None:
+        """A request that is to wait for its turn. Raises Overloaded where too many do."""
+        if self._waiting >= WAITING_MAX or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
+            raise Overloaded("too many requests wait at this node")
+        self._waiting += 1
+        self._waiting_bytes += size_bytes
+
+    @contextlib.asynccontextmanager
+    async def turn(self, size_bytes: int) -> AsyncIterator[None]:
+        """Of a request that was admitted."""
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+            self._waiting_bytes -= size_bytes
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def wait_all_done(self) -> None:
+        """For all that were admitted; there are no turns any more then."""
+        while self._waiting:
+            async with self._slots:
+                await asyncio.sleep(0)  # those that have yet to ask for theirs do so
+        for _ in range(AT_ONCE_MAX):
+            await self._slots.acquire()
+
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
 UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
-"""Who asks for messages takes what comes for one: he hears that nobody is there."""
+"""Who asks for messages takes what comes for one: he hears that no responder is there."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
 
@@ -64,20 +112,9 @@ ROUND_TRIP_S_MAX: Final = 60
 SHOWN_CHARS: Final = 250
 """Of names, in a log line."""
 
-NOBODY_KNOWN: Final = RequestIdentity(NOBODY, None)
+ANONYMOUS_IDENTITY: Final = RequestIdentity(ANONYMOUS_SESSION, None)
 
 Answering = Callable[[Msg], Awaitable[None]]
-
-
-class ServedPartition(ManagedPartition, ReadPartition, Protocol):
-    """``partition.partition.Partition``."""
-
-
-class ServedPartitions(Protocol):
-    """``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> ServedPartition: ...
-    def partitions(self) -> Iterator[ServedPartition]: ...
 
 
 class ManagementApi:
@@ -91,15 +128,15 @@ class ManagementApi:
         *,
         node_id: NodeId,
         nats: NatsSection,
-        metadata: ManagedMetadata,
-        partitions: ServedPartitions,
+        metadata: Metadata,
+        partitions: ReplicaManager,
         metrics: NodeMetrics,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """``identity``: who asks, and what they may do; None: everybody may do everything."""
+        """``identity``: who asks, and what they may do; None: every client may do everything."""
         self._node_id = node_id
         self._access = NatsOptions(nats)
         self._options = self._access.options(f"streamlog node {node_id} admin")
@@ -308,7 +345,7 @@ class ManagementApi:
 
     async def _answer_client(self, message: Msg) -> None:
         verb = self._verb(message.subject)
-        asking = NOBODY_KNOWN
+        asking = ANONYMOUS_IDENTITY
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(message)
@@ -425,7 +462,7 @@ class ManagementApi:
 
 
 async def _telling(answering: Awaitable[None]) -> None:
-    """An answer that cannot be sent is told of here, and nobody else minds."""
+    """An answer that cannot be sent is logged here, and concerns no other part."""
     try:
         await answering
     except nats.errors.Error as error:
@@ -435,7 +472,7 @@ async def _telling(answering: Awaitable[None]) -> None:
 
 
 async def _end(client: AdminConnection, subscription: Subscription) -> None:
-    """No more is wanted; what is here already is handed on, so that nobody waits for nothing."""
+    """No more is wanted; what is here already is handed on, so that no client waits in vain."""
     if client.is_connected:
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -443,4 +480,79 @@ async def _end(client: AdminConnection, subscription: Subscription) -> None:
             return
         except (nats.errors.Error, OSError):  # a time-out, too
             pass
-    client._remove_sub(subscription._id)  # lest it be said again at a reconnect
+    client._remove_sub(subscription._id)  # else it would be said again at a reconnect
+
+
+RESERVED: Final = "$"
+"""What begins so is no inbox: $JS.API, $SYS, $KV, ..."""
+
+
+class ReplySubjects:
+    """Knows the subjects of all streams: ``apply`` at each change of the image."""
+
+    def __init__(self) -> None:
+        self._root = _SubscriptionBranch()
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        for change in new.changes(old):
+            before, after = map(_patterns, change)
+            for pattern in before - after:
+                _remove(self._root, pattern.split("."))
+            for pattern in after - before:
+                _add(self._root, pattern.split("."))
+
+    def allows(self, subject: str) -> bool:
+        """Whether an answer may be published to ``subject``, which has no wildcards."""
+        return not subject.startswith(RESERVED) and not self._is_stored(subject)
+
+    def _is_stored(self, subject: str) -> bool:
+        branches = [self._root]
+        for token in subject.split("."):
+            if any(">" in it.children for it in branches):
+                return True
+            branches = [
+                it.children[key] for it in branches for key in {token, "*"} & it.children.keys()
+            ]
+        return any(it.ends for it in branches)
+
+
+class _SubscriptionBranch:
+    """All patterns that begin with the same tokens."""
+
+    __slots__ = ("children", "ends")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _SubscriptionBranch] = {}
+        self.ends = 0
+        """Streams with a pattern that ends here."""
+
+
+def _patterns(stream: StreamImage | None) -> frozenset[str]:
+    """``subject.*`` stands for the subjects of all partitions but the first. A stream that answers
+    a stream may store the whole of a NATS account, inboxes included: that must not end all answers.
+    """
+    if stream is None:
+        return frozenset()
+    config = stream.config
+    patterns = {subject for subject in config.subjects if not takes_inboxes(subject)}
+    if config.partitions > 1 and not config.is_spread:
+        patterns.update([f"{subject}.*" for subject in patterns])
+    return frozenset(patterns)
+
+
+def _add(branch: _SubscriptionBranch, tokens: list[str]) -> None:
+    for token in tokens:
+        branch = branch.children.setdefault(token, _SubscriptionBranch())
+    branch.ends += 1
+
+
+def _remove(root: _SubscriptionBranch, tokens: list[str]) -> None:
+    """And the branches that nothing is left of."""
+    way = [root]
+    for token in tokens:
+        way.append(way[-1].children[token])
+    way[-1].ends -= 1
+    for parent, token, branch in zip(way[-2::-1], reversed(tokens), reversed(way), strict=False):
+        if branch.ends or branch.children:
+            break
+        del parent.children[token]

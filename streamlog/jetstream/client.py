@@ -13,10 +13,10 @@ from streamlog.authz.signature import KEY, sign
 from streamlog.clock import wall_ms
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.nats.options import NatsOptions
+from streamlog.jetstream.auth.signed_request import ask
 from streamlog.jetstream.errors import ApiRefused, streamlog_error
 from streamlog.jetstream.leaders.leader_router import STATES_AT_ONCE, states_at
 from streamlog.jetstream.leaders.node_rpc import NodeRpc
-from streamlog.jetstream.signed_request import ask
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_from_json, config_to_json
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS
@@ -60,7 +60,7 @@ class StreamDetails:
     """False also where a stream of that configuration was there already."""
     replicas: tuple[ReplicaDetails, ...] = ()
     auto_paused: bool = False
-    """Nobody has written to it for as long as ``auto_pause_ms`` says."""
+    """No message came for ``auto_pause_ms``."""
 
 
 class ManagementClient:
@@ -92,7 +92,7 @@ class ManagementClient:
         return stream_details(reply)
 
     async def update(self, config: StreamConfig) -> StreamDetails:
-        """The whole configuration anew; see ``StreamConfig.changed``."""
+        """The whole configuration, replaced; see ``StreamConfig.changed``."""
         reply = await self._request(f"STREAM.UPDATE.{config.name}", config_to_json(config))
         return stream_details(reply)
 
@@ -128,7 +128,7 @@ class ManagementClient:
             for i in range(0, len(tps), STATES_AT_ONCE):
                 try:
                     states = await states_at(nodes, leader, tps[i : i + STATES_AT_ONCE])
-                except ApiRefused:  # nodes that know who is a node tell nobody else
+                except ApiRefused:  # nodes that know who is a node tell no other client
                     break
                 for tp, state in states.items():
                     found[tp] = dict(state.replica_lags)

@@ -1,30 +1,229 @@
-"""From a verb and a body to one reply."""
+"""From a verb and a body to one reply, by a table of verbs: what answers each, and its body's schema."""
 
+import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.auth.authorization import check_verb
-from streamlog.jetstream.auth.visibility import VisibleMetadata
 from streamlog.jetstream.errors import (
     API_LEVEL_MISSING,
     BAD_REQUEST,
+    NOT_EMPTY,
     OVERLOADED,
     ApiError,
     ApiRefused,
     api_error,
 )
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.routes import Routes
+from streamlog.jetstream.requests import request_schemas
+from streamlog.jetstream.requests.fields import Fields
+from streamlog.jetstream.requests.schema import Shape, read_body
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
-from streamlog.jetstream.verbs.consumers import Consumers
 from streamlog.jetstream.verbs.read_barrier import ReadBarrier
-from streamlog.jetstream.verbs.streams import ManagedMetadata, Streams
+from streamlog.jetstream.verbs.streams import Consumers, Streams
+
+# When a request's body is read at all: nats-server has four ways, each verb one of them.
+
+
+def needed(body: bytes, shape: Shape) -> dict[str, Any]:
+    """Some fields must be there. Raises Refused."""
+    if _is_empty(body):
+        raise ApiRefused(BAD_REQUEST)
+    return read_body(body, shape)
+
+
+def optional(body: bytes, shape: Shape) -> dict[str, Any]:
+    """What is no JSON object or list is as good as nothing. Raises Refused."""
+    return read_body(body, shape) if body.lstrip(b" \t\r\n")[:1] in (b"{", b"[") else {}
+
+
+def empty(body: bytes, _: Shape) -> dict[str, Any]:
+    """Raises Refused for anything but nothing and ``{}``."""
+    if not _is_empty(body):
+        raise ApiRefused(NOT_EMPTY)
+    return {}
+
+
+def ignored(_: bytes, __: Shape) -> dict[str, Any]:
+    return {}
+
+
+whole = read_body
+"""Always read; with no fields where it is empty."""
+
+
+def _is_empty(body: bytes) -> bool:
+    if not body:
+        return True
+    try:
+        return bool(json.loads(body.decode(errors="replace")) == {})
+    except (ValueError, RecursionError):
+        return False
+
+
+Handler = Callable[[str, Fields], Awaitable[dict[str, Any]]]
+ReadBody = Callable[[bytes, Shape], dict[str, Any]]
+
+
+_NO_PAGE: Final[Mapping[str, Any]] = MappingProxyType({"total": 0, "offset": 0, "limit": 0})
+
+
+def _nothing() -> None:
+    pass
+
+
+class Route(NamedTuple):
+    """A verb."""
+
+    reply: str
+    handler: Handler
+    shape: Shape = request_schemas.NOTHING
+    read: ReadBody = ignored
+    first: Callable[[], None] = _nothing
+    """Asked before the body is looked at. Raises Refused."""
+    with_error: Mapping[str, Any] = MappingProxyType({})
+    """What a reply tells even if it is an error."""
+
+    @property
+    def reply_type(self) -> str:
+        return f"io.nats.jetstream.api.v1.{self.reply}_response"
+
+
+class Routes:
+    """Finds the route of a subject's tokens."""
+
+    def __init__(
+        self, streams: Streams, cluster: ClusterVerbs, consumers: Consumers, account: Account
+    ) -> None:
+        self._plain = _plain(streams, cluster, account)
+        self._of_stream = _of_stream(streams, cluster, consumers)
+        self._of_consumer = _of_consumer(consumers)
+
+    def find(self, verb: str) -> tuple[Route | None, str]:
+        """The route, and the name of the stream where it is about one."""
+        if verb in self._plain:
+            return self._plain[verb], ""
+        head, _, name = verb.rpartition(".")
+        if head in self._of_stream and name:
+            return self._of_stream[head], name
+        return self._find_consumer(verb.split("."))
+
+    def _find_consumer(self, tokens: list[str]) -> tuple[Route | None, str]:
+        """CONSUMER.<verb>.<stream>.<consumer>, and CREATE with a filter after it."""
+        if tokens[0] != "CONSUMER":
+            return None, ""
+        for size in (2, 3):
+            route, rest = self._of_consumer.get(".".join(tokens[:size])), tokens[size:]
+            exact = len(rest) == 2 or (tokens[1] == "CREATE" and len(rest) > 2)
+            if route is not None and exact and all(rest):
+                return route, rest[0]
+        return None, ""
+
+
+def _plain(streams: Streams, cluster: ClusterVerbs, account: Account) -> dict[str, Route]:
+    shapes = request_schemas
+    return {
+        "INFO": Route("account_info", account.info),
+        "STREAM.NAMES": Route(
+            "stream_names",
+            streams.names,
+            shapes.NAMES,
+            optional,
+            with_error={**_NO_PAGE, "streams": None},
+        ),
+        "STREAM.LIST": Route(
+            "stream_list",
+            streams.list_streams,
+            shapes.NAMES,
+            optional,
+            with_error={**_NO_PAGE, "streams": []},
+        ),
+        "META.LEADER.STEPDOWN": Route(
+            "meta_leader_stepdown",
+            cluster.meta_step_down,
+            shapes.STEP_DOWN,
+            optional,
+            cluster.check_clustered,
+        ),
+    }
+
+
+def _of_stream(streams: Streams, cluster: ClusterVerbs, consumers: Consumers) -> dict[str, Route]:
+    shapes, config = request_schemas, request_schemas.STREAM_CONFIG
+    return {
+        "STREAM.CREATE": Route("stream_create", streams.create, config, whole),
+        "STREAM.UPDATE": Route("stream_update", streams.update, config, whole),
+        "STREAM.INFO": Route(
+            "stream_info",
+            streams.info,
+            shapes.STREAM_INFO,
+            optional,
+            with_error=_NO_PAGE,
+        ),
+        "STREAM.DELETE": Route("stream_delete", streams.delete, read=empty),
+        "STREAM.PURGE": Route(
+            "stream_purge",
+            streams.purge,
+            shapes.PURGE,
+            optional,
+            with_error={"purged": 0},
+        ),
+        "STREAM.MSG.GET": Route("stream_msg_get", streams.message, shapes.MESSAGE, needed),
+        "STREAM.MSG.DELETE": Route(
+            "stream_msg_delete",
+            streams.delete_message,
+            shapes.MESSAGE_DELETE,
+            needed,
+        ),
+        "STREAM.LEADER.STEPDOWN": Route(
+            "stream_leader_stepdown",
+            cluster.step_down,
+            shapes.STEP_DOWN,
+            optional,
+            cluster.check_clustered,
+        ),
+        "STREAM.PEER.REMOVE": Route(
+            "stream_remove_peer",
+            cluster.remove_peer,
+            shapes.REMOVE_PEER,
+            needed,
+            cluster.check_clustered,
+        ),
+        "CONSUMER.CREATE": Route("consumer_create", consumers.create),
+        "CONSUMER.NAMES": Route(
+            "consumer_names",
+            consumers.names,
+            shapes.CONSUMERS,
+            optional,
+            with_error={**_NO_PAGE, "consumers": []},
+        ),
+        "CONSUMER.LIST": Route(
+            "consumer_list",
+            consumers.list_consumers,
+            shapes.CONSUMERS,
+            optional,
+            with_error={**_NO_PAGE, "consumers": []},
+        ),
+    }
+
+
+def _of_consumer(consumers: Consumers) -> dict[str, Route]:
+    return {
+        "CONSUMER.CREATE": Route("consumer_create", consumers.create),
+        "CONSUMER.DURABLE.CREATE": Route("consumer_create", consumers.create),
+        "CONSUMER.INFO": Route("consumer_info", consumers.one),
+        "CONSUMER.DELETE": Route("consumer_delete", consumers.one, read=empty),
+        "CONSUMER.PAUSE": Route("consumer_pause", consumers.one),
+    }
+
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +236,7 @@ class RequestDispatcher:
 
     def __init__(
         self,
-        metadata: ManagedMetadata,
+        metadata: Metadata,
         leaders: LeaderRouter,
         *,
         domain: str,
@@ -71,7 +270,7 @@ class RequestDispatcher:
         """For one who may not do everything."""
         if access is None:
             return self
-        metadata = VisibleMetadata(self._metadata, access)
+        metadata = AuthorizedMetadata(self._metadata, access)
         return RequestDispatcher(
             metadata, self._leaders, domain=self._domain, now_ms=self._now_ms, access=access,
             for_all=self,
@@ -114,7 +313,7 @@ class RequestDispatcher:
         self._counts.requests += 1
 
     def failed(self, error: Exception, verb: str) -> ApiError:
-        """What is told of ``error``; one that nobody foresaw is logged, too."""
+        """What is told of ``error``; an unexpected one is logged, too."""
         self._counts.errors += 1
         if not isinstance(error, ApiRefused | StreamlogError):
             logger.error("management request failed", extra={"verb": verb}, exc_info=error)

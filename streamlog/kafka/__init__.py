@@ -1,10 +1,12 @@
 """The socket API: Kafka's protocol on one port.
 
 - ``net`` listener, connections, TLS, ``sendfile``, limits; ``auth`` logins and rights.
-- ``dispatch`` finds the handler; a file in ``handlers`` translates one API and decides nothing.
-- ``fetch`` fetch sessions and delayed fetches; ``produce`` delayed produces and producer ids.
-- ``configs`` settings in Kafka's form; ``quotas`` rate limits (``token_bucket``); ``topology``.
-- ``fairness`` gives other requests their turn; ``read_barrier``; ``context`` what is needed of the node.
+- ``dispatch`` finds the handler; a function in ``handlers`` translates one API and decides nothing.
+- ``fetch`` fetch sessions and delayed fetches; ``producer_ids``.
+- ``config_entries`` settings in Kafka's form; ``quotas`` rate limits; ``topology``
+  nodes, leaders and replicas in Kafka's form; ``refusal`` errors.
+- ``fairness`` gives other requests their turn; ``read_barrier`` waits for the newest metadata;
+  ``context`` and ``interfaces`` what is needed of the node.
 
 Invariants:
 

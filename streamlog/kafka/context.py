@@ -4,19 +4,29 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from streamlog.authn.session import NOBODY, Session
+from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
-from streamlog.kafka.fetch.fetch_session import FetchSession
+from streamlog.kafka.cluster_view import ClusterView
 from streamlog.kafka.fetch.session_cache import SessionCache
-from streamlog.kafka.interfaces import ClusterView
-from streamlog.kafka.produce.producer_ids import ProducerIds
+from streamlog.kafka.net.channel import RequestWait
+from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import Throttles
 from streamlog.metrics import NodeMetrics
+
+
+class Requester(NamedTuple):
+    """Who has sent a request, and how long it may wait for the answer."""
+
+    client_id: str
+    host: str
+    poll: RequestWait
+    """Ends where the client is gone, or the node stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +41,13 @@ class Context(ClusterView):
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))
     )
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
-    fetch_sessions: SessionCache[FetchSession] = field(default_factory=SessionCache)
+    fetch_sessions: SessionCache = field(default_factory=SessionCache)
     throttles: Throttles = field(default_factory=Throttles)
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
     authenticator: Authenticator | None = None
-    """None: nobody can prove who they are."""
-    session: Session = NOBODY
+    """None: no client can prove who it is."""
+    session: Session = ANONYMOUS_SESSION
     """Who asks: each connection has a context of its own, which differs in this from others."""
     authority: Authority | None = None
     """The rules in force; None: there are none."""

@@ -7,57 +7,27 @@ from kio.schema.errors import ErrorCode
 from streamlog.fairness import stepwise
 from streamlog.kafka.auth import audit_actions, authorization
 from streamlog.kafka.auth.peer import Peer
-from streamlog.kafka.context import Context
+from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers import (
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    api_versions,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    envelope,
+    acls,
+    client_quotas,
+    configs,
     fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
+    group_offsets,
+    groups,
     list_offsets,
-    list_partition_reassignments,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
     produce,
     quorum,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
+    replicas,
+    sasl,
+    scram_credentials,
+    topics,
 )
-from streamlog.kafka.net.deferred_response import DeferredResponse
-from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.handlers.produce import DelayedProduce
+from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import UNCOUNTED, Charge
-from streamlog.kafka.requester import Requester
 from streamlog.wire import control, registry
 from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
@@ -70,58 +40,58 @@ WaitingHandler = Callable[[control.Message, int, Context, Requester], Awaitable[
 LoginHandler = Callable[[control.Message, int, Peer, RequestWait], Awaitable[control.Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
-    registry.LIST_OFFSETS: list_offsets.handle,
-    registry.METADATA: metadata.handle,
-    registry.FIND_COORDINATOR: find_coordinator.handle,
-    registry.HEARTBEAT: heartbeat.handle,
-    registry.DESCRIBE_GROUPS: describe_groups.handle,
-    registry.LIST_GROUPS: list_groups.handle,
-    registry.API_VERSIONS: api_versions.handle,
-    registry.CREATE_TOPICS: create_topics.handle,
-    registry.DELETE_TOPICS: delete_topics.handle,
-    registry.INIT_PRODUCER_ID: init_producer_id.handle,
-    registry.DELETE_RECORDS: delete_records.handle,
-    registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
-    registry.DESCRIBE_ACLS: describe_acls.handle,
-    registry.CREATE_ACLS: create_acls.handle,
-    registry.DELETE_ACLS: delete_acls.handle,
-    registry.DESCRIBE_CONFIGS: describe_configs.handle,
-    registry.ALTER_CONFIGS: alter_configs.handle,
-    registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
-    registry.CREATE_PARTITIONS: create_partitions.handle,
-    registry.ELECT_LEADERS: elect_leaders.handle,
-    registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
-    registry.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
-    registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
-    registry.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
-    registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
-    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials.handle,
-    registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
+    registry.LIST_OFFSETS: list_offsets.list_offsets,
+    registry.METADATA: metadata.metadata,
+    registry.FIND_COORDINATOR: groups.find_coordinator,
+    registry.HEARTBEAT: groups.heartbeat,
+    registry.DESCRIBE_GROUPS: groups.describe_groups,
+    registry.LIST_GROUPS: groups.list_groups,
+    registry.API_VERSIONS: metadata.api_versions,
+    registry.CREATE_TOPICS: topics.create_topics,
+    registry.DELETE_TOPICS: topics.delete_topics,
+    registry.INIT_PRODUCER_ID: produce.init_producer_id,
+    registry.DELETE_RECORDS: topics.delete_records,
+    registry.OFFSET_FOR_LEADER_EPOCH: list_offsets.offset_for_leader_epoch,
+    registry.DESCRIBE_ACLS: acls.describe_acls,
+    registry.CREATE_ACLS: acls.create_acls,
+    registry.DELETE_ACLS: acls.delete_acls,
+    registry.DESCRIBE_CONFIGS: configs.describe_configs,
+    registry.ALTER_CONFIGS: configs.alter_configs,
+    registry.DESCRIBE_LOG_DIRS: replicas.describe_log_dirs,
+    registry.CREATE_PARTITIONS: topics.create_partitions,
+    registry.ELECT_LEADERS: replicas.elect_leaders,
+    registry.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
+    registry.ALTER_PARTITION_REASSIGNMENTS: replicas.alter_partition_reassignments,
+    registry.LIST_PARTITION_REASSIGNMENTS: replicas.list_partition_reassignments,
+    registry.DESCRIBE_CLIENT_QUOTAS: client_quotas.describe_client_quotas,
+    registry.ALTER_CLIENT_QUOTAS: client_quotas.alter_client_quotas,
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_credentials.describe_user_scram_credentials,
+    registry.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.alter_user_scram_credentials,
     registry.VOTE: quorum.vote,
     registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
     registry.END_QUORUM_EPOCH: quorum.end_epoch,
-    registry.DESCRIBE_QUORUM: describe_quorum.handle,
-    registry.ENVELOPE: envelope.handle,
+    registry.DESCRIBE_QUORUM: quorum.describe_quorum,
+    registry.ENVELOPE: quorum.envelope,
     registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
-    registry.DESCRIBE_CLUSTER: describe_cluster.handle,
-    registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
+    registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
+    registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }
 
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
-    registry.OFFSET_COMMIT: offset_commit.handle,
-    registry.OFFSET_FETCH: offset_fetch.handle,
-    registry.JOIN_GROUP: join_group.handle,
-    registry.LEAVE_GROUP: leave_group.handle,
-    registry.SYNC_GROUP: sync_group.handle,
-    registry.DELETE_GROUPS: delete_groups.handle,
-    registry.OFFSET_DELETE: offset_delete.handle,
+    registry.OFFSET_COMMIT: group_offsets.offset_commit,
+    registry.OFFSET_FETCH: group_offsets.offset_fetch,
+    registry.JOIN_GROUP: groups.join_group,
+    registry.LEAVE_GROUP: groups.leave_group,
+    registry.SYNC_GROUP: groups.sync_group,
+    registry.DELETE_GROUPS: groups.delete_groups,
+    registry.OFFSET_DELETE: group_offsets.offset_delete,
 }
 """Their answers wait for others than this node, and as long as it takes."""
 
 
 _LOGIN_HANDLERS: Final[dict[int, LoginHandler]] = {
-    registry.SASL_HANDSHAKE: sasl_handshake.handle,
-    registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
+    registry.SASL_HANDSHAKE: sasl.sasl_handshake,
+    registry.SASL_AUTHENTICATE: sasl.sasl_authenticate,
 }
 """They change who the peer is."""
 
@@ -138,7 +108,7 @@ async def answer(
     threads: Executor,
     *,
     weigh: Callable[[int], None] | None = None,
-) -> Response | DeferredResponse | None:
+) -> Response | DelayedProduce | None:
     """The answer to one frame; None where none is wanted. ``weigh``: see ``wire.cursor.Cursor``.
     Raises ProtocolViolation for what no answer fits, and what ``weigh`` does.
     """
@@ -149,7 +119,7 @@ async def answer(
     context = peer.context
     if client_id != context.session.client_id:
         context = peer.call(client_id)
-    context.metrics.requests[api.name].inc()
+    context.metrics.requests[api.name].count += 1
     if peer.is_guarded:
         peer.admit(api)
     if version > api.version_max:
@@ -163,9 +133,9 @@ async def answer(
     if context.access is not None:  # only a node has reason to name more
         cursor.limit(control.ELEMENTS_MAX)
     if api.key == registry.FETCH:
-        return await fetch.handle(cursor, version, response_header, context, poll, charge=charge)
+        return await fetch.fetch(cursor, version, response_header, context, poll, charge=charge)
     if api.key == registry.PRODUCE:
-        produced = await produce.handle(cursor, version, response_header, context, threads)
+        produced = await produce.produce(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
     if len(request) <= control.AT_ONCE_BYTES:
         asked = control.read_request(cursor, api, version)
@@ -202,8 +172,8 @@ async def _values(
 
 
 def _charged(
-    produced: DeferredResponse | None, size_bytes: int, charge: Charge
-) -> Response | DeferredResponse | None:
+    produced: DelayedProduce | None, size_bytes: int, charge: Charge
+) -> Response | DelayedProduce | None:
     """Who wants no answer is not told, and is not read from either."""
     charge.request()
     charge.produced(size_bytes)
@@ -217,5 +187,5 @@ def _charged(
 def _newer_api_versions(header: RequestHeader) -> Response:
     """The client speaks a newer ApiVersions: the oldest form tells it so, and what we offer."""
     response_header = encode_response_header(header.api, 0, header.correlation_id)
-    values = api_versions.offered(ErrorCode.unsupported_version)
+    values = metadata.offered(ErrorCode.unsupported_version)
     return Response([frame(response_header, control.encode_response(header.api, 0, values))])

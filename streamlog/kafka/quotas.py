@@ -1,4 +1,4 @@
-"""What requests cost their clients, where there are quotas (KIP-13, KIP-219).
+"""Quotas: the rate limit and throttle time of each client (KIP-13, KIP-219).
 
 A client that has used too much is answered at once, is told how long to wait, and nothing more is
 read from its connection for so long. What nodes ask of each other is never counted.
@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from immutables import Map
 
-from streamlog.kafka.token_bucket import TokenBucket
 from streamlog.metadata.image.quota import NO_QUOTA, Quota
 from streamlog.metrics import NodeMetrics
+from streamlog.rate_limit import TokenBucket
 from streamlog.wire import registry
 
 Kind = Literal["produce", "fetch", "request"]

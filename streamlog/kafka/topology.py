@@ -1,4 +1,4 @@
-"""Nodes and partitions as clients are told of them."""
+"""Nodes with their advertised listeners, and partitions, as Metadata answers show them."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.kafka.interfaces import ClusterView
+from streamlog.kafka.cluster_view import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.control import Message

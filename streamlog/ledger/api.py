@@ -6,6 +6,8 @@
         ack = await ledger.broadcast("payments", b"10 to Alice")
         async for block in ledger.deliver("payments", stop="newest"):
             for record in block.records(): ...
+
+``Pull`` is one delivery over NATS, as its reader sees it.
 """
 
 import asyncio
@@ -16,22 +18,117 @@ from typing import Any, Final, Literal, Self
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
-from streamlog.errors import NodeUnreachable, RecordTooLarge, RequestTimedOut, Unavailable
-from streamlog.ledger.assembly import DeliveredBlock
-from streamlog.ledger.broadcast import BroadcastAck
+from streamlog.clock import wall_ms
+from streamlog.errors import (
+    ChannelNotFound,
+    NodeUnreachable,
+    RecordTooLarge,
+    RequestTimedOut,
+    Unavailable,
+)
+from streamlog.ledger.assembly import Assembly, DeliveredBlock
+from streamlog.ledger.channel.broadcast import BroadcastAck
 from streamlog.ledger.core.channel_config import ChannelConfig, parse_config
 from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
-from streamlog.ledger.deliver import Behavior, DeliverRequest
-from streamlog.ledger.protocol import answer_of, headers_of, subject
-from streamlog.ledger.pull import Pull, nobody
+from streamlog.ledger.deliver import NEWEST, Behavior, DeliverRequest, sign_request
+from streamlog.ledger.protocol import (
+    END_HEADER,
+    HEIGHT_HEADER,
+    NUMBER_HEADER,
+    SILENCE_S,
+    answer_of,
+    headers_of,
+    subject,
+)
 from streamlog.nats_tools.connect import Nats, connect_once
+
+
+class Pull:
+    """``blocks`` once; what is known of the delivery afterwards."""
+
+    def __init__(
+        self, client: Client, channel: str, request: DeliverRequest, signer: Signer | None
+    ) -> None:
+        self.next = request.start if isinstance(request.start, int) else None
+        """The number of the block to ask for when it broke; None: nothing came at all."""
+        self.stop = None if isinstance(request.stop, str) else request.stop
+        """Where it ends, if it does; of ``newest`` known with the first message."""
+        self._client = client
+        self._channel = channel
+        self._request = request
+        self._signer = signer
+
+    async def blocks(self) -> AsyncGenerator[DeliveredBlock, None]:
+        """Raises what the node refuses it with, ChannelNotFound, NodeUnreachable, CorruptBlock;
+        RequestTimedOut when it falls silent.
+        """
+        inbox = self._client.new_inbox()
+        assembly = Assembly(self.next)
+        try:
+            subscription = await self._client.subscribe(inbox)
+            try:
+                await self._ask(inbox)
+                while (message := await self._message(subscription)) is not None:
+                    if NUMBER_HEADER in (message.headers or {}):
+                        block = assembly.take(message.headers or {}, message.data)
+                        if block is not None:
+                            self.next = block.number + 1
+                            yield block
+                    if message.reply:
+                        await self._client.publish(message.reply, b"")
+            finally:
+                with contextlib.suppress(nats.errors.Error):
+                    await subscription.unsubscribe()
+        except nats.errors.Error as error:
+            raise NodeUnreachable(f"NATS: {error}") from None
+
+    async def _ask(self, inbox: str) -> None:
+        """The request, signed where there is a signer."""
+        time_ms = 0 if self._signer is None else wall_ms()
+        payload = self._request.model_copy(update={"time_ms": time_ms}).model_dump_json().encode()
+        headers = None
+        if self._signer is not None:
+            headers = sign_request(self._channel, payload, inbox, self._signer)
+        to = subject(self._channel, "deliver", self._request.node)
+        await self._client.publish(to, payload, reply=inbox, headers=headers)
+
+    async def _message(self, subscription: Subscription) -> Msg | None:
+        """The next; None after the last block."""
+        try:
+            message = await subscription.next_msg(timeout=SILENCE_S)
+        except nats.errors.TimeoutError:
+            raise RequestTimedOut(
+                f"channel {self._channel!r}: nothing was delivered for {SILENCE_S:.0f} s"
+            ) from None
+        headers = message.headers or {}
+        if headers.get("Status") == "503":
+            raise no_node(self._channel, self._request.node)
+        if END_HEADER in headers:
+            if message.data:
+                answer_of(message.data)
+            return None
+        if self.stop is None and self._request.stop == NEWEST and HEIGHT_HEADER in headers:
+            self.stop = int(headers[HEIGHT_HEADER])
+        return message
+
+
+def no_node(channel: str, node: str) -> ChannelNotFound | NodeUnreachable:
+    """Why there is no answer at all."""
+    if node:
+        return NodeUnreachable(f"no node {node!r} serves channel {channel!r} just now")
+    return ChannelNotFound(
+        f"no node serves channel {channel!r}; `streamlog ledger serve --channel {channel}` would"
+    )
+
 
 TIMEOUT_S: Final = 30.0
 """For an acknowledgement; longer than a node waits for the stream's leader would be of no use."""
 QUICK_S: Final = 5.0
-"""For an answer that needs nobody else."""
+"""For an answer that needs no other node."""
 PAUSE_S: Final = 0.5
 """Before a delivery that broke is asked for again."""
 
@@ -125,7 +222,7 @@ class LedgerClient:
         """The blocks ``[start, stop)``, in order; see ``DeliverRequest``.
 
         When its node falls silent another is asked for what follows; with ``node`` the same one,
-        and the error is raised. Whether a block fits upon the one before it is the caller's to
+        and the error is raised. Whether a block fits on the one before it is the caller's to
         check (``core.chain.check_next``, ``core.verifier``): it is whole, that is all.
         """
         request = DeliverRequest(start=start, stop=stop, behavior=behavior, node=node).checked()
@@ -160,7 +257,7 @@ class LedgerClient:
                 to, payload, timeout=timeout_s, headers=headers or None
             )
         except nats.errors.NoRespondersError:
-            raise nobody(channel, node) from None
+            raise no_node(channel, node) from None
         except nats.errors.TimeoutError:
             raise RequestTimedOut(f"no answer on {to} in {timeout_s:.0f} s") from None
         except nats.errors.MaxPayloadError:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from streamlog.errors import CorruptBlock
 from streamlog.ledger.core.block import Block
+from streamlog.ledger.core.chain import configuration_in
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_block, decode_records
 from streamlog.ledger.core.entry import SIGNATURE_HEADER, SIGNER_HEADER
-from streamlog.ledger.core.genesis import configuration_in
 from streamlog.ledger.core.signing import BlockSignature, signature_of
 from streamlog.ledger.protocol import NUMBER_HEADER, PART_HEADER
 from streamlog.record.codec import Record

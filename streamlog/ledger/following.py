@@ -11,11 +11,10 @@ from nats.aio.client import Client
 
 from streamlog.errors import BlockNotReady, ChannelNotReady, CorruptBlock, StreamlogError
 from streamlog.ledger.api import LedgerClient
-from streamlog.ledger.channel import Channel
+from streamlog.ledger.channel.channel import Channel
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.encoding import decode_block
-from streamlog.ledger.core.follower import Follower, FollowerLimits, JoinPoint
-from streamlog.ledger.core.follower_events import (
+from streamlog.ledger.core.follower import (
     AppendPulled,
     AskHeight,
     BlockPulled,
@@ -26,8 +25,11 @@ from streamlog.ledger.core.follower_events import (
     Effect,
     EndPull,
     Event,
+    Follower,
+    FollowerLimits,
     HaltFollower,
     HeightTold,
+    JoinPoint,
     PeerFailed,
     Promote,
     PullBlocks,
@@ -120,7 +122,7 @@ class _Term:
             await self._carry_out(effects)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask no node any more."""
         for task in (*self._asking, self._pulling):
             if task is not None:
                 task.cancel()

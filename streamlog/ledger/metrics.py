@@ -14,7 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from streamlog.ledger.channel import Channel
+from streamlog.ledger.channel.channel import Channel
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.consenter import SkipReason
 from streamlog.ledger.core.cutter import CutReason
@@ -55,7 +55,7 @@ class ChannelCounts:
         self.cuts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.broadcasts: Counter[str] = Counter()
-        self.refusals: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.commit = Durations()
         self.to_block = Durations()
         self.lag_blocks = 0
@@ -91,7 +91,7 @@ _COUNTERS: Final = {
     "time_to_cut_posted": "Time-to-cut markers that this node posted",
     "delivered_blocks": "Blocks sent to readers and followers",
     "delivered_bytes": "Bytes of them",
-    "mended_blocks": "Blocks cut off a damaged ledger, to be cut or pulled again",
+    "repaired_blocks": "Blocks cut off a damaged ledger, to be cut or pulled again",
 }
 _LABELLED: Final[dict[str, tuple[str, str, Callable[[ChannelCounts], Counter[str]]]]] = {
     "cuts": ("reason", "Blocks cut here, by what ended them", lambda counts: counts.cuts),
@@ -101,10 +101,10 @@ _LABELLED: Final[dict[str, tuple[str, str, Callable[[ChannelCounts], Counter[str
         lambda counts: counts.skipped,
     ),
     "broadcasts": ("outcome", "Records offered to this node", lambda counts: counts.broadcasts),
-    "refusals": (
+    "rejected": (
         "reason",
         "Times that a follower refused a peer or what it gave",
-        lambda counts: counts.refusals,
+        lambda counts: counts.rejected,
     ),
 }
 
@@ -149,14 +149,14 @@ class LedgerMetrics(Collector):
         counts["delivered_blocks"] += blocks
         counts["delivered_bytes"] += size_bytes
 
-    def mended(self, channel: str, blocks: int) -> None:
-        self.of(channel).counts["mended_blocks"] += blocks
+    def repaired(self, channel: str, blocks: int) -> None:
+        self.of(channel).counts["repaired_blocks"] += blocks
 
     def following(self, channel: str, lag_blocks: int) -> None:
         self.of(channel).lag_blocks = lag_blocks
 
     def refused(self, channel: str, reason: str) -> None:
-        self.of(channel).refusals[reason] += 1
+        self.of(channel).rejected[reason] += 1
 
     # As a collector
 

@@ -19,7 +19,7 @@ A delivery is a sequence of messages. Each has one of the headers
 ===========================  ====================================================================
 
 and perhaps a reply subject: answer it (with anything) when the message was used. No more than
-``WINDOW`` of these are left open, so whoever answers late waits by itself. ``Streamlog-Ledger-Part:
+``WINDOW`` of these are left open, so a reader that answers late waits by itself. ``Streamlog-Ledger-Part:
 0/3`` stands on blocks that are too large for one message; the parts come in order. Where the node
 has a key, ``-Signer`` and ``-Signature`` stand on (the first part of) each block.
 """
@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streamlog.errors import CorruptData, InvalidRequest, StreamlogError
-from streamlog.ledger.broadcast import BroadcastAck
+from streamlog.ledger.channel.broadcast import BroadcastAck
 from streamlog.ledger.core.entry import Message
 from streamlog.wire.errors import error_named
 
@@ -65,7 +65,7 @@ def subject(channel: str, verb: str, node: str = "") -> str:
 
 def may_answer_at(reply: str) -> bool:
     """Whether an answer may be published under a reply subject of the asker's choice. Blocks that
-    are delivered to a door come back as records in other blocks, which are delivered in turn, for
+    are delivered to an endpoint come back as records in other blocks, which are delivered in turn, for
     ever; and what begins with ``$`` NATS obeys.
     """
     return not reply.startswith((f"{_PREFIX}.", "$"))

@@ -14,7 +14,7 @@ from streamlog.errors import AuthenticationFailed
 from streamlog.http.hosts import refuse_other_names
 from streamlog.http.server import HttpServer
 from streamlog.http.tokens import PUBLIC, Tokens
-from streamlog.ledger.channel import Channel
+from streamlog.ledger.channel.channel import Channel
 from streamlog.ledger.metrics import LedgerMetrics
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class HttpListener(NamedTuple):
     host: str
     port: int
     tokens: Tokens | None = None
-    """Who reads metrics has one of these; None: everybody does."""
+    """Who reads metrics has one of these; None: every client does."""
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For who comes next."""
 

@@ -7,8 +7,8 @@ last segment, the *active* one, is written; its indexes are in memory until it i
 is closed.
 
 - ``log`` one log; ``sync`` what is dirty, and tickets by which worker threads sync it; ``retention``.
-- ``manifest`` what the folder must hold; ``leader_epochs``, ``checkpoint``, ``partition_metadata`` and
-  ``sidecar_files``: the small files beside the segments; ``layout`` their names.
+- ``manifest`` what the folder must hold; ``leader_epochs``, ``checkpoint`` and
+  ``sidecar_files``: the small files beside the segments; ``layout`` their names, ``partition.metadata``.
 - ``segment`` batches in files, indexes and scans; ``recovery`` from a folder to an open log.
 - ``storage`` all access to disks; ``tools`` checks and prints folders without opening them.
 - ``compaction`` by key; ``erasure`` of single records; ``encryption`` of batches at rest.

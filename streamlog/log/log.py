@@ -1,5 +1,8 @@
+"""One partition's log of segment files (Kafka's UnifiedLog)."""
+
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,17 +19,16 @@ from streamlog.errors import (
 )
 from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.erasure.erasures import Erasures
-from streamlog.log.layout import EPOCHS_NAME
-from streamlog.log.manifest import SyncedManifest
+from streamlog.log.layout import EPOCHS_NAME, TEMPORARY_SUFFIX
+from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
 from streamlog.log.retention import expired_count
-from streamlog.log.segment.active import ActiveSegment, cut_segment, place_of_cut
 from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
 from streamlog.log.segment.end_checksums import EndChecksums
 from streamlog.log.segment.scan import BatchPlace
-from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.segment import ActiveSegment, Segment, cut_segment, place_of_cut
 from streamlog.log.segment.segments import Segments
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.segment.time_search import (
@@ -41,14 +43,15 @@ from streamlog.log.settings import UNLIMITED, LogSettings
 from streamlog.log.sidecar_files import SidecarFiles
 from streamlog.log.storage.disk import (
     Disk,
+    DiskFile,
     FileState,
     is_full,
     storage_error,
     storage_errors,
     with_descriptors,
+    write_all,
 )
-from streamlog.log.storage.file_pool import FilePool
-from streamlog.log.sync import DirtyState, SyncTicket
+from streamlog.log.storage.file_pool import FilePool, PooledFile
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,194 @@ class _Retained(NamedTuple):
     state: tuple[int, int, int, int]
     """Its start and end, the high watermark, how many segments there are."""
     until_ms: int
+
+
+class SyncTicket:
+    """One sync of what a log had not synced at a moment: made by the owner, run by a worker thread.
+
+    Content first, then what refers to it (epochs, the folder's entries, the manifest). All below
+    ``end_offset`` is synced once ``run`` has returned and the log has taken the ticket back.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        pool: FilePool,
+        files: list[PooledFile],
+        *,
+        end_offset: int,
+        epochs: tuple[str, bytes] | None,
+        directory: str | None,
+        manifest: tuple[ManifestFile, SyncedManifest] | None,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Takes over one pin of each file. ``epochs``: the checkpoint's path and new content;
+        ``manifest``: what it is to say.
+        """
+        self.end_offset = end_offset  # lowered by the owner if the log is cut meanwhile
+        self.done = False
+        self.epochs_are_stored = True
+        self.manifest_is_stored = True
+        self._disk = disk
+        self._pool = pool
+        self._files = files
+        self._epochs = epochs
+        self._directory = directory
+        self._manifest = manifest
+        self._on_failure = on_failure
+        self._placed_in: str | None = None  # the folder in which they have replaced it
+        self._is_staged = False  # the new epochs are in a file beside the old one
+        self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
+
+    @property
+    def files(self) -> list[DiskFile]:
+        """What is to be synced, while they are open: up to ``release``."""
+        return [pooled.file for pooled in self._files]
+
+    @property
+    def needs_own_syncs(self) -> bool:
+        """A manifest is written after all else is durable, and others may write it at any time."""
+        return self._manifest is not None
+
+    @property
+    def is_placed(self) -> bool:
+        """New epochs have their name, and the folder is not synced yet."""
+        return self._placed_in is not None
+
+    def stage(self) -> None:
+        """Write the new epochs beside the old ones, and sync nothing. Blocking; what fails here is
+        tried again by ``run``.
+        """
+        if self._epochs is None:
+            return
+        path, content = self._epochs
+        with contextlib.suppress(OSError):
+            file = self._disk.create(path + TEMPORARY_SUFFIX)
+            try:
+                write_all(file, content, 0)
+                self._is_staged = True
+            finally:
+                file.close()
+
+    def put_in_place(self) -> None:
+        """What was staged, and has been synced, replaces the old file. The folder is yet to be
+        synced. Blocking; raises StorageFailed as ``run``.
+        """
+        if not self._is_staged or self._epochs is None:
+            return
+        path = self._epochs[0]
+        try:
+            self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        except OSError as error:
+            self.release()
+            raise self._failed(error) from error
+        self._placed_in, self._epochs = path.rpartition("/")[0], None
+
+    def _failed(self, error: OSError) -> StorageFailed:
+        problem = f"sync failed: {error.strerror or error}"
+        self._on_failure(problem)
+        return StorageFailed(problem)
+
+    def run(self, *, is_synced: bool = False, are_placed: bool = True) -> None:
+        """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends.
+
+        ``is_synced``: the files and the folder are already; not ``are_placed``: but for epochs that
+        were put in place since.
+        """
+        try:
+            if not is_synced:
+                for pooled in self._files:
+                    pooled.file.sync()
+            if self._epochs is not None:
+                with_descriptors(partial(self._write_epochs, *self._epochs))
+            if self._directory is not None and not is_synced:
+                with_descriptors(partial(self._disk.sync_directory, self._directory))
+            elif self._placed_in is not None and not are_placed:
+                with_descriptors(partial(self._disk.sync_directory, self._placed_in))
+            if self._manifest is not None:
+                with_descriptors(partial(self._write_manifest, *self._manifest))
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
+            self.release()
+        self.done = True
+
+    def release(self) -> None:
+        """Let go of the files; may be called again."""
+        with self._lock:
+            files, self._files = self._files, []
+        for pooled in files:
+            self._pool.unpin(pooled)
+
+    def _write_epochs(self, path: str, content: bytes) -> None:
+        """A full disk is no failure here.
+
+        The batches tell their epochs as well, and the next ticket tries again.
+        """
+        try:
+            self._disk.write_small(path, content)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.epochs_are_stored = False
+
+    def _write_manifest(self, manifest: ManifestFile, synced: SyncedManifest) -> None:
+        """Nor here: less is known of the folder until the next ticket tries again."""
+        end_offset = min(synced.end_offset, self.end_offset)
+        try:
+            manifest.note_synced(synced._replace(end_offset=end_offset))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.manifest_is_stored = False
+
+
+class DirtyState:
+    """What a log has written and not yet synced, and the ticket that is out for some of it."""
+
+    __slots__ = ("epochs", "folder", "manifest", "segments", "ticket")
+
+    def __init__(self) -> None:
+        self.folder = False  # entries have come or gone
+        self.epochs = False  # the checkpoint is behind
+        self.manifest = False  # so is it
+        self.segments: dict[Segment, None] = {}  # written, or sealed, since the last ticket
+        self.ticket: SyncTicket | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.segments) or self.folder or self.epochs or self.manifest
+
+    def abandon(self, segments: list[Segment]) -> None:
+        """The ticket that is out will not be run, or its end not be reported: all is unsynced again."""
+        if self.ticket is not None:
+            self.ticket.release()
+            self.ticket = None
+            self.segments |= dict.fromkeys(segments)
+            for segment in segments:
+                if segment.key is not None:
+                    segment.key.is_unsynced = True
+            self.folder = self.epochs = self.manifest = True
+
+    def clear(self) -> None:
+        """A ticket has all of it."""
+        for segment in self.segments:
+            if segment.key is not None:
+                segment.key.is_unsynced = False
+        self.segments.clear()
+        self.folder = self.epochs = self.manifest = False
+
+    def pin_files(self, pool: FilePool) -> list[PooledFile]:
+        """A sealed segment's indexes are synced with it, a new data key always. Raises OSError."""
+        pinned: list[PooledFile] = []
+        try:
+            for segment in self.segments:
+                paths = segment.paths if segment.sealed else segment.written_paths
+                pinned.extend(pool.pin(path) for path in paths)
+        except OSError:
+            for pooled in pinned:
+                pool.unpin(pooled)
+            raise
+        return pinned
 
 
 class PartitionLog:
@@ -131,7 +322,7 @@ class PartitionLog:
 
         ``key_scope``: of the partition; data keys of another one open nothing here.
 
-        ``power_lost``: the machine may have been started anew since the log was closed, or since
+        ``power_lost``: the machine may have been started again since the log was closed, or since
         its process was killed.
         """
         recovery = Recovery(
@@ -183,7 +374,7 @@ class PartitionLog:
     def lost_files(self) -> list[tuple[Segment, str | None]]:
         """Segments whose files are not there any more, are too short, or are too long for a sealed
         segment (another log's, then), with what is wrong. None: the first or the last batch has
-        another checksum; whoever reads the file finds whether it is another one.
+        another checksum; a reader of the file finds whether it is another one.
 
         A file whose ends were compared is not read again before it changes: a cold log must not
         cost the disk two reads a segment each time. From any thread, beside whatever else is done:
@@ -194,7 +385,7 @@ class PartitionLog:
         ]
         try:
             files = self._disk.states(self._directory)
-        except FileNotFoundError:  # the folder itself: writes go to files that nobody will find
+        except FileNotFoundError:  # the folder itself: writes go to files that will not be found
             files = {}
         lost: list[tuple[Segment, str | None]] = []
         for segment, path, is_sealed, size_bytes, ends in segments:
@@ -225,31 +416,45 @@ class PartitionLog:
             segment.compared = state
         return is_other
 
-    def append(self, batch: bytes, now_ms: int) -> None:
+    def append(self, batch: bytes, now_ms: int, sealed: tuple[int, int, int] | None = None) -> None:
         """Write one batch, which must begin at the log end offset; all of it or nothing.
 
+        ``sealed``: base offset, next offset and leader epoch of a batch that ``RecordRun.seal`` has
+        just made with the time ``now_ms``. None: it comes from elsewhere, and its header is checked.
+
         Raises StorageFull or Overloaded, after which it may be tried again; StorageFailed, after
-        which every append fails until the log is opened anew; CorruptBatch if it is no such batch.
+        which every append fails until the log is opened again; CorruptBatch if it is no such batch.
         """
         if self.failure:
             raise StorageFailed(self.failure)
         if self._owed_limit is not None:
             self._pay_limit(self._owed_limit)
-        latest_epoch = self.epochs.latest
-        next_offset, epoch, timestamp_ms = next_batch(
-            batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
-        )
-        active = self._active
-        if active.is_full(self.settings, len(batch), next_offset, now_ms):
-            self.roll()
-            active = self._active
-        if active.segment.key is not None and not self.settings.encrypts:
+        latest_epoch, settings = self.epochs.latest, self.settings
+        if sealed is None:
+            next_offset, epoch, timestamp_ms = next_batch(
+                batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
+            )
+        else:
+            (base_offset, next_offset, epoch), timestamp_ms = sealed, now_ms
+            if base_offset != self.log_end_offset or epoch < latest_epoch:
+                raise CorruptBatch(
+                    f"{self._directory}: a batch with base offset {base_offset}, epoch {epoch} "
+                    f"cannot follow at {self.log_end_offset} in epoch {latest_epoch}"
+                )
+        active, is_written = self._active, False
+        if active.segment.key is not None and not settings.encrypts:
             active = self._without_key()
-        try:
-            active.append(batch, next_offset, timestamp_ms, encrypts=self.settings.encrypts)
-        except StorageFailed as error:
-            self.fail(str(error))
-            raise
+        while not is_written:
+            try:
+                is_written = active.append(
+                    batch, next_offset, timestamp_ms, settings=settings, now_ms=now_ms
+                )
+            except StorageFailed as error:
+                self.fail(str(error))
+                raise
+            if not is_written:
+                self.roll()
+                active = self._active  # an empty segment takes any batch
         self._unsynced.segments[active.segment] = None
         if epoch > latest_epoch:
             self.epochs.assign(epoch, self.log_end_offset)
@@ -473,13 +678,13 @@ class PartitionLog:
     ) -> TimedOffset | None:
         """The first record of that time or later below ``upper_offset``, with its time.
 
-        Has the segments that it reads verified, which blocks like ``read``; whoever minds gives a
+        Has the segments that it reads verified, which blocks like ``read``; a caller that must not block gives a
         ``verify`` that raises, and comes again. Raises CorruptData, Unavailable.
         """
         start, segments = self.log_start_offset, self._segments
-        mending = partial(self._verify, verify=verify)
+        repairing = partial(self._verify, verify=verify)
         with storage_errors(self._directory):
-            return first_record_since(segments, timestamp_ms, start, upper_offset, verify=mending)
+            return first_record_since(segments, timestamp_ms, start, upper_offset, verify=repairing)
 
     def latest_timestamp(
         self, upper_offset: int, *, verify: Verify = Segment.verify
@@ -622,7 +827,7 @@ class PartitionLog:
 
         What needs a descriptor is done before the first record goes, as far as that can be. A full
         disk is no hindrance, for a cut makes room: a file that would say too much is removed, and
-        made anew by the next sync; what limits the recovery point is owed, see ``_limit``.
+        made again by the next sync; what limits the recovery point is owed, see ``_limit``.
         """
         if offset >= self.log_end_offset:
             return

@@ -34,7 +34,7 @@ is stored, under a lock. A truncation begins a new ``era``; a ticket from before
 
 A full disk does not stop a log: a ticket leaves the manifest behind, a truncation removes it, and
 the next ticket brings it up to date; less is known meanwhile. A manifest that is missing or damaged
-is made anew out of the folder, and then each segment's end is looked at. One that is older than the
+is made again out of the folder, and then each segment's end is looked at. One that is older than the
 folder calls segments damaged that are not, or knows less; it never makes a log longer or shorter.
 An older copy of the whole folder fits its own manifest: the checkpoints of the node know that it
 ends too early.

@@ -1,4 +1,4 @@
-"""Which segments a log may let go of. Pure.
+"""Retention: the segments that a log may delete. Pure.
 
 Whole segments go, oldest first. What stays is at least what a limit says, and less than one segment
 more; a limit on messages or bytes thus keeps a little more than JetStream would.

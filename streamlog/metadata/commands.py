@@ -28,7 +28,7 @@ from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 
 class Command(BaseModel):
-    """A wish. Whoever grants it is ``metadata.controller``."""
+    """A wish, which ``metadata.controller`` grants."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,11 +55,11 @@ class UpdateStream(Command):
 
     config: StreamConfig
     seen: StreamConfig | None = None
-    """Upon which it was judged whether the caller may: what it would bind now must not be more."""
+    """The configuration for which the caller was authorized; the present one must not be bound to more subjects."""
 
 
 class AlterStream(Command):
-    """Some settings changed, upon whatever the configuration is by then."""
+    """Some settings changed, on top of the configuration as it is by then."""
 
     name: str
     changes: tuple[SettingChange, ...]
@@ -74,7 +74,7 @@ class DeleteStream(Command):
 
     name: str
     stream_id: UUID | None = None
-    """Only if it has this id: another one may have got the name since somebody looked."""
+    """Only if it has this id: another one may have got the name since the caller looked."""
 
 
 class MovePartition(Command):
@@ -188,7 +188,7 @@ class RemoveNode(Command):
 
 
 class AllocateProducerIds(Command):
-    """A block of ids for this node, which nobody else gets, now or ever."""
+    """A block of ids for this node, which no other node gets, now or ever."""
 
     node_id: NodeId
 

@@ -21,10 +21,11 @@ class AskedController(Protocol):
     async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
 
 
-async def catch_up(metadata: AskedController) -> None:
-    """All that was decided before this was called is in the node's image.
+async def catch_up(metadata: AskedController) -> bool:
+    """Whether the node's image has all that was decided before this was called.
 
-    Without a controller nothing is decided, and the image stays as it is.
+    False without a controller: the image stays as it is, and may be older than what other nodes
+    have told. A node that has just started knows less than it knew before it was killed.
     """
     try:
         async with asyncio.timeout(CATCH_UP_S):
@@ -34,3 +35,5 @@ async def catch_up(metadata: AskedController) -> None:
             await metadata.take(command, forwarded=True)
     except (StreamlogError, TimeoutError) as error:
         logger.debug("metadata may be old", extra={"error": str(error)})
+        return False
+    return True

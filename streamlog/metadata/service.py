@@ -2,33 +2,46 @@
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeGuard
 from uuid import UUID
 
 from streamlog.config import ClusterSection
 from streamlog.errors import (
+    NoController,
+    NodeIdTaken,
+    NodeUnreachable,
     RequestTimedOut,
     StorageFailed,
     StreamlogError,
 )
-from streamlog.metadata.applier import Applier, Listener, Settled
-from streamlog.metadata.command_router import CommandRouter
+from streamlog.metadata.active_controller import ActiveController
 from streamlog.metadata.commands import (
+    AllocateProducerIds,
+    AlterIsr,
+    AlterQuota,
     AlterStream,
     AwaitApplied,
     Command,
     CreateStream,
     DeleteStream,
+    DescribeCluster,
+    ExportMetadata,
+    Heartbeat,
     PlaceStream,
     RegisterNode,
     ReportLeader,
+    SpendNonce,
+    StampFolder,
     UpdateStream,
+    encode_command,
 )
-from streamlog.metadata.controller_tasks import ControllerTasks
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.forwarding import Granted, decode_result
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
 from streamlog.metadata.nodes.lease import Lease
@@ -49,9 +62,137 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_S: Final = 1.0
 READY_WAIT_MS: Final = 5_000
-"""How long whoever creates a stream waits for its leaders to listen."""
+"""How long the creation of a stream waits for its leaders to listen."""
 RESIGN_WAIT_S: Final = 1.0
 """How long a controller that stops waits for another one."""
+RETRY_S: Final = 0.02
+PATIENCE_FACTOR: Final = 2
+"""A command waits for a controller as long as so many request time-outs."""
+
+REPEATABLE: Final = (
+    Heartbeat,
+    RegisterNode,
+    StampFolder,
+    ReportLeader,
+    AlterIsr,
+    AllocateProducerIds,
+    AlterQuota,
+    AwaitApplied,
+    DescribeCluster,
+    ExportMetadata,
+)
+"""Twice is as good as once."""
+
+FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
+"""Worth a connection that is kept."""
+
+Listener = Callable[[MetadataImage, MetadataImage], None]
+"""Called with the image before and after each change; must not wait for anything."""
+
+Settled = Callable[[str | None], Awaitable[None]]
+"""Returns when the listener has done all that the images up to now ask for: of the stream of this
+name, or of all streams."""
+
+NOT_AN_IMAGE = -1
+
+
+class Applier:
+    """From committed images to a node that acts on them. ``image`` is what the node acts on.
+
+    What follows from an image at once takes effect in the same turn of the event loop as the image
+    itself: who leads, which log belongs to which stream, what is deleted. Nothing there waits for a
+    disk or a network. What takes its time, such as opening logs or subscribing at NATS, each
+    listener does by itself, and catches up with the newest image; ``settled`` waits for that.
+
+    Images that come in one turn of the event loop, or before a listener has begun, are taken
+    together. Invariant: between two turns of the event loop every listener has heard of ``image``.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        """Replaced as a whole; never changes while a caller holds it."""
+        self._listeners: list[Listener] = []
+        self._settled: list[Settled] = []
+        self._next: MetadataImage | None = None
+        self._touched: set[str] = set()
+        self._all_touched = True
+        """``_touched`` tells every difference between ``image`` and ``_next``."""
+        self._arrived = asyncio.Event()
+        self._attaching = asyncio.Lock()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    async def attach(
+        self,
+        listener: Listener,
+        begin: Callable[[MetadataImage], Awaitable[None]],
+        settled: Settled | None = None,
+    ) -> None:
+        """``begin`` with the image there is, then have ``listener`` told of each change, after
+        those that were there before it. No image is applied meanwhile.
+        """
+        async with self._attaching:
+            await begin(self.image)
+            self._listeners.append(listener)
+            if settled is not None:
+                self._settled.append(settled)
+
+    def start_from(self, image: MetadataImage) -> None:
+        """Nothing listens yet."""
+        self.image = image
+
+    def committed(self, image: MetadataImage) -> None:
+        """To be applied in the next turn of the event loop."""
+        before = self._next or self.image
+        if image.offset <= before.offset:
+            return
+        if image.parent_offset == before.offset:
+            self._touched |= image.touched
+        else:
+            self._all_touched = False
+        self._next = image
+        self._arrived.set()
+
+    async def wait(self, offset: int) -> None:
+        """Until the metadata below ``offset`` is applied."""
+        if self.image.offset < offset:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._waiting, (offset, next(self._numbers), waiting))
+            await waiting
+
+    async def wait_settled(self, offset: int, stream: str | None = None) -> None:
+        """Until that is so, and the listeners have done what it asks for; of ``stream`` or all."""
+        await self.wait(offset)
+        for settled in tuple(self._settled):
+            await settled(stream)
+
+    async def run(self) -> None:
+        """Whatever a listener raises stops the node: it must handle what it can."""
+        try:
+            while True:
+                await self._arrived.wait()
+                async with self._attaching:
+                    self._arrived.clear()
+                    old, new, self._next = self.image, self._next, None
+                    if new is None:
+                        continue
+                    if self._all_touched:
+                        touched = frozenset(self._touched)
+                        new = replace(new, parent_offset=old.offset, touched=touched)
+                    else:
+                        new = replace(new, parent_offset=NOT_AN_IMAGE)
+                    self._touched, self._all_touched = set(), True
+                    self.image = new
+                    for listener in tuple(self._listeners):
+                        listener(old, new)
+                    while self._waiting and self._waiting[0][0] <= new.offset:
+                        *_, waiting = heapq.heappop(self._waiting)
+                        if not waiting.done():
+                            waiting.set_result(None)
+        finally:
+            for *_, waiting in self._waiting:
+                if not waiting.done():
+                    waiting.set_exception(NoController("the node is stopping"))
 
 
 class MetadataService:
@@ -70,12 +211,13 @@ class MetadataService:
         incarnation: UUID,
         settings: ClusterSection,
         peers: Peers,
-        may_encrypt: bool = False,
     ) -> None:
-        """``may_encrypt``: this node has the keys for encrypted streams."""
         self._node_id = node_id
         self._settings = settings
         self._peers = peers
+        self._timeout_ms = settings.request_timeout_ms
+        self._stepped = asyncio.Event()
+        """The quorum has taken a step: there may be a controller now."""
         self._applier = Applier(MetadataImage(cluster_id))
         self._quorum = RaftDriver(
             replica,
@@ -84,31 +226,21 @@ class MetadataService:
             request_timeout_ms=settings.request_timeout_ms,
             committed=self._applier.committed,
             changed=self._quorum_changed,
-            may_encrypt=may_encrypt,
         )
         self.history = MetadataHistory(self._quorum, replica.store, lambda: self._applier.image)
         """How the image came about; once it is open."""
-        self._duties = ControllerTasks(
+        self._controller = ActiveController(
             self._quorum, NodeConnections(peers), node_id=node_id, settings=settings
-        )
-        self._office = CommandRouter(
-            self._quorum,
-            self._duties,
-            peers,
-            node_id=node_id,
-            settings=settings,
-            await_applied=self._await_applied,
-            await_settled=self._await_settled,
         )
         self._membership = Membership(
             node_id=node_id,
             incarnation=incarnation,
             settings=settings,
-            grant=self._office.grant,
+            grant=self._grant,
             applied_offset=lambda: self._applier.image.offset,
             needs_no_lease=self._is_alone,
         )
-        self._controller: NodeId | None = None
+        self._last_controller: NodeId | None = None
         self._committed_offset = 0  # as last checkpointed
 
     # What there is
@@ -125,7 +257,7 @@ class MetadataService:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why this node takes no part in the quorum, if so; a restart may mend it."""
+        """Why this node takes no part in the quorum, if so; a restart may repair it."""
         return self._quorum.failure
 
     @property
@@ -205,15 +337,15 @@ class MetadataService:
 
     async def request(self, command: Command) -> Granted:
         """Have the controller carry it out, wherever that is; it is in this node's image then."""
-        granted = await self._office.grant(command)
-        await self._await_applied(granted.offset)
+        granted = await self._grant(command)
+        await _in_time(self._applier.wait(granted.offset), granted.offset)
         return granted
 
     async def take(self, command: Command, *, forwarded: bool) -> Granted:
         """A command that came over the wire; one that was forwarded already goes no further."""
-        if forwarded:
-            return await self._office.take(command)
-        return await self._office.grant(command)
+        if forwarded and not _is_local(command):
+            return await self._controller.take(command)
+        return await self._grant(command)
 
     async def create_stream(
         self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
@@ -225,20 +357,16 @@ class MetadataService:
         command: Command = CreateStream(config=config)
         if assignments:
             command = PlaceStream(config=config, assignments=assignments)
-        granted = await self._settled(command, config.name)
-        stream = self.image.stream(config.name)
-        # Also where it was there: whoever asks again may do so while its leaders are still on it.
-        await self._wait_for_leaders(stream, granted.offset)
-        return stream, granted.result["created"]
+        # A stream that exists already is waited for, too: its leaders may still be on their way.
+        granted = await self._change_stream(command, config.name)
+        return self.image.stream(config.name), granted.result["created"]
 
     async def update_stream(
         self, config: StreamConfig, seen: StreamConfig | None = None
     ) -> StreamImage:
-        """The stream as it is now. ``seen``: upon which it was judged that this is allowed."""
-        granted = await self._settled(UpdateStream(config=config, seen=seen), config.name)
-        stream = self.image.stream(config.name)
-        await self._wait_for_leaders(stream, granted.offset)
-        return stream
+        """The stream as it is now. ``seen``: on which it was judged that this is allowed."""
+        await self._change_stream(UpdateStream(config=config, seen=seen), config.name)
+        return self.image.stream(config.name)
 
     async def alter_stream(
         self,
@@ -253,23 +381,20 @@ class MetadataService:
         ``seen``: as above.
         """
         command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
-        granted = await self._settled(command, name)
-        stream = self.image.stream(name)
-        await self._wait_for_leaders(stream, granted.offset)
-        return stream
+        await self._change_stream(command, name)
+        return self.image.stream(name)
 
     async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
-        """The stream is gone; nobody finds it here, nor is it listened for, after this. With
+        """The stream is gone: after this the node neither finds it nor listens for it. With
         ``stream_id``, raises UnknownTopicId where another one has the name.
         """
         known = self.image.streams.get(name)
-        granted = await self._settled(DeleteStream(name=name, stream_id=stream_id), name)
-        if known is not None:
-            await self._wait_for_leaders(known, granted.offset)
+        command = DeleteStream(name=name, stream_id=stream_id)
+        await self._change_stream(command, name, deleted=known)
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         """This node is in sync and cannot reach the leader."""
-        await self._office.grant(
+        await self._grant(
             ReportLeader(
                 node_id=self._node_id,
                 node_epoch=self.node_epoch,
@@ -316,7 +441,7 @@ class MetadataService:
         """Take part in the quorum, until ``close``."""
         async with asyncio.TaskGroup() as group:
             services = (
-                self._applier.run(), self._duties.run(), self._checkpoint(), self._keep_short(),
+                self._applier.run(), self._controller.run(), self._checkpoint(), self._keep_short(),
             )  # fmt: skip
             others = [group.create_task(service) for service in services]
             await self._quorum.run()
@@ -355,7 +480,7 @@ class MetadataService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESIGN_WAIT_S):
                     while self.controller_id in (None, self._node_id):
-                        await self._office.pause()
+                        await self._pause()
 
     async def close(self) -> None:
         """Refuse what waits, finish what has begun, close the log. May be called again."""
@@ -366,37 +491,111 @@ class MetadataService:
 
     def _quorum_changed(self) -> None:
         """The quorum has taken a step."""
-        self._duties.look()
-        self._office.look()
-        if self._controller != self.controller_id:
-            self._controller = self.controller_id
+        self._controller.look()
+        self._stepped.set()
+        if self._last_controller != self.controller_id:
+            self._last_controller = self.controller_id
             self._membership.forget_clocks()
             self._membership.hurry()
 
-    async def _settled(self, command: Command, stream: str) -> Granted:
-        """As ``request``, and this node has done all that it asks for of this stream."""
-        granted = await self._office.grant(command)
-        await self._await_settled(granted.offset, stream)
-        return granted
+    # How a command is carried out
 
-    async def _await_applied(self, offset: int) -> None:
-        await _in_time(self._applier.wait(offset), offset)
+    async def _change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        """Have it carried out, and wait until this node, and the nodes that lead the stream's
+        partitions, have done all that it asks for. ``deleted``: the stream as it was.
 
-    async def _await_settled(self, offset: int, stream: str) -> None:
-        await _in_time(self._applier.wait_settled(offset, stream), offset)
-
-    async def _wait_for_leaders(self, stream: StreamImage, offset: int) -> None:
-        """A leader that does not answer is no reason to fail what has been done."""
-        leaders = {it.leader for it in stream.partitions} - {NO_LEADER, self._node_id}
-        command = AwaitApplied(offset=offset, wait_ms=READY_WAIT_MS, stream=stream.name)
-        asked = [self._office.ask(leader, command) for leader in leaders]
+        A leader that does not answer is no reason to fail what has been done.
+        """
+        granted = await self._grant(command)
+        await _in_time(self._applier.wait_settled(granted.offset, name), granted.offset)
+        stream = deleted or self.image.streams.get(name)
+        partitions = () if stream is None else stream.partitions
+        leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
+        applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
+        asked = [self._ask(leader, applied) for leader in leaders]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, StreamlogError):
-                logger.warning(
-                    "a leader may not be ready", extra={"stream": stream.name, "error": str(answer)}
-                )
+                extra = {"stream": name, "error": str(answer)}
+                logger.warning("a leader may not be ready", extra=extra)
             elif isinstance(answer, BaseException):
                 raise answer
+        return granted
+
+    async def _grant(self, command: Command) -> Granted:
+        """Carried out by the controller, here or elsewhere; one that is just elected is waited for.
+
+        Raises what the controller answers; NoController: nothing has been done; RequestTimedOut:
+        it may have been.
+        """
+        if _is_local(command):
+            return await self._answer_locally(command)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
+        while True:
+            try:
+                if self._quorum.is_active:
+                    return await self._controller.take(command)
+                return await self._ask(self._quorum.leader, command)
+            except NoController:
+                if self._quorum.hopeless is not None:
+                    raise self._quorum.hopeless from None
+                if loop.time() >= deadline:
+                    raise
+            await self._pause()
+
+    async def _ask(self, node_id: NodeId | None, command: Command) -> Granted:
+        """Have this node carry it out. Raises NoController where it was not heard; NodeIdTaken for
+        a registration while another process of this node's id is the controller.
+        """
+        address = None if node_id is None else self._quorum.address_of(node_id)
+        if address is None and self._quorum.twin_leads and isinstance(command, RegisterNode):
+            # Only a process that has not registered can be a second one. A controller that has just
+            # resigned sees the same: a late answer says that its peer still follows it.
+            raise NodeIdTaken(f"node {self._node_id} is alive, and leads the metadata quorum")
+        if address is None and node_id is not None:
+            text = f"node {node_id}, which leads the metadata quorum, is not in cluster.voters"
+            raise NoController(text)
+        if address is None or node_id == self._node_id:
+            text = "the metadata quorum has no leader that this node knows"
+            complaint = self._quorum.complaint
+            raise NoController(f"{text}: {complaint}" if complaint else text)
+        wait_ms = command.wait_ms if isinstance(command, AwaitApplied) else 0
+        try:
+            data = await self._peers.command(
+                address,
+                encode_command(command),
+                self._timeout_ms + wait_ms,
+                purpose=type(command).__name__ if isinstance(command, FREQUENT) else "",
+            )
+        except NodeUnreachable as error:
+            if error.refused or isinstance(command, REPEATABLE):
+                raise NoController(str(error)) from error
+            text = f"{error}; whether it was done is not known"
+            raise RequestTimedOut(text) from error
+        return decode_result(data)
+
+    async def _answer_locally(self, command: AwaitApplied | DescribeCluster) -> Granted:
+        if isinstance(command, DescribeCluster):
+            return Granted(0, self._controller.description(self._quorum.replica.image))
+        offset, stream = command.offset, command.stream
+        if stream is None:
+            await _in_time(self._applier.wait(offset), offset)
+        else:
+            await _in_time(self._applier.wait_settled(offset, stream), offset)
+        return Granted(offset, {})
+
+    async def _pause(self) -> None:
+        """Until the quorum has taken a step, but not for long."""
+        self._stepped.clear()
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._stepped.wait()
+        except TimeoutError:
+            pass
+
+    # Its own tasks
 
     async def _checkpoint(self) -> None:
         """So that a start knows what is committed."""
@@ -437,3 +636,10 @@ async def _in_time(applied: Awaitable[None], offset: int) -> None:
         raise RequestTimedOut(
             f"done at metadata offset {offset}, which this node has not reached yet"
         ) from None
+
+
+def _is_local(command: Command) -> TypeGuard[AwaitApplied | DescribeCluster]:
+    """The node that is asked answers, controller or not."""
+    return isinstance(command, AwaitApplied) or (
+        isinstance(command, DescribeCluster) and command.local
+    )

@@ -1,7 +1,7 @@
 """Acks in raw reads: counted and found by number, without an object for each. Pure.
 
 An ack has one ``"seq"``, which no other line has, so that counts it. The first refusal raises:
-whoever measures has nothing to go on with.
+a measurement cannot continue.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What NATS is like for this node, found out by one short visit that disturbs nobody."""
+"""What NATS is like for this node, found out by one short connection that disturbs no client."""
 
 import secrets
 import time
@@ -70,7 +70,7 @@ async def _round_trip(client: NatsClient, timeout_s: float) -> float:
 async def _forbidden(
     client: NatsClient, domain: str, heard: list[Exception], timeout_s: float
 ) -> tuple[str, ...]:
-    """Below the subjects that streamlog needs, where nobody else listens or publishes.
+    """Below the subjects that streamlog needs, where no other client listens or publishes.
 
     A complaint names its subject, and may be told a moment after the answer to a later PING.
     """

@@ -77,7 +77,7 @@ class Publisher:
     async def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
     ) -> Published:
-        """Raises StreamNotFound where nobody listens, RecordTooLarge, StorageFailed, ..."""
+        """Raises StreamNotFound if there is no responder, RecordTooLarge, StorageFailed, ..."""
         return await self._ack(await self._send(subject, payload, headers), subject)
 
     async def publish_all(

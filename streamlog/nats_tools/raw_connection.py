@@ -1,4 +1,4 @@
-"""A NATS connection as bytes in and out, for whoever wants to be faster than any library.
+"""A NATS connection as bytes in and out, for code that must be faster than any library.
 
 nats-py opens it: servers, login, TLS, CONNECT. Then its own tasks end, and every read goes, as it
 comes, to one function.
@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
 from streamlog.errors import ConfigError, NodeUnreachable, RequestTimedOut
-from streamlog.ingest.nats.socket_reader import SocketReader
+from streamlog.ingest.nats.connection import SocketReader
 from streamlog.nats_tools.connect import Nats, connect_once
 
 TIMEOUT_S: Final = 5.0
@@ -22,6 +22,28 @@ EDGE_BYTES: Final = len(b"PONG\r\n") - 1
 """Of a read, kept for the next: so much of a line can be without the line."""
 
 T = TypeVar("T")
+
+
+class _RawReader(SocketReader):
+    """Each read goes to ``feed``, never with a pause."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        feed: Callable[[memoryview], None],
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        super().__init__(transport, reader, buffer_bytes=buffer_bytes)
+        self._feed = feed
+
+    def buffer_updated(self, count: int) -> None:
+        if self._error is None:
+            try:
+                self._feed(self._buffer[:count])
+            except Exception as error:
+                self._end(error)
 
 
 class RawConnection:
@@ -41,7 +63,7 @@ class RawConnection:
         self._receive = receive
         self._writer = transport._io_writer
         wire = cast(asyncio.Transport, self._writer.transport)
-        self._intake = SocketReader(wire, transport._io_reader, self._feed, buffer_bytes=READ_BYTES)
+        self._intake = _RawReader(wire, transport._io_reader, self._feed, buffer_bytes=READ_BYTES)
         self._arrived = asyncio.Event()
         self._pongs = 0
         self._edge = b""
@@ -110,7 +132,7 @@ class RawConnection:
         while self._pongs < wanted:
             await self.wait_arrived()
 
-    def _feed(self, data: memoryview) -> bool:
+    def _feed(self, data: memoryview) -> None:
         chunk = bytes(data)
         whole = self._edge + chunk
         self._edge = whole[-EDGE_BYTES:]
@@ -119,7 +141,6 @@ class RawConnection:
         self._pongs += whole.count(b"PONG\r\n")
         self._receive(chunk)
         self._arrived.set()
-        return True
 
     async def _watch(self) -> None:
         try:

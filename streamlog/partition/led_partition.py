@@ -1,5 +1,6 @@
 """What who keeps records of the nodes' own in a stream needs of ``partition.partition.Partition``."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -39,3 +40,15 @@ class LedPartitions(Protocol):
 
     def partition(self, tp: TopicPartition) -> LedPartition:
         """Raises PartitionNotFound, or what has put it offline."""
+
+
+async def until(partition: LedPartition, condition: Callable[[], bool]) -> None:
+    """Return once it is so; asked now, and whenever the partition's watchers are told."""
+    changed = asyncio.Event()
+    partition.add_watcher(changed.set)
+    try:
+        while not condition():
+            changed.clear()
+            await changed.wait()
+    finally:
+        partition.remove_watcher(changed.set)

@@ -1,4 +1,4 @@
-"""One partition as the rest of the node sees it. Everything here is called on the event loop."""
+"""One partition as the rest of the node sees it (Kafka's Partition). Called on the event loop alone."""
 
 import asyncio
 import logging
@@ -8,9 +8,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from streamlog.clock import wall_ms
+from streamlog.clock import monotonic_ms, wall_ms
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.errors import (
+    BrokenInvariant,
     CorruptBatch,
     NotLeader,
     StorageFailed,
@@ -19,13 +20,12 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.log import PartitionLog
-from streamlog.log.lost_end import Gone
+from streamlog.log.recovery.lost_end import Gone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.clock import clock_ms
+from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.deletes.discard_new import check_room
 from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
@@ -35,15 +35,13 @@ from streamlog.partition.producer_state_manager import ProducerAppend, ProducerS
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
-from streamlog.partition.state import Acknowledgement, PartitionState, Step
-from streamlog.partition.statistics import PartitionStatistics, statistics_of
+from streamlog.partition.state import Acknowledgement, PartitionState, PartitionStatistics, Step
 from streamlog.partition.storage.flusher import Flusher
 from streamlog.partition.storage.restore import restamped
 from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.reading import erase_offsets
 from streamlog.partition.subjects.subjects import Subjects
-from streamlog.partition.watchers import Watcher, Watchers
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 from streamlog.record.offset_set import OffsetSet
@@ -52,9 +50,12 @@ from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
+Watcher = Callable[[], None]
+"""Called on the event loop when something has changed in a partition."""
+
 
 class OffsetObserver(Protocol):
-    """What a partition tells of itself, so that nobody has to look at all of them."""
+    """What a partition tells of itself, so that no reader has to look at all of them."""
 
     def offsets_changed(self, partition: "Partition") -> None:
         """The checkpoints are behind."""
@@ -113,9 +114,9 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "_log", "_metrics", "_surroundings", "_waiting", "_watchers", "config",
-        "erasing", "expiry", "following", "incarnation", "producing", "reader", "state", "subjects",
-        "surplus", "to_settle", "to_sync", "topic_id", "tp",
+        "_commit_watchers", "_doubts", "_end_watchers", "_is_carrying_out", "_log", "_metrics",
+        "_surroundings", "_waiting", "config", "erasing", "expiry", "following", "incarnation",
+        "producing", "reader", "state", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -157,7 +158,11 @@ class Partition:
         )
         """For the rest of this package, to have the log checked."""
         self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
-        self._watchers = Watchers()
+        self._commit_watchers: dict[Watcher, bool] = {}
+        """The purgatory of consumers' fetches: delayed until the high watermark moves ..."""
+        self._end_watchers: dict[Watcher, bool] = {}
+        """... and that of followers' fetches: until the log end does."""
+        self._is_carrying_out = False
         self._doubts = RepeatedFetchDetector()
         self.producing = ProducerStateManager(
             self.state,
@@ -196,7 +201,7 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """Of whoever leads, as last heard; -1 before anything is."""
+        """Of the leader, as last heard; -1 before anything is."""
         return self.state.leader_epoch
 
     @property
@@ -318,7 +323,7 @@ class Partition:
         metrics.append_records.count += count
         metrics.append_bytes.count += state.appended_bytes
         self.keep()
-        self._watchers.grown()
+        self.grown()
         return base_offset
 
     def append_failed(self, error: StreamlogError) -> None:
@@ -334,7 +339,7 @@ class Partition:
 
     def _erasure_appended(self) -> None:
         self.keep()
-        self._watchers.grown()
+        self.grown()
 
     def keep(self) -> None:
         """Have what is new synced soon, or let it count unsynced, as the policy says."""
@@ -382,7 +387,7 @@ class Partition:
             metrics.append_batches.count += 1
             metrics.append_records.count += batch.record_count
             metrics.append_bytes.count += self.state.appended_bytes
-            self._watchers.grown()
+            self.grown()
         else:
             metrics.produce_duplicates.inc()
         self.keep()
@@ -413,7 +418,7 @@ class Partition:
             self.append_failed(error)
             raise
         if size:
-            self._watchers.grown()
+            self.grown()
         state.await_commit(base_offset, size, started, ack)
         self.carry_out(state.settle())  # at once, where all of it was there
         self.keep()
@@ -422,45 +427,58 @@ class Partition:
         """Do what the core leaves to be done: the one place where publishers are answered, delayed
         fetches are woken, and syncs and checkpoints are asked for.
 
-        An acknowledgement changes nothing of this partition while it is told, so steps never nest.
+        Steps never nest, so acknowledgements keep the order of the appends: an acknowledgement or a
+        watcher that changes this partition while it is told raises BrokenInvariant.
         """
-        if step.commits:
-            for item in step.commits:
-                item.ack.committed(item.base_offset)
-            now = time.perf_counter()
-            observe = self._metrics.commit_latency_seconds.observe
-            for item in step.commits:
-                if item.started:
-                    observe(now - item.started)
-        if step.error is not None:
-            for item in step.failed:
-                item.ack.failed(step.error)
-            if step.is_offline:
-                logger.error("partition offline", extra=self.place(step.error))
-                self._surroundings.health_changed(self)
-                self._watchers.changed()
-        if step.high_watermark_moved:
-            self.erasing.committed()
-            self.offsets_changed()
-            self._watchers.committed()
-        elif step.recovery_point_moved:
-            self.offsets_changed()
-        if step.wants_sync:
-            self._surroundings.flusher.sync(self)
-        if self._waiting and self.is_quiet:
-            self.wake()
+        if self._is_carrying_out:
+            raise BrokenInvariant(f"{self.tp}: a step within a step")
+        self._is_carrying_out = True
+        try:
+            if step.commits:
+                for item in step.commits:
+                    item.ack.committed(item.base_offset)
+                now = time.perf_counter()
+                observe = self._metrics.commit_latency_seconds.observe
+                for item in step.commits:
+                    if item.started:  # 0: its latency is not measured
+                        observe(now - item.started)
+            if step.error is not None:
+                self._tell_failed(step, step.error)
+            if step.high_watermark_moved:
+                self.erasing.committed()
+                self.offsets_changed()
+                for watcher, once in tuple(self._commit_watchers.items()):
+                    if once:  # before it is called: no other is lost if it raises
+                        self._commit_watchers.pop(watcher, None)
+                    watcher()
+            elif step.recovery_point_moved:
+                self.offsets_changed()
+            if step.wants_sync:
+                self._surroundings.flusher.sync(self)
+            if self._waiting and self.is_quiet:
+                self.wake()
+        finally:
+            self._is_carrying_out = False
+
+    def _tell_failed(self, step: Step, error: StreamlogError) -> None:
+        for item in step.failed:
+            item.ack.failed(error)
+        if step.is_offline:
+            logger.error("partition offline", extra=self.place(error))
+            self._surroundings.health_changed(self)
+            self._tell_changed()
 
     def _damaged(self) -> None:
         self.following.is_damaged = True
         self.health_changed()
 
-    def mended(self) -> None:
+    def repaired(self) -> None:
         """What was damaged is cut off, and will be fetched again."""
         self._metrics.log_repairs.inc()
         self.health_changed()
 
     def health_changed(self) -> None:
-        """Damage was found, or was mended."""
+        """Damage was found, or was repaired."""
         self._surroundings.health_changed(self)
 
     def place(self, error: StreamlogError) -> dict[str, object]:
@@ -474,8 +492,9 @@ class Partition:
         }
 
     def grown(self) -> None:
-        """The log has, as a follower's."""
-        self._watchers.grown()
+        """The log end has moved."""
+        if self._end_watchers:
+            _tell(self._end_watchers)
 
     def offsets_changed(self) -> None:
         """The checkpoints are behind."""
@@ -499,7 +518,7 @@ class Partition:
         self.producing.was_cut()
         self.subjects.was_cut()
         self.offsets_changed()
-        self._watchers.changed()
+        self._tell_changed()
 
     # Waiting for syncs, cuts and cleanings
 
@@ -572,6 +591,7 @@ class Partition:
         *,
         log_start: int = 0,
         incarnation: int = NO_INCARNATION,
+        partition_epoch: int = NO_EPOCH,
     ) -> FileSlice | EpochEnd:
         """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
         on; that counts.
@@ -581,7 +601,7 @@ class Partition:
         UnknownReplica, OffsetOutOfRange, and as ``read``.
         """
         self.reader.check_open()
-        state, now_ms = self.state, clock_ms()
+        state, now_ms = self.state, monotonic_ms()
         step = state.follower_fetch(
             node_id,
             node_epoch,
@@ -590,6 +610,7 @@ class Partition:
             now_ms,
             log_start=log_start,
             incarnation=incarnation,
+            partition_epoch=partition_epoch,
         )
         if isinstance(step, EpochEnd):
             return step
@@ -603,8 +624,8 @@ class Partition:
         return await self.read_appended(offset, max_bytes)
 
     def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
-        """So long ago it had asked again for what it had asked for before, and that was the end."""
-        self.state.follower_had_all(node_id, node_epoch, clock_ms() - ago_ms)
+        """``ago_ms`` ago the follower's idle session fetch found nothing new: it was caught up then."""
+        self.state.follower_had_all(node_id, node_epoch, monotonic_ms() - ago_ms)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first committed offset of that time or later, with its time."""
@@ -640,23 +661,30 @@ class Partition:
 
     # Watching
 
-    def add_watcher(self, watcher: Watcher, *, end: bool = False) -> None:
+    def add_watcher(self, watcher: Watcher, *, end: bool = False, once: bool = False) -> None:
         """``watcher`` is called when the high watermark, leadership or existence changes.
 
-        ``end``: when the log end changes instead of the high watermark; for followers.
+        ``end``: when the log end changes instead of the high watermark; for followers. ``once``: it
+        is let go of at the first call, as a delayed fetch that leaves the purgatory.
         """
-        self._watchers.add(watcher, end=end)
+        (self._end_watchers if end else self._commit_watchers)[watcher] = once
 
     def remove_watcher(self, watcher: Watcher) -> None:
-        self._watchers.remove(watcher)
+        self._commit_watchers.pop(watcher, None)
+        self._end_watchers.pop(watcher, None)
+
+    def _tell_changed(self) -> None:
+        """Another node leads, or none does; the log was cut, or is closed."""
+        _tell(self._commit_watchers)
+        _tell(self._end_watchers)
 
     def statistics(self) -> PartitionStatistics:
-        return statistics_of(self.state)
+        return self.state.statistics()
 
     # For the registry
 
     def hear(self, image: PartitionImage, min_isr: int) -> bool:
-        """Lead, follow or do neither, as ``image`` says; whether another leads now, or anew.
+        """Lead, follow or do neither, as ``image`` says; whether another leads now, or again.
 
         Not while the log is being cut, which only a follower's is.
         """
@@ -672,7 +700,7 @@ class Partition:
                 incarnations=incarnations,
                 partition_epoch=image.partition_epoch,
                 min_isr=min_isr,
-                now_ms=clock_ms(),
+                now_ms=monotonic_ms(),
             )
             self.carry_out(step)
             self.keep()  # what came while it followed counts once it is kept
@@ -683,6 +711,7 @@ class Partition:
                 leader=image.leader,
                 replicas=image.replicas,
                 incarnations=incarnations,
+                partition_epoch=image.partition_epoch,
                 min_isr=min_isr,
             )
             self.carry_out(step)
@@ -692,9 +721,9 @@ class Partition:
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
             self.reader.make_way()
-            self._watchers.changed()
+            self._tell_changed()
         elif replicas != (state.incarnations, state.replicas, state.isr):
-            self._watchers.replicas_changed()
+            _tell(self._commit_watchers)
         return is_new
 
     def _settle_lost_end(self, *, is_alone: bool) -> None:
@@ -711,7 +740,7 @@ class Partition:
 
     @property
     def gone(self) -> Gone | None:
-        """Records that were acknowledged and that no replica has any more, until somebody has said
+        """Records that were acknowledged and that no replica has any more, until an operator has said
         that he knows.
         """
         return self._log.lost_end.gone
@@ -775,7 +804,7 @@ class Partition:
         if self.following.is_damaged and self._log.damaged_from is None:
             self.following.is_damaged = False
             self.health_changed()
-        self._watchers.changed()
+        self._tell_changed()
 
     def fence(self, error: StreamlogError) -> None:
         """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""
@@ -783,11 +812,18 @@ class Partition:
             self.reader.close()
             self.subjects.close()
             self.carry_out(self.state.fail(error))
-            self._watchers.changed()
+            self._tell_changed()
 
     async def close(self, error: StreamlogError) -> PartitionLog:
-        """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
+        """Fail what waits with ``error``, tell the watchers; the log, which is not used now."""
         self.fence(error)
         await self.wait_quiet()
         self.wake()
         return self._log
+
+
+def _tell(watchers: dict[Watcher, bool]) -> None:
+    for watcher, once in tuple(watchers.items()):  # one may leave while it is told
+        if once:
+            watchers.pop(watcher, None)
+        watcher()

@@ -1,4 +1,4 @@
-"""What Kafka producers send to a partition: appended as it came, and once."""
+"""Appends batches of Kafka producers, each once: idempotence by producer id, epoch and sequence."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class ProducerAppend(NamedTuple):
     """It was there already."""
 
 
-class _Found(NamedTuple):
+class _ScannedBatches(NamedTuple):
     """What a piece of the log says of producers."""
 
     headers: list[BatchHeader]
@@ -164,7 +164,7 @@ class ProducerStateManager:
         self._note(self._table, _find(records))
 
     def was_cut(self) -> None:
-        """The log is shorter now, or begins anew."""
+        """The log is shorter now, or begins again."""
         self._cuts += 1
         log = self._state.log
         end = log.log_end_offset
@@ -214,7 +214,7 @@ class ProducerStateManager:
         later = (it.base_offset for it in log.segments if it.base_offset > offset)
         return next(later, log.log_end_offset)
 
-    def _note(self, table: ProducerTable, found: _Found) -> None:
+    def _note(self, table: ProducerTable, found: _ScannedBatches) -> None:
         now_ms = wall_ms() if found.headers else 0
         for header in found.headers:
             table.note(header, header.base_offset, now_ms)
@@ -241,11 +241,11 @@ def _first_young(segments: list[Segment], since_ms: int) -> int:
     return segments[-SEGMENTS_MIN:][0].base_offset
 
 
-def _find_in(part: FileSlice) -> _Found:
+def _find_in(part: FileSlice) -> _ScannedBatches:
     return _find(part.read())
 
 
-def _find(records: bytes | memoryview) -> _Found:
+def _find(records: bytes | memoryview) -> _ScannedBatches:
     positions, next_offset = marked_batches(records)
     headers = (read_header(records, position) for position in positions)
-    return _Found([it for it in headers if not it.is_control], next_offset)
+    return _ScannedBatches([it for it in headers if not it.is_control], next_offset)

@@ -34,7 +34,7 @@ class _Check:
 
     def __init__(self, bytes_per_s: float) -> None:
         self.may_wait = bytes_per_s < math.inf
-        """Nobody needs its result soon."""
+        """Its result is not urgent."""
         self._bytes_per_s = bytes_per_s
         self._is_off = threading.Event()
 
@@ -89,7 +89,7 @@ class Reader:
         """``damaged`` is called when damage is found."""
         self.closed = False
         self.was_read = False
-        """Since whoever looks at this has set it to False."""
+        """Since the reader of this has set it to False."""
         self._tp = tp
         self._log = log
         self._workers = workers
@@ -99,7 +99,7 @@ class Reader:
         """Those that run."""
         self._damaged: dict[Segment, int] = {}
         """Those whose damages are told already, with how often they were cut then: one that was cut
-        and written anew may be damaged again.
+        and written again may be damaged again.
         """
 
     async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
@@ -119,7 +119,7 @@ class Reader:
             await self._verify(segment)
 
     def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
-        """Likewise, for who cannot wait; None where a segment has to be checked first."""
+        """The same without waiting; None if a segment has to be checked first."""
         self.check_open()
         self.was_read = True
         try:
@@ -167,7 +167,7 @@ class Reader:
 
     def make_way(self) -> None:
         """The log is to be cut, or is led by another node now: a scrub ends, and is resumed soon
-        with the segment that it was at. Checks that somebody waits for go on.
+        with the segment that it was at. Checks that a caller waits for go on.
         """
         for check in self._checks:
             if check.may_wait:
@@ -240,7 +240,7 @@ class Reader:
             return True
         finally:
             self._checks.discard(check)
-            check.call_off()  # where nobody waits for it any more
+            check.call_off()  # where no caller waits for it any more
         self._metrics.scrubbed_bytes.inc(size_bytes)
         is_there = segment in self._log.segments and segment.cuts == cuts
         if is_there and not self.closed and set(damages) - set(segment.damages):
@@ -281,7 +281,7 @@ class Reader:
         self._tell(segment)
 
     def _tell(self, segment: Segment) -> None:
-        """Unless the log was cut before it while it was checked: then there is nothing to mend."""
+        """Unless the log was cut before it while it was checked: then there is nothing to repair."""
         is_there = segment in self._log.segments
         if is_there and segment.damages and self._damaged.get(segment) != segment.cuts:
             self._damaged[segment] = segment.cuts

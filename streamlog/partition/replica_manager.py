@@ -1,19 +1,23 @@
-"""All partitions of the node: opened, led, reconfigured, closed and deleted as the image says.
+"""All partitions of the node (Kafka's ReplicaManager): opened, led, closed and deleted by the image.
 
 What an image says of who leads, in which epoch, and of which stream a log is, takes effect when it
 is applied, and waits for nothing: from then on no partition that is led no longer acknowledges
-anything. Files are opened and moved away by tasks of their own, see ``converging``.
+anything. Opening a log, waiting for the end of a cut and moving the folder of a deleted stream away
+take their time, and one slow disk or partition must not hold up others. So each partition that is
+behind has one task, see ``Reconciliation``, which works towards the newest image and ends when
+nothing is left to do; what changes meanwhile it finds when it looks again.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from streamlog.client.security import NO_SECURITY, Security
@@ -30,13 +34,14 @@ from streamlog.errors import (
 )
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.log import PartitionLog
-from streamlog.log.lost_end import FILE_NAME as LOST_END_NAME
-from streamlog.log.lost_end import Gone
+from streamlog.log.recovery.lost_end import FILE_NAME as LOST_END_NAME
+from streamlog.log.recovery.lost_end import Gone
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool, open_files_allowed
 from streamlog.log.storage.removal import Removal
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.deletes.message_limits_task import MessageLimitsTask
@@ -46,21 +51,24 @@ from streamlog.partition.maintenance.log_cleaner import LogCleaner
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
 from streamlog.partition.maintenance.scrub_task import ScrubTask
 from streamlog.partition.partition import Partition, PartitionContext, nothing
-from streamlog.partition.replication.cluster import ClusterMetadata
 from streamlog.partition.replication.replication import Replication, tell_change
 from streamlog.partition.storage.checkpoints import Checkpoints
 from streamlog.partition.storage.disk_space import DiskReserve, DiskSpace
 from streamlog.partition.storage.flusher import Flusher
-from streamlog.partition.storage.folder import Folders
-from streamlog.partition.storage.log_opener import WORKERS, LogOpener, Opened
-from streamlog.partition.storage.open_log import LocalReplica, replicas_here, sweep
+from streamlog.partition.storage.folder import Folders, sweep
+from streamlog.partition.storage.log_opener import (
+    WORKERS,
+    LocalReplica,
+    LogOpener,
+    Opened,
+    replicas_here,
+)
 from streamlog.partition.storage.partition_delete import PartitionDelete
-from streamlog.partition.storage.reconciliation import Behind, Leaving, Reconciliation
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 
 logger = logging.getLogger(__name__)
 
-_HEARD_AT_ONCE: Final = 200
+_APPLIED_AT_ONCE: Final = 200
 """Partitions that do as an image says in the turn in which it is applied. Of more, those that have
 to be fenced do so, too, and the others have their turns after it."""
 
@@ -77,11 +85,117 @@ ALL_S: Final = 10.0
 """Between two looks at the health of all partitions, whether or not they have told of it."""
 
 LOSSES_S: Final = 2.0
-"""Between two looks whether somebody knows of records that are gone; nothing where there are none.
+"""Between two looks whether an operator has confirmed records that are gone; nothing where there are none.
 """
 
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
+
+
+class Leaving(NamedTuple):
+    """A replica that this node keeps no longer: its folder is to make room for whatever follows."""
+
+    stream_id: UUID
+    partition: Partition | None
+    """Open, and fenced already; None where it was not open."""
+    why: StreamlogError
+    incarnation: int | None = None
+    """Of this replica; the folder of a later one stays. None: all are gone."""
+    log: PartitionLog | None = None
+    """Opened when it was not wanted any more."""
+
+
+class Behind:
+    """One partition's task. Invariant: the folders in ``leaving`` go before another is opened."""
+
+    __slots__ = ("done", "leaving", "tp")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.leaving: list[Leaving] = []
+        """In the order in which they were kept."""
+        self.done = asyncio.Event()
+
+
+class Reconciliation:
+    """``add`` at any time; ``run`` as a task. At most one task for each partition."""
+
+    def __init__(self, catch_up: Callable[[Behind], Coroutine[Any, Any, None]]) -> None:
+        """``catch_up`` is ``working_on`` its partition from its first step to its last. It ends when
+        nothing is left to do, without having waited since it looked.
+        """
+        self._catch_up = catch_up
+        self._behind: dict[str, dict[TopicPartition, Behind]] = {}
+        """By stream."""
+        self._unbegun: list[Behind] = []
+        """Added while nothing runs."""
+        self._group: asyncio.TaskGroup | None = None
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for partitions in self._behind.values())
+
+    def add(self, tp: TopicPartition) -> Behind:
+        """There may be something to do; the task for it, new or not."""
+        partitions = self._behind.setdefault(tp.stream, {})
+        behind = partitions.get(tp)
+        if behind is None:
+            behind = partitions[tp] = Behind(tp)
+            if self._group is None:
+                self._unbegun.append(behind)
+            else:
+                self._group.create_task(self._catch_up(behind))
+        return behind
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """For the tasks of several partitions; only out of one of them."""
+        assert self._group is not None, "some partition's task runs"
+        self._group.create_task(work)
+
+    async def settled(self, stream: str | None = None) -> None:
+        """Return when those of ``stream``, or all, that are behind now have caught up."""
+        if self._group is None:
+            await self._drain()
+            return
+        streams = [self._behind.get(stream, {})] if stream is not None else self._behind.values()
+        for behind in [it for partitions in streams for it in partitions.values()]:
+            await behind.done.wait()
+
+    async def run(self) -> None:
+        """Whatever ``work`` raises ends it."""
+        async with asyncio.TaskGroup() as group:
+            try:
+                self._begin(group)
+                await asyncio.get_running_loop().create_future()  # until cancelled
+            finally:
+                self._group = None
+
+    async def _drain(self) -> None:
+        """Nothing runs, as before a start is over."""
+        async with asyncio.TaskGroup() as group:
+            try:
+                self._begin(group)
+                while self._behind:
+                    await next(iter(next(iter(self._behind.values())).values())).done.wait()
+            finally:
+                self._group = None
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        unbegun, self._unbegun = self._unbegun, []
+        for behind in unbegun:
+            group.create_task(self._catch_up(behind))
+
+    @contextmanager
+    def working_on(self, behind: Behind) -> Iterator[None]:
+        """The partition's task, from its beginning to its end."""
+        try:
+            yield
+        finally:
+            partitions = self._behind[behind.tp.stream]
+            del partitions[behind.tp]
+            if not partitions:
+                del self._behind[behind.tp.stream]
+            behind.done.set()
 
 
 class ReplicaManager:
@@ -100,7 +214,7 @@ class ReplicaManager:
         metrics: NodeMetrics,
         disk: Disk | None = None,
         replication: ReplicationSection | None = None,
-        cluster: ClusterMetadata | None = None,
+        cluster: MetadataService | None = None,
         reserve: DiskReserve | None = None,
         new_partition: Callable[..., Partition] = Partition,
         security: Security = NO_SECURITY,
@@ -125,31 +239,31 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
-        self._ill: dict[Partition, None] = {}
+        self._perhaps_ailing: dict[Partition, None] = {}
         """Those that may be ailing, in the order in which they told of a change of their health."""
         self._gone: dict[Partition, None] = {}
         """Those of which records are gone for good, see ``Partition.gone``."""
         self._all_looked_at = -ALL_S
-        self._upkeep = ScheduledTasks(
+        self._tasks = ScheduledTasks(
             self._partitions, self._checkpoints, self._workers, settings, reserve
         )
-        self._scrubbing = ScrubTask(settings, self.partitions)
-        self._resting = AutoPause(settings, self.partitions)
-        self._compaction = LogCleaner(settings, self.partitions, metrics, disk=disk, files=files)
-        self._trimming = MessageLimitsTask()
-        self._key_change = KeyRotation(
+        self._scrub = ScrubTask(settings, self.partitions)
+        self._auto_pause = AutoPause(settings, self.partitions)
+        self._log_cleaner = LogCleaner(settings, self.partitions, metrics, disk=disk, files=files)
+        self._message_limits = MessageLimitsTask()
+        self._key_rotation = KeyRotation(
             self.partitions, self._workers, files, metrics, self._unopened
         )
-        self._disposal = PartitionDelete(self._folders, self._workers, self._removal)
+        self._deletes = PartitionDelete(self._folders, self._workers, self._removal)
         self._wanted: dict[TopicPartition, LocalReplica] = {}  # by the newest image
-        self._heard: dict[TopicPartition, LocalReplica] = {}  # what each has acted on
-        self._unheard: dict[TopicPartition, None] = {}  # to do as it says, soon
-        self._any_unheard = asyncio.Event()
-        self._some_heard = asyncio.Event()  # of them; another one for the next time
-        self._converging = Reconciliation(self._catch_up)
+        self._applied: dict[TopicPartition, LocalReplica] = {}  # what each has acted on
+        self._unapplied: dict[TopicPartition, None] = {}  # to do as it says, soon
+        self._any_unapplied = asyncio.Event()
+        self._some_applied = asyncio.Event()  # of them; another one for the next time
+        self._reconciliation = Reconciliation(self._catch_up)
         self._opener = LogOpener(
-            self._folders, self._checkpoints, self._upkeep, self._workers, settings,
-            disk=disk, files=files, power_lost=power_lost, spawn=self._converging.spawn,
+            self._folders, self._checkpoints, self._tasks, self._workers, settings,
+            disk=disk, files=files, power_lost=power_lost, spawn=self._reconciliation.spawn,
         )  # fmt: skip
         self._listeners: list[Listener] = []
         self._cluster = cluster
@@ -159,13 +273,13 @@ class ReplicaManager:
             self._replication = self._replicated(
                 cluster, replication or ReplicationSection(), security
             )
-            self._upkeep.begins_later = self._replication.begins_later
+            self._tasks.begins_later = self._replication.begins_later
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed,
             removal=self._removal,
         )  # fmt: skip
-        self._surroundings = PartitionContext(
-            node_id, settings, self._flusher, self._upkeep, self._workers, metrics, self._space,
+        self._context = PartitionContext(
+            node_id, settings, self._flusher, self._tasks, self._workers, metrics, self._space,
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
             isr_may_change=self._replication.isr_may_change if self._replication else nothing,
             health_changed=self._health_changed,
@@ -182,7 +296,7 @@ class ReplicaManager:
         return 0 if log is None else log.first_producer_id
 
     def _replicated(
-        self, cluster: ClusterMetadata, settings: ReplicationSection, security: Security
+        self, cluster: MetadataService, settings: ReplicationSection, security: Security
     ) -> Replication:
         return Replication(
             node_id=self._node_id,
@@ -222,15 +336,17 @@ class ReplicaManager:
         return self._offline
 
     def _ailing(self) -> list[Partition]:
-        """Those that are. All are looked at now and then, so that a change that was told to nobody
+        """Those that are. All are looked at now and then, so that a change that was not told
         is found, too; between that only those that have told of one, for there may be very many.
         """
         now = time.monotonic()
         if now - self._all_looked_at >= ALL_S:
             self._all_looked_at = now
-            self._ill = dict.fromkeys(self._partitions.values())
-        self._ill = {it: None for it in self._ill if it.is_ailing and not it.closed}
-        return list(self._ill)
+            self._perhaps_ailing = dict.fromkeys(self._partitions.values())
+        self._perhaps_ailing = {
+            it: None for it in self._perhaps_ailing if it.is_ailing and not it.closed
+        }
+        return list(self._perhaps_ailing)
 
     def gone(self) -> dict[TopicPartition, Gone]:
         """Partitions that have lost records of which no replica has any more, and which."""
@@ -274,16 +390,17 @@ class ReplicaManager:
             leftovers = await self._in_worker(self._folders.leftovers)
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
-        self._disposal.remove_later(leftovers)
+        self._deletes.remove_later(leftovers)
         self._opener.lost.update(self._missing_folders(image, frozenset(moved_back)))
         streams = image.streams.values()
         here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
         self._wanted = {it.tp: it for it in here}
-        await self._opener.open_all(here, self._opened, shared=shared if is_synced else None)
-        await self._upkeep.write_checkpoints()
+        wanted = [(it, partial(self._opened, it)) for it in here]
+        await self._opener.open_all(wanted, shared=shared if is_synced else None)
+        await self._tasks.write_checkpoints()
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Whoever leads no longer, or is deleted, acknowledges nothing after this; what is open
+        """A partition that leads no longer, or is deleted, acknowledges nothing after this; what is open
         does as ``new`` says. What has to be opened follows, see ``settled``.
         """
         if self._closed:
@@ -305,41 +422,41 @@ class ReplicaManager:
                 partition = self._partitions.get(here.tp)
                 if partition is not None and not partition.state.cutting:
                     heard += 1
-                    if heard <= _HEARD_AT_ONCE or self._is_deposed(here, partition):
-                        self._hear(here, partition)
+                    if heard <= _APPLIED_AT_ONCE or self._is_deposed(here, partition):
+                        self._apply_to(partition, here)
                     else:
-                        self._unheard[here.tp] = None
-                        self._any_unheard.set()
+                        self._unapplied[here.tp] = None
+                        self._any_unapplied.set()
                 elif here.tp not in self._offline:
-                    self._converging.add(here.tp)
+                    self._reconciliation.add(here.tp)
                 is_ailing = is_ailing or self._is_ailing(here.tp)
         if is_ailing:
-            self._tell_offline()
+            self._report_offline()
 
     async def settled(self, stream: str | None = None) -> None:
         """Return when the partitions of ``stream``, or all, that have to be opened, cut or moved
         away by now are. A failing disk puts partitions offline, no more.
         """
         if self._image is not None and not self._is_running:
-            self._hear_some(len(self._unheard))
-        while self._unheard if stream is None else self._is_unheard(stream):
-            await self._some_heard.wait()
-        await self._converging.settled(stream)
+            self._apply_some(len(self._unapplied))
+        while self._unapplied if stream is None else self._is_unapplied(stream):
+            await self._some_applied.wait()
+        await self._reconciliation.settled(stream)
 
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._hear_the_rest())
-            group.create_task(self._converging.run())
+            group.create_task(self._apply_the_rest())
+            group.create_task(self._reconciliation.run())
             group.create_task(self._flusher.run())
-            group.create_task(self._upkeep.run())
+            group.create_task(self._tasks.run())
             group.create_task(self._space.run())
-            group.create_task(self._scrubbing.run())
-            group.create_task(self._resting.run())
-            group.create_task(self._compaction.run())
-            group.create_task(self._key_change.run())
-            group.create_task(self._trimming.run())
-            group.create_task(self._surroundings.indexes.run())
+            group.create_task(self._scrub.run())
+            group.create_task(self._auto_pause.run())
+            group.create_task(self._log_cleaner.run())
+            group.create_task(self._key_rotation.run())
+            group.create_task(self._message_limits.run())
+            group.create_task(self._context.indexes.run())
             group.create_task(self._open_when_there_is_room())
             group.create_task(self._look_who_knows_of_losses())
             if self._replication is not None:
@@ -350,8 +467,8 @@ class ReplicaManager:
         if self._closed:
             return
         self._closed = True
-        await self._converging.settled()
-        self._key_change.close()
+        await self._reconciliation.settled()
+        self._key_rotation.close()
         partitions = list(self._partitions.values())
         self._flusher.hurry()
         for partition in partitions:
@@ -359,7 +476,7 @@ class ReplicaManager:
         for partition in partitions:
             await partition.wait_synced()
         logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
-        await self._upkeep.write_checkpoints()
+        await self._tasks.write_checkpoints()
         parts = (logs[at : at + _CLOSED_AT_ONCE] for at in range(0, len(logs), _CLOSED_AT_ONCE))
         await asyncio.gather(*(self._in_worker(partial(_close_all, part)) for part in parts))
         self._partitions.clear()
@@ -380,42 +497,49 @@ class ReplicaManager:
     async def _catch_up(self, behind: Behind) -> None:
         """Until nothing is left to be opened, cut or moved away; see ``Reconciliation``."""
         tp = behind.tp
-        while behind.leaving or not self._closed:
-            if behind.leaving:
-                stream_id, partition, why, incarnation, log = behind.leaving[0]
-                await self._disposal.dispose(
-                    tp, stream_id, partition, why, log, incarnation=incarnation
-                )
-                self._upkeep.dropped(tp)
-                del behind.leaving[0]
-                continue
-            here, partition = self._wanted.get(tp), self._partitions.get(tp)
-            if here is None or tp in self._offline:
-                return
-            if partition is None:
-                self._opened_late(behind, here, await self._opener.open(here))
-            elif partition.state.cutting:
-                await partition.wait_uncut()
+        with self._reconciliation.working_on(behind):
+            while behind.leaving or not self._closed:
+                if behind.leaving:
+                    stream_id, partition, why, incarnation, log = behind.leaving[0]
+                    await self._deletes.delete(
+                        tp, stream_id, partition, why, log, incarnation=incarnation
+                    )
+                    self._tasks.dropped(tp)
+                    del behind.leaving[0]
+                    continue
+                here, partition = self._wanted.get(tp), self._partitions.get(tp)
+                if here is None or tp in self._offline:
+                    return
+                if partition is None:
+                    opened = await self._opener.open(here)
+                    if behind.leaving or self._closed:
+                        self._discard_opened(behind, here, opened)
+                        continue
+                    # As it was asked for: the log has those settings until newer ones are applied.
+                    self._opened(here, opened)
+                    if tp in self._offline:
+                        self._report_offline()
+                        break
+                elif partition.state.cutting:
+                    await partition.wait_uncut()
+                else:
+                    if self._applied.get(tp) is not here:
+                        self._apply_to(partition, here)
+                    break
             else:
-                if self._heard.get(tp) is not here:
-                    self._hear(here, partition)
-                self._tell_listeners(tp)
                 return
+            for listener in self._listeners:
+                listener(tp)
 
-    def _opened_late(self, behind: Behind, asked: LocalReplica, opened: Opened) -> None:
-        """Perhaps nobody wants it any more: what has left meanwhile, whoever has come since, takes
-        this log along.
+    def _discard_opened(self, behind: Behind, asked: LocalReplica, opened: Opened) -> None:
+        """The log is not wanted any more. The replica that has left meanwhile takes it along,
+        also where another one has come since.
         """
-        tp, (_, result) = asked.tp, opened
-        if not behind.leaving and not self._closed:
-            self._opened(self._wanted[tp], opened)
-            if tp in self._offline:
-                self._tell_offline()
-                self._tell_listeners(tp)
-        elif isinstance(result, StreamlogError):
+        _, result = opened
+        if isinstance(result, StreamlogError):
             return
-        elif behind.leaving:
-            gone = StreamNotFound(f"{tp} is not kept here any more")
+        if behind.leaving:
+            gone = StreamNotFound(f"{asked.tp} is not kept here any more")
             behind.leaving.insert(
                 0, Leaving(asked.stream.stream_id, None, gone, asked.incarnation, result)
             )
@@ -432,22 +556,18 @@ class ReplicaManager:
             here.tp,
             result,
             here.stream.config,
-            self._surroundings,
+            self._context,
             topic_id=opening.stream_id.bytes,
             incarnation=opening.incarnation,
             high_watermark=opening.offsets.high_watermark,
         )
         partition.following.is_short = result.recovery.lost_end
-        self._upkeep.opened(partition)
-        self._ill[partition] = None
+        self._tasks.opened(partition)
+        self._perhaps_ailing[partition] = None
         if partition.gone is not None:
             self._gone[partition] = None
         if result.segment_count > 1:
-            self._scrubbing.opened(partition)
-
-    def _tell_listeners(self, tp: TopicPartition) -> None:
-        for listener in self._listeners:
-            listener(tp)
+            self._scrub.opened(partition)
 
     def _could_not_open(self, tp: TopicPartition, error: StreamlogError) -> None:
         self._offline[tp] = error
@@ -461,15 +581,15 @@ class ReplicaManager:
             extra["remedy"] = error.remedy
         logger.error("partition offline", extra=extra)
 
-    def _hear(self, here: LocalReplica, partition: Partition) -> None:
+    def _apply_to(self, partition: Partition, here: LocalReplica) -> None:
         image, tp = self._image, here.tp
         if image is None:
             raise AssertionError("open comes first")
-        config, known = here.stream.config, self._heard.get(tp)
+        config, known = here.stream.config, self._applied.get(tp)
         if partition.config is not config and partition.config != config:
             partition.configure(config)
         is_new = partition.hear(here.image, here.stream.min_isr(tp.partition))
-        self._trimming.heard(partition)
+        self._message_limits.heard(partition)
         tell_change(
             tp,
             None if known is None else known.image,
@@ -478,7 +598,7 @@ class ReplicaManager:
             end_offset=partition.log_end_offset,
             metrics=self._metrics,
         )
-        self._heard[tp] = here
+        self._applied[tp] = here
         if self._replication is not None:
             self._replication.heard(partition, image, is_new=is_new)
 
@@ -487,39 +607,40 @@ class ReplicaManager:
         is_same = here.image.leader_epoch == partition.leader_epoch
         return partition.is_leader and not (is_same and here.image.leader == self._node_id)
 
-    async def _hear_the_rest(self) -> None:
+    async def _apply_the_rest(self) -> None:
         """What an image of very many partitions left for later."""
         self._is_running = True
         try:
             while True:
-                await self._any_unheard.wait()
-                self._any_unheard.clear()
-                while self._unheard:
-                    self._hear_some(_HEARD_AT_ONCE)
-                    some_heard, self._some_heard = self._some_heard, asyncio.Event()
-                    some_heard.set()
+                await self._any_unapplied.wait()
+                self._any_unapplied.clear()
+                while self._unapplied:
+                    self._apply_some(_APPLIED_AT_ONCE)
+                    some_applied, self._some_applied = self._some_applied, asyncio.Event()
+                    some_applied.set()
                     await asyncio.sleep(0)
         finally:
             self._is_running = False
-            self._unheard.clear()  # the node stops
-            self._some_heard.set()
+            self._unapplied.clear()  # the node stops
+            self._some_applied.set()
 
-    def _hear_some(self, count: int) -> None:
-        for tp in tuple(islice(self._unheard, count)):
-            del self._unheard[tp]
+    def _apply_some(self, count: int) -> None:
+        for tp in tuple(islice(self._unapplied, count)):
+            del self._unapplied[tp]
             here, partition = self._wanted.get(tp), self._partitions.get(tp)
             if here is None or partition is None or self._closed:
                 continue
             if partition.state.cutting:
-                self._converging.add(tp)
-            elif self._heard.get(tp) is not here:
-                self._hear(here, partition)
-                self._tell_listeners(tp)
+                self._reconciliation.add(tp)
+            elif self._applied.get(tp) is not here:
+                self._apply_to(partition, here)
+                for listener in self._listeners:
+                    listener(tp)
 
-    def _is_unheard(self, stream: str) -> bool:
+    def _is_unapplied(self, stream: str) -> bool:
         here = self._image.streams.get(stream) if self._image is not None else None
         numbers = range(len(here.partitions)) if here is not None else ()
-        return any(TopicPartition(stream, it) in self._unheard for it in numbers)
+        return any(TopicPartition(stream, it) in self._unapplied for it in numbers)
 
     def _leave(
         self,
@@ -529,7 +650,7 @@ class ReplicaManager:
         *,
         is_moved: bool = False,
     ) -> None:
-        """Whoever looks finds nothing from now on, and nobody is acknowledged anything; the files
+        """From now on it is not found, and nothing is acknowledged; the files
         are moved away later. ``is_moved``: the stream is still there, and may be back here.
         """
         for number in numbers:
@@ -537,7 +658,7 @@ class ReplicaManager:
             if self._wanted.pop(tp, None) is None:
                 continue
             self._offline.pop(tp, None)
-            self._heard.pop(tp, None)
+            self._applied.pop(tp, None)
             self._opener.lost.discard(tp)
             partition = self._partitions.pop(tp, None)
             if self._replication is not None:
@@ -546,11 +667,11 @@ class ReplicaManager:
                 partition.fence(why)
             incarnation = stream.partitions[number].incarnation(self._node_id)
             leaving = Leaving(stream.stream_id, partition, why, incarnation if is_moved else None)
-            self._converging.add(tp).leaving.append(leaving)
+            self._reconciliation.add(tp).leaving.append(leaving)
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
         """Partitions that were this node's and are no longer, or are again: then the replica is
-        another one, which begins anew.
+        another one, which begins again.
         """
         here = self._node_id
         return [
@@ -561,15 +682,15 @@ class ReplicaManager:
         ]
 
     def _health_changed(self, partition: Partition) -> None:
-        self._ill[partition] = None
+        self._perhaps_ailing[partition] = None
         if partition.gone is not None:
             self._gone[partition] = None
         if self._replication is not None:
             self._replication.health_changed(partition)
-        self._tell_offline()
+        self._report_offline()
 
-    def _tell_offline(self) -> None:
-        """Others are to lead what cannot be written or read in full here, and to mend it."""
+    def _report_offline(self) -> None:
+        """Others are to lead what cannot be written or read in full here, and to repair it."""
         if self._cluster is not None:
             ailing = (it.tp for it in self._ailing() if self._partitions.get(it.tp) is it)
             self._cluster.tell_offline(dict.fromkeys((*self._offline, *ailing)))
@@ -597,9 +718,9 @@ class ReplicaManager:
                 may_open = isinstance(error, StorageFull | Overloaded) and not is_full
                 if may_open and tp in self._wanted and not self._closed:
                     del self._offline[tp]
-                    self._converging.add(tp)
-            await self._converging.settled()
-            self._tell_offline()
+                    self._reconciliation.add(tp)
+            await self._reconciliation.settled()
+            self._report_offline()
 
     async def _look_who_knows_of_losses(self) -> None:
         """An operator who knows of lost records removes the file that says which they were."""
@@ -624,7 +745,7 @@ class ReplicaManager:
         return partition.is_ailing
 
     def _lease_changed(self, held: bool) -> None:
-        """What was appended before may be committed again, although nobody waits for it."""
+        """What was appended before may be committed again, although no publisher waits for it."""
         if held:
             for partition in self._partitions.values():
                 if partition.is_leader and partition.high_watermark < partition.log_end_offset:
@@ -637,7 +758,7 @@ class ReplicaManager:
         self, image: MetadataImage, moved_back: frozenset[TopicPartition]
     ) -> list[TopicPartition]:
         """Those that were there and are gone: their records are lost, and that is said. Not so of
-        replicas that were moved away and back, which begin anew.
+        replicas that were moved away and back, which begin again.
         """
         gone: list[TopicPartition] = []
         for stream in image.streams.values():

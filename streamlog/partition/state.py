@@ -8,6 +8,7 @@ the shell carries out at once. What a follower does beside that is ``replication
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.config import SyncPolicy
@@ -23,8 +24,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownReplica,
 )
-from streamlog.log.log import PartitionLog
-from streamlog.log.sync import SyncTicket
+from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.maintenance.cleaning_state import CleaningState
 from streamlog.record.codec import RecordRun
@@ -75,7 +75,9 @@ class Step(NamedTuple):
 NOTHING: Final = Step()
 
 
-class _Unawaited:
+class Unawaited:
+    """See ``UNAWAITED``."""
+
     def committed(self, base_offset: int) -> None:
         pass
 
@@ -83,8 +85,37 @@ class _Unawaited:
         pass
 
 
-UNAWAITED: Final = _Unawaited()
-"""An ``Acknowledgement``: nobody waits for the commit, which may be long in coming."""
+UNAWAITED: Final = Unawaited()
+"""An ``Acknowledgement``: no publisher waits for the commit, which may be long in coming."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatistics:
+    """A partition at one moment."""
+
+    tp: TopicPartition
+    leader: NodeId
+    """NO_LEADER where there is none."""
+    leader_epoch: int
+    is_leader: bool
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    segment_count: int
+    replica_count: int
+    isr_size: int
+    min_isr: int
+    follower_lag: int
+    """Records that the follower furthest behind lacks; 0 where this node does not lead."""
+    in_flight_bytes: int
+    in_flight_batches: int
+    is_auto_paused: bool
+    """It has been idle for so long that its files are closed."""
+    is_damaged: bool
+    """Some records cannot be read here."""
+    failure: str | None
+    """Why nothing can be appended; None where all is well."""
 
 
 class PartitionState:
@@ -95,9 +126,33 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_has_room", "_may_act", "_sync_is_due", "appended_bytes", "cleaning", "compression", "cutting", "failure",
-        "high_watermark", "in_flight_bytes", "incarnations", "is_short", "isr", "leader", "leader_epoch", "log",
-        "min_isr", "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing", "tp",
+        "_has_room",
+        "_may_act",
+        "_sync_is_due",
+        "appended_bytes",
+        "cleaning",
+        "compression",
+        "cutting",
+        "failure",
+        "high_watermark",
+        "in_flight_bytes",
+        "incarnations",
+        "is_offline",
+        "is_short",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_isr",
+        "node_id",
+        "partition_epoch",
+        "pending",
+        "progress",
+        "replicas",
+        "starts",
+        "sync",
+        "syncing",
+        "tp",
     )  # fmt: skip
 
     def __init__(
@@ -121,10 +176,14 @@ class PartitionState:
         self.compression = compression
         self.failure: StreamlogError | None = None
         """Set once, when the disk failed or the partition is gone: nothing more is appended."""
+        self.is_offline = False
+        """The disk has failed, and ``disk_failed`` has said so."""
         self.leader = NO_LEADER
         """As last heard; this node itself while it leads."""
         self.leader_epoch = NO_EPOCH
         """As last heard. The leader stamps it into batches."""
+        self.partition_epoch = NO_EPOCH
+        """Of the state of the metadata that was heard last, where that is told."""
         self.replicas: frozenset[NodeId] = frozenset((node_id,))
         self.isr: frozenset[NodeId] = frozenset()
         """As last heard."""
@@ -192,6 +251,7 @@ class PartitionState:
         """Lead in a newer epoch, or with another ISR in the same."""
         before, failed = self.incarnations, NOTHING
         self._heard(leader_epoch, self.node_id, isr, replicas, min_isr)
+        self.partition_epoch = NO_EPOCH if partition_epoch is None else partition_epoch
         self.incarnations = incarnations or {}
         if self.progress is None or leader_epoch > self.progress.leader_epoch:
             failed = self._fail_pending(NotLeader(f"{self.tp} is led in epoch {leader_epoch} now"))
@@ -224,10 +284,12 @@ class PartitionState:
         leader: NodeId = NO_LEADER,
         replicas: Iterable[NodeId] = (),
         incarnations: Mapping[NodeId, int] | None = None,
+        partition_epoch: int | None = None,
         min_isr: int = 1,
     ) -> Step:
         """Follow ``leader`` in this epoch. What waits for a commit fails: another answers now."""
         self._heard(leader_epoch, leader, isr, replicas, min_isr)
+        self.partition_epoch = NO_EPOCH if partition_epoch is None else partition_epoch
         self.incarnations = incarnations or {}
         return self.resign(f"{self.tp} is led by another node now")
 
@@ -294,6 +356,7 @@ class PartitionState:
             raise StorageFull("the disk is full")
         log = self.log
         base_offset = log.log_end_offset
+        sealed = base_offset, base_offset + run.count, self.leader_epoch
         batch = run.seal(
             base_offset=base_offset,
             leader_epoch=self.leader_epoch,
@@ -301,7 +364,7 @@ class PartitionState:
             compression=self.compression,
         )
         try:
-            log.append(batch, now_ms)
+            log.append(batch, now_ms, sealed)
         except StorageFailed as error:
             self.failure = error
             raise
@@ -332,7 +395,7 @@ class PartitionState:
     ) -> None:
         """``ack`` waits for the commit of all that the log has now, in its turn.
 
-        One after another that tell the same one become one: where nobody waits, and too few
+        One after another that tell the same one become one: where no publisher waits, and too few
         replicas are there to commit anything, they would pile up.
         """
         end_offset, pending = self.log.log_end_offset, self.pending
@@ -383,7 +446,7 @@ class PartitionState:
         self, progress: LeaderProgress
     ) -> tuple[list[PendingAppend], Sequence[PendingAppend], StreamlogError | None]:
         """Those that every in-sync replica has, or all as failed, and why. Also while the lease is
-        over: whoever leads then was in sync, and begins there, too.
+        over: the next leader was in sync, and begins there, too.
         """
         starts, self.starts = self.starts, []
         if progress.is_short:
@@ -416,13 +479,14 @@ class PartitionState:
         *,
         log_start: int = 0,
         incarnation: int = NO_INCARNATION,
+        partition_epoch: int = NO_EPOCH,
     ) -> EpochEnd | Step:
         """A replica says that it has all below ``offset``, the last of ``last_epoch``, from
-        ``log_start`` on; counted once for each request.
+        ``log_start`` on, and which ``partition_epoch`` it knows; counted once for each request.
 
         Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
         replica, too), StaleNode, StaleReplica, UnknownReplica, OffsetOutOfRange: it has to begin
-        anew at our log start.
+        again at our log start.
         """
         progress = self.progress
         if self.failure is not None or progress is None:
@@ -433,7 +497,7 @@ class PartitionState:
         if incarnation > assigned:
             raise UnknownReplica(f"{self.tp}: node {node_id} was assigned at {incarnation}")
         if incarnation < assigned:
-            raise StaleReplica(f"{self.tp}: node {node_id} was assigned anew at {assigned}")
+            raise StaleReplica(f"{self.tp}: node {node_id} was assigned again at {assigned}")
         known = progress.followers.get(node_id)
         if known is not None and node_epoch < known.node_epoch:
             raise StaleNode(f"node {node_id} has restarted since its epoch {node_epoch}")
@@ -451,7 +515,12 @@ class PartitionState:
             raise OffsetOutOfRange(offset, start, end)
         progress.local(end, self.kept_end)
         progress.follower(
-            node_id, offset, node_epoch=node_epoch, now_ms=now_ms, log_start=log_start
+            node_id,
+            offset,
+            node_epoch=node_epoch,
+            now_ms=now_ms,
+            log_start=log_start,
+            partition_epoch=partition_epoch,
         )
         return self.settle()
 
@@ -483,6 +552,30 @@ class PartitionState:
             if it != self.node_id
         }
 
+    def statistics(self) -> PartitionStatistics:
+        """What the partition says about itself now."""
+        log = self.log
+        return PartitionStatistics(
+            tp=self.tp,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            is_leader=self.is_leader,
+            log_start_offset=log.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=log.log_end_offset,
+            size_bytes=log.size_bytes,
+            segment_count=log.segment_count,
+            replica_count=len(self.replicas),
+            isr_size=len(self.isr),
+            min_isr=self.min_isr,
+            follower_lag=max(self.replica_lags().values(), default=0),
+            in_flight_bytes=self.in_flight_bytes,
+            in_flight_batches=len(self.pending),
+            is_auto_paused=log.is_resting,
+            is_damaged=log.damaged_from is not None,
+            failure=None if self.failure is None else str(self.failure),
+        )
+
     def isr_proposal(
         self, now_ms: int, *, lag_time_ms: int, standings: Standings
     ) -> IsrProposal | None:
@@ -505,7 +598,7 @@ class PartitionState:
         return self.settle()
 
     def isr_unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
-        """Nobody knows what became of it."""
+        """Its outcome is unknown."""
         if self.progress is not None and proposal.leader_epoch == self.leader_epoch:
             self.progress.in_sync.unanswered(proposal, now_ms)
 
@@ -542,7 +635,7 @@ class PartitionState:
         )
 
     def sync_failed(self, error: StorageFailed) -> Step:
-        """The sync has failed: nobody knows what is on the disk, so all that waits is failed."""
+        """The sync has failed: it is not known what is on the disk, so all that waits is failed."""
         ticket, self.syncing = self.syncing, None
         if ticket is None:
             raise BrokenInvariant("no sync runs")
@@ -556,8 +649,9 @@ class PartitionState:
         return self.disk_failed(error) if error else Step(wants_sync=self._sync_is_due)
 
     def disk_failed(self, error: StorageFailed) -> Step:
-        """Go offline."""
-        return self.fail(error)._replace(error=error, is_offline=True)
+        """Go offline. Appends that are refused later tell the same failure again: it is new once."""
+        is_new, self.is_offline = not self.is_offline, True
+        return self.fail(error)._replace(error=error, is_offline=is_new)
 
     def fail(self, error: StreamlogError) -> Step:
         """Refuse appends, fail what waits. The high watermark stays where it is."""

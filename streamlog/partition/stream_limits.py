@@ -25,7 +25,7 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
 
 
 def auto_pause_ms(config: StreamConfig, node: LogSection) -> int:
-    """How long nobody writes to a partition before it lets go of what it can; 0: it never does."""
+    """How long a partition is not written to before it lets go of what it can; 0: it never does."""
     return _either(config.auto_pause_ms, node.idle_close_ms)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from streamlog.errors import StreamlogError
 from streamlog.log.segment.slice import FileSlice
-from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement
@@ -179,6 +179,7 @@ class TracedPartition(Partition):
         *,
         log_start: int = 0,
         incarnation: int = NO_INCARNATION,
+        partition_epoch: int = NO_EPOCH,
     ) -> FileSlice | EpochEnd:
         if self._open:  # what it has counts at once, and may end the trace
             now_ns = self.traces.now_ns()
@@ -193,6 +194,7 @@ class TracedPartition(Partition):
             max_bytes,
             log_start=log_start,
             incarnation=incarnation,
+            partition_epoch=partition_epoch,
         )
 
     def note_commit(self, trace: BatchTrace) -> None:

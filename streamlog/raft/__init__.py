@@ -3,12 +3,11 @@
 - ``node``            ``RaftNode``: ``step(event, now_ms) -> effects``, and its roles
 - ``events``          what happens to a member, and the effects it wants
 - ``messages``        what members send to each other; ``voters`` who may vote
-- ``election_state``  epoch, vote, role, leader, and the election timeout
-- ``vote_handler``    its answers to candidates
-- ``candidate``       its own candidacy; ``candidacy`` counts the votes of one election
+- ``election_state``  epoch, vote, role, leader, the election timeout; answers to candidates
+- ``candidate``       its own candidacy: the rounds of an election, and the votes
 - ``follower``        copies the leader's log
-- ``leader``          serves fetches; ``replica_tracker`` counts replicas and finds the committed offset;
-  ``delayed_fetch`` holds fetches until there is something to send
+- ``leader``          serves fetches, and holds them until there is something to send;
+  ``replica_tracker`` counts replicas and finds the committed offset
 
 Invariants: one leader in an epoch; a leader has all that is committed; what is committed stays;
 votes and epochs are durable before they are sent; replicas count by what they have synced. The core

@@ -1,10 +1,13 @@
-"""Where a member stands: its epoch, its vote, its leader, and how long that holds. Pure."""
+"""A member's epoch, vote, role and leader, how long these hold, and its answers to candidates. Pure."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
 from streamlog.raft.events import Role
+from streamlog.raft.log import RaftLog
+from streamlog.raft.messages import Fault, VoteAnswer, VoteRequest
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey
 
@@ -83,7 +86,7 @@ class ElectionState:
         self.leader = self._me.node_id
 
     def resign(self, now_ms: int) -> None:
-        """It has voted for itself, and so for nobody else in this epoch."""
+        """It has voted for itself, and so for no other node in this epoch."""
         if self.role is not Role.LEADER:
             raise BrokenInvariant(f"a {self.role.value} cannot resign")
         self.role = Role.RESIGNED
@@ -110,7 +113,7 @@ class ElectionState:
 
     def follow(self, leader: NodeId, *, directly: bool, now_ms: int) -> None:
         if self.role is Role.LEADER:
-            raise BrokenInvariant("a leader follows nobody in its epoch")
+            raise BrokenInvariant("a leader follows no node in its epoch")
         if leader == self._me.node_id:
             raise BrokenInvariant("a node does not follow itself")
         self.leader = leader
@@ -139,7 +142,7 @@ class ElectionState:
         """It leads no more; this voter stands soon, after ``turn`` others."""
         self.leader = None
         self._be_idle()
-        if not self.is_voter:  # it may have to lead as well, if nobody else can
+        if not self.is_voter:  # it may have to lead as well, if no other node can
             self.be_patient(now_ms)
         else:
             turn_ms = 2 * turn * self._moment_ms
@@ -164,7 +167,7 @@ class ElectionState:
         self.be_patient(now_ms)
 
     def lost_election(self, now_ms: int) -> None:
-        """Nobody wins, or another does and will be heard of."""
+        """No candidate wins, or another one does and will announce it."""
         if self.role not in (Role.CANDIDATE, Role.PROSPECTIVE):
             raise BrokenInvariant(f"a {self.role.value} takes no part in an election")
         self._be_idle()
@@ -190,3 +193,54 @@ class ElectionState:
     def _be_idle(self) -> None:
         self.leader = None
         self.role = Role.UNATTACHED if self.is_voter else Role.OBSERVER
+
+
+class VoteHandler:
+    """The candidate counts the answers of voters only, so that every replica may give one: one that
+    has become a voter may not know it yet (KIP-853).
+    """
+
+    def __init__(
+        self, me: ReplicaKey, log: RaftLog, election: ElectionState, voters_id: UUID
+    ) -> None:
+        self._me = me
+        self._log = log
+        self._election = election
+        self._voters_id = voters_id
+
+    def is_foreign(self, request: VoteRequest) -> bool:
+        """While nothing is known but the configuration, that must be the same."""
+        return self._log.end_offset == 0 and request.voters_id != self._voters_id
+
+    def answer(self, request: VoteRequest, now_ms: int) -> VoteAnswer:
+        """Its epoch has been heard of."""
+        election = self._election
+        own = election.epoch
+        if request.epoch < own or (request.pre_vote and request.epoch == own):
+            return self.refuse(Fault.FENCED_EPOCH, now_ms)
+        if not self._may_elect(request, now_ms):
+            return self.refuse(Fault.NONE, now_ms)
+        log = self._log
+        if (request.last_epoch, request.end_offset) < (log.last_epoch, log.end_offset):
+            if not election.hears(now_ms):
+                election.hurry(now_ms)
+            return self.refuse(Fault.NONE, now_ms)
+        if request.pre_vote:
+            election.make_way(now_ms)
+        else:
+            election.vote(request.candidate, now_ms)
+        return VoteAnswer(own, None, True, self._me)
+
+    def refuse(self, fault: Fault, now_ms: int) -> VoteAnswer:
+        """A leader that has been silent is not recommended to anybody."""
+        election = self._election
+        leader = election.leader if election.hears(now_ms) else None
+        return VoteAnswer(election.epoch, leader, False, self._me, fault)
+
+    def _may_elect(self, request: VoteRequest, now_ms: int) -> bool:
+        """Whether there is no leader to be kept (thesis 9.6), nor a vote already given (5.2)."""
+        election = self._election
+        if request.pre_vote:
+            leader_asks = election.leader == request.candidate.node_id != self._me.node_id
+            return leader_asks or not election.hears(now_ms)
+        return election.leader is None and election.voted_for in (None, request.candidate)

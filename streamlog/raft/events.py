@@ -33,7 +33,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Whoever sent the request no longer waits."""
+    """The sender of the request no longer waits."""
 
     token: Token
 
@@ -181,7 +181,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """Fetch this snapshot from ``leader`` and begin the log anew at its end."""
+    """Fetch this snapshot from ``leader`` and begin the log again at its end."""
 
     leader: NodeId
     snapshot: SnapshotId

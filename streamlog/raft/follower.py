@@ -43,7 +43,7 @@ class FollowerState:
 
     @property
     def is_settled(self) -> bool:
-        """The log is on the disk, and stays as it is until somebody wants it otherwise."""
+        """The log is on the disk, and stays as it is until the leader wants it otherwise."""
         is_changing = self._is_appending or self._is_cut or self._is_installing
         return not is_changing and self.synced_end >= self._log.end_offset
 
@@ -147,7 +147,7 @@ class FollowerState:
         return [Truncate(end_offset)]
 
     def _pause_without_news(self, sent: _Sent, answer: FetchAnswer, now_ms: int) -> None:
-        """Whoever answers at once, and nothing, is not asked again at once."""
+        """A leader that answers at once, without records, is not asked again at once."""
         is_news = bool(answer.records) or answer.high_watermark > self._leader_high_watermark
         has_waited = now_ms - sent.at_ms >= sent.request.wait_ms // 2 > 0
         if not (is_news or has_waited or self._is_first):

@@ -1,13 +1,80 @@
-"""What a leader does: it serves fetches, makes itself known, and knows when to go. Pure."""
+"""What a leader does: it serves fetches, announces itself, and resigns when it must. Pure.
+
+A fetch of a replica that has all of the log waits here until there is more of it, or a higher high
+watermark (``FetchPurgatory``).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
-from streamlog.raft.delayed_fetch import DelayedFetches
 from streamlog.raft.events import Effect, Reply, Send, Token, WentBack
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, RaftFetchRequest
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
+
+
+class WaitingFetch(NamedTuple):
+    """A fetch of a replica that has the whole log. It is answered when the log grows, when the high
+    watermark passes the one last sent to that replica, or at ``deadline_ms``.
+    """
+
+    token: Token
+    request: RaftFetchRequest
+    deadline_ms: int
+
+
+class FetchPurgatory:
+    """The waiting fetches, at most one of each replica: a second one releases the first, which is
+    answered with nothing new.
+    """
+
+    def __init__(self) -> None:
+        self._fetches: dict[ReplicaKey, WaitingFetch] = {}
+        self._told: dict[ReplicaKey, int] = {}
+        """The high watermark that was last sent."""
+
+    def hold(self, token: Token, request: RaftFetchRequest, now_ms: int) -> WaitingFetch | None:
+        """The one that has to make room, if there is one."""
+        before = self._fetches.get(request.replica)
+        self._fetches[request.replica] = WaitingFetch(token, request, now_ms + request.wait_ms)
+        return before
+
+    def drop(self, token: Token) -> None:
+        for key, fetch in list(self._fetches.items()):
+            if fetch.token is token:
+                del self._fetches[key]
+
+    def take_due(self, *, log_end: int, high_watermark: int, now_ms: int) -> list[WaitingFetch]:
+        """Those that are to be answered now, with this high watermark."""
+
+        def is_due(fetch: WaitingFetch) -> bool:
+            return (
+                fetch.request.offset < log_end
+                or self._told.get(fetch.request.replica, -1) < high_watermark
+                or fetch.deadline_ms <= now_ms
+            )
+
+        due = self._take(is_due)
+        for fetch in due:
+            self._told[fetch.request.replica] = high_watermark
+        return due
+
+    def take_all(self) -> list[WaitingFetch]:
+        return self._take(lambda fetch: True)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """Of the first that has waited long enough."""
+        return min((fetch.deadline_ms for fetch in self._fetches.values()), default=None)
+
+    def _take(self, is_wanted: Callable[[WaitingFetch], bool]) -> list[WaitingFetch]:
+        wanted = [fetch for fetch in self._fetches.values() if is_wanted(fetch)]
+        for fetch in wanted:
+            del self._fetches[fetch.request.replica]
+        return wanted
 
 
 class LeaderState:
@@ -25,7 +92,7 @@ class LeaderState:
         self._me = me
         self._log = log
         self._settings = settings
-        self._waiting = DelayedFetches()
+        self._waiting = FetchPurgatory()
         self._announce_ms = now_ms
 
     def serve(
@@ -109,7 +176,7 @@ class LeaderState:
         return min(times)
 
     def close(self, answer: FetchAnswer) -> list[Effect]:
-        """Whoever waits is told so."""
+        """Waiting requests are answered with that."""
         return [Reply(fetch.token, answer) for fetch in self._waiting.take_all()]
 
     def _is_handed_over(self, voters: VoterSet, now_ms: int) -> bool:

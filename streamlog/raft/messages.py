@@ -19,7 +19,7 @@ class Fault(Enum):
     FENCED_EPOCH = "fenced epoch"
     """The sender's epoch is older than ours; the answer names ours."""
     UNKNOWN_EPOCH = "unknown epoch"
-    """The sender's epoch is newer; whoever is asked will learn of it in time."""
+    """The sender's epoch is newer; the node that is asked will learn of it in time."""
     NOT_LEADER = "not the leader"
     """The answer names the leader, if it is known."""
     WRONG_VOTERS = "other voters"

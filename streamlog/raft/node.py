@@ -1,4 +1,4 @@
-"""One member of the quorum: events in, effects out. Pure.
+"""One member of the metadata quorum (Kafka's KafkaRaftClient): events in, effects out. Pure.
 
 Its roles, and what leads from one to another::
 
@@ -22,7 +22,7 @@ from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events
 from streamlog.raft.candidate import CandidateState
-from streamlog.raft.election_state import ElectionState
+from streamlog.raft.election_state import ElectionState, VoteHandler
 from streamlog.raft.events import Effect, Event, Reply, Role, Send, Token
 from streamlog.raft.follower import FollowerState
 from streamlog.raft.leader import LeaderState
@@ -39,9 +39,8 @@ from streamlog.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from streamlog.raft.progress import ReplicaProgress
+from streamlog.raft.replica_tracker import ReplicaProgress
 from streamlog.raft.settings import RaftSettings
-from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 __all__ = ["RaftLog", "RaftNode", "RaftSettings"]
@@ -53,7 +52,7 @@ UNFIT_TIMEOUTS: Final = 10
 
 
 class RaftNode:
-    """Whoever drives it carries out the effects of a step, in order, before the next step.
+    """The driver carries out the effects of a step, in order, before the next step.
 
     Each event is a look at the clock as well: a Tick is only needed when nothing else happens.
     """
@@ -85,16 +84,16 @@ class RaftNode:
         self._voters_offset = voters_offset
         self._settings = settings
         self._now_ms = now_ms
-        self._standing = ElectionState(
+        self._election = ElectionState(
             me, epoch=epoch, voted_for=voted_for, settings=settings, random=random
         )
-        self._following = FollowerState(me, log, settings)
-        self._ballot = VoteHandler(me, log, self._standing, voters_id)
-        self._campaign = CandidateState(
+        self._follower = FollowerState(me, log, settings)
+        self._vote_handler = VoteHandler(me, log, self._election, voters_id)
+        self._candidate = CandidateState(
             me, log, voters_id=voters_id, settings=settings, random=random
         )
         """Running while prospective or candidate."""
-        self._office: LeaderState | None = None
+        self._leader_state: LeaderState | None = None
         """While leader."""
         self.electors: tuple[ReplicaKey, ...] = ()
         """The voters that have elected this node when it last became leader, itself among them."""
@@ -105,75 +104,75 @@ class RaftNode:
         self._asked: NodeId | None = None
         """The one that was asked last who leads."""
         self._out: list[Effect] = []
-        self._standing.begin(is_voter=self._is_voter, is_alone=len(voters) == 1, now_ms=now_ms)
+        self._election.begin(is_voter=self._is_voter, is_alone=len(voters) == 1, now_ms=now_ms)
 
     # What it is
 
     @property
     def role(self) -> Role:
-        return self._standing.role
+        return self._election.role
 
     @property
     def epoch(self) -> int:
-        return self._standing.epoch
+        return self._election.epoch
 
     @property
     def leader(self) -> NodeId | None:
         """Of this epoch, if it is known."""
-        return self._standing.leader
+        return self._election.leader
 
     @property
     def epoch_start_offset(self) -> int:
         """Where the leader's epoch begins; -1 on all others."""
-        return -1 if self._office is None else self._office.replicas.epoch_start_offset
+        return -1 if self._leader_state is None else self._leader_state.replicas.epoch_start_offset
 
     @property
     def is_active(self) -> bool:
         """Leads, and knows all that was committed before: a record of its epoch is committed."""
-        return self._office is not None and self.high_watermark > self.epoch_start_offset
+        return self._leader_state is not None and self.high_watermark > self.epoch_start_offset
 
     @property
     def deadline_ms(self) -> int:
         """When a Tick is due at the latest."""
-        if self._office is not None:
-            return self._office.deadline_ms(self.voters, self._now_ms)
+        if self._leader_state is not None:
+            return self._leader_state.deadline_ms(self.voters, self._now_ms)
         times = [self._now_ms + IDLE_MS]
-        if self._fetch_target() is not None and self._following.deadline_ms is not None:
-            times.append(self._following.deadline_ms)
-        if self._campaign.deadline_ms is not None:
-            times.append(self._campaign.deadline_ms)
-        elif self._is_eligible and self._following.is_settled:
-            times.append(max(self._standing.stands_ms, self._unfit_until_ms))
+        if self._fetch_target() is not None and self._follower.deadline_ms is not None:
+            times.append(self._follower.deadline_ms)
+        if self._candidate.deadline_ms is not None:
+            times.append(self._candidate.deadline_ms)
+        elif self._is_eligible and self._follower.is_settled:
+            times.append(max(self._election.stands_ms, self._unfit_until_ms))
         return min(times)
 
     def replicas(self, now_ms: int) -> list[ReplicaProgress]:
         """As the leader sees them, itself first, then by when they fetched; empty elsewhere."""
-        if self._office is None:
+        if self._leader_state is None:
             return []
         myself = ReplicaProgress(self.me, self.log.end_offset, 0, 0)
-        return [myself, *self._office.replicas.replicas(now_ms)]
+        return [myself, *self._leader_state.replicas.replicas(now_ms)]
 
     def unconfirmed_ms(self, now_ms: int) -> int | None:
         """For how long another may have led already, unknown to this leader; None elsewhere."""
-        if self._office is None:
+        if self._leader_state is None:
             return None
-        return now_ms - self._office.replicas.confirmed_ms(self.voters, now_ms)
+        return now_ms - self._leader_state.replicas.confirmed_ms(self.voters, now_ms)
 
     def change_voters_refusal(self, *, voters_offset: int = -1) -> str | None:
         """Why the voters cannot be changed now, by one: two changes at a time, or one before
         anything of the epoch is committed, could make two majorities without a common voter
         (thesis 4.1, and Ongaro's correction of 2015).
 
-        ``voters_offset``: where the voters stand in the image that is decided upon; it may have
+        ``voters_offset``: where the voters stand in the image that is decided on; it may have
         records that are not written yet.
         """
-        if self._office is None:
+        if self._leader_state is None:
             return "this node does not lead the quorum"
         if not self.is_active:
             return "nothing of the leader's epoch is committed yet"
         if max(self._voters_offset, voters_offset) >= self.high_watermark:
             return "the last change of the voters is not committed yet"
-        if self._office.successor is not None:
+        if self._leader_state.successor is not None:
             return "another node is about to lead"
         return None
 
@@ -191,9 +190,9 @@ class RaftNode:
 
     def _check_first_voters(self, voters: VoterSet) -> None:
         """In place of the configured ones, which all have voted for this leader: by these folders,
-        and nobody else by others. So no voter is known by another folder than it has acted with.
+        and no other node by others. So no voter is known by another folder than it has acted with.
         """
-        if self._office is None:
+        if self._leader_state is None:
             raise NoController("this node does not lead the quorum")
         if not voters.is_recorded or voters.replicas != frozenset(self.electors):
             raise InvalidRequest("the first voters are those that have elected the first leader")
@@ -210,9 +209,9 @@ class RaftNode:
         is silent. That is removed first, and the new one is added when the removal is committed:
         in one step, both could be counted, in majorities that know nothing of each other (KIP-853).
         """
-        if self._office is None:
+        if self._leader_state is None:
             return []
-        return self._office.replicas.replaced(
+        return self._leader_state.replicas.replaced(
             self.voters,
             high_watermark=self.high_watermark,
             silent_since_ms=self._now_ms - self._settings.patience_ms,
@@ -224,21 +223,21 @@ class RaftNode:
         """What to do about ``event``: a vote is saved first of all, then what is committed and
         the role are told, then come the messages and changes of the log.
         """
-        standing = self._standing
+        election = self._election
         self._now_ms = max(self._now_ms, now_ms)
-        vote = standing.epoch, standing.voted_for
-        role = standing.role, standing.epoch, standing.leader
+        vote = election.epoch, election.voted_for
+        role = election.role, election.epoch, election.leader
         high_watermark = self.high_watermark
-        self._following.begin_step()
+        self._follower.begin_step()
         self._take(event)
         self._do_what_is_due()
         effects: list[Effect] = []
-        if vote != (standing.epoch, standing.voted_for):
-            effects.append(events.SaveVote(standing.epoch, standing.voted_for))
+        if vote != (election.epoch, election.voted_for):
+            effects.append(events.SaveVote(election.epoch, election.voted_for))
         if self.high_watermark > high_watermark and not isinstance(event, events.SnapshotInstalled):
             effects.append(events.Committed(self.high_watermark))
-        if role != (standing.role, standing.epoch, standing.leader):
-            effects.append(events.RoleChanged(standing.role, standing.epoch, standing.leader))
+        if role != (election.role, election.epoch, election.leader):
+            effects.append(events.RoleChanged(election.role, election.epoch, election.leader))
         effects += self._out
         self._out = []
         return effects
@@ -248,8 +247,8 @@ class RaftNode:
             case events.Received(token, request):
                 self._receive(token, request)
             case events.Abandoned(token):
-                if self._office is not None:
-                    self._office.abandon(token)
+                if self._leader_state is not None:
+                    self._leader_state.abandon(token)
             case events.Answered(peer, request, answer):
                 self._learn(answer.epoch, answer.leader, said_by=peer)
                 self._take_answer(peer, request, answer)
@@ -258,53 +257,53 @@ class RaftNode:
             case events.PeerGone(peer):
                 self._take_absence(peer)
             case events.Synced(end_offset):
-                self._following.synced(end_offset)
+                self._follower.synced(end_offset)
                 self._commit()
             case events.VotersCommitted(voters, offset):
                 self._change_voters(voters, offset)
             case events.SnapshotInstalled(snapshot):
-                self._following.installed(snapshot.end_offset, self._now_ms)
+                self._follower.installed(snapshot.end_offset, self._now_ms)
                 self.high_watermark = max(self.high_watermark, snapshot.end_offset)
             case events.SnapshotFailed():
-                self._following.not_installed(self._now_ms)
+                self._follower.not_installed(self._now_ms)
             case events.Resign(successor):
                 self._be_asked_to_resign(successor)
             case events.Tick() | events.Appended():
                 pass
 
     def _do_what_is_due(self) -> None:
-        if self._office is None:
+        if self._leader_state is None:
             self._elect()
-        if self._office is None:
+        if self._leader_state is None:
             self._fetch()
         else:
-            self._tend(self._office)
+            self._tend(self._leader_state)
 
     # Epochs and leaders
 
     def _learn(self, epoch: int, leader: NodeId | None, *, said_by: NodeId | None = None) -> None:
         """A newer epoch ends whatever this node did in its own."""
-        standing = self._standing
-        if epoch > standing.epoch:
-            standing.enter(epoch, self._now_ms)
+        election = self._election
+        if epoch > election.epoch:
+            election.enter(epoch, self._now_ms)
             self._turn()
-        if epoch < standing.epoch or leader is None:
+        if epoch < election.epoch or leader is None:
             return
         is_direct = said_by == leader
-        if standing.may_follow(leader, directly=is_direct, now_ms=self._now_ms):
-            standing.follow(leader, directly=is_direct, now_ms=self._now_ms)
+        if election.may_follow(leader, directly=is_direct, now_ms=self._now_ms):
+            election.follow(leader, directly=is_direct, now_ms=self._now_ms)
             self._turn()
 
     def _turn(self) -> None:
         """Whatever was under way is void: another epoch, another leader, or none."""
-        self._campaign.stop()
-        self._following.turn(self._now_ms)
-        if self._office is not None:
-            office, self._office = self._office, None
-            self._out += office.close(self._not_leader())
+        self._candidate.stop()
+        self._follower.turn(self._now_ms)
+        if self._leader_state is not None:
+            leader, self._leader_state = self._leader_state, None
+            self._out += leader.close(self._not_leader())
 
     def _lose_leader(self, *, turn: int = 0) -> None:
-        self._standing.lose_leader(turn=turn, now_ms=self._now_ms)
+        self._election.lose_leader(turn=turn, now_ms=self._now_ms)
         self._turn()
 
     def _not_leader(self) -> FetchAnswer:
@@ -324,30 +323,30 @@ class RaftNode:
                 self._answer_fetch(token, request)
 
     def _answer_vote(self, request: VoteRequest) -> VoteAnswer:
-        if self._ballot.is_foreign(request):
-            return self._ballot.refuse(Fault.WRONG_VOTERS, self._now_ms)
-        # Whoever asks beforehand is in the epoch before; to join the others, they must be there.
+        if self._vote_handler.is_foreign(request):
+            return self._vote_handler.refuse(Fault.WRONG_VOTERS, self._now_ms)
+        # A node that asks beforehand is in the epoch before; to join the others, they must be there.
         self._learn(request.epoch - 1 if request.pre_vote else request.epoch, None)
-        answer = self._ballot.answer(request, self._now_ms)
+        answer = self._vote_handler.answer(request, self._now_ms)
         if answer.granted and not request.pre_vote:
-            self._campaign.stop()
+            self._candidate.stop()
         return answer
 
     def _begin_epoch(self, request: BeginEpochRequest) -> EpochAnswer:
         self._learn(request.epoch, request.leader, said_by=request.leader)
         if request.epoch < self.epoch:
             return EpochAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
-        if request.leader != self.leader or self._office is not None:
+        if request.leader != self.leader or self._leader_state is not None:
             return EpochAnswer(self.epoch, self.leader, Fault.NOT_LEADER)
-        self._standing.hear(self._now_ms)
+        self._election.hear(self._now_ms)
         return EpochAnswer(self.epoch, self.leader)
 
     def _end_epoch(self, request: EndEpochRequest) -> EpochAnswer:
-        """The first successor asks nobody whether to stand: there is no leader to be kept."""
+        """The first successor asks no voter whether to stand: there is no leader to be kept."""
         self._learn(request.epoch, None)
         if request.epoch < self.epoch:
             return EpochAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
-        if self.leader in (None, request.leader) and self._office is None:
+        if self.leader in (None, request.leader) and self._leader_state is None:
             successors = request.successors
             mine = self.me.node_id
             turn = successors.index(mine) if mine in successors else len(successors)
@@ -362,10 +361,10 @@ class RaftNode:
         if request.epoch < self.epoch:
             answer = FetchAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
             self._out.append(Reply(token, answer))
-        elif self._office is None:
+        elif self._leader_state is None:
             self._out.append(Reply(token, self._not_leader()))
         else:
-            self._out += self._office.serve(
+            self._out += self._leader_state.serve(
                 token, request, self.voters, self.high_watermark, self._now_ms
             )
             self._commit()
@@ -375,37 +374,37 @@ class RaftNode:
     def _take_answer(self, peer: NodeId, request: Request, answer: Answer) -> None:
         match request, answer:
             case VoteRequest(), VoteAnswer():
-                self._campaign.count(peer, request, answer)
+                self._candidate.count(peer, request, answer)
                 self._conclude()
-            case RaftFetchRequest(), FetchAnswer() if self._following.awaits(peer, request):
+            case RaftFetchRequest(), FetchAnswer() if self._follower.awaits(peer, request):
                 self._take_fetched(peer, answer)
 
     def _take_fetched(self, peer: NodeId, answer: FetchAnswer) -> None:
         now_ms = self._now_ms
         is_leaders = peer == self.leader and answer.epoch == self.epoch
         if is_leaders and answer.fault is Fault.NONE:
-            self._standing.hear(now_ms)
-            self._out += self._following.take(answer, self.high_watermark, now_ms)
+            self._election.hear(now_ms)
+            self._out += self._follower.take(answer, self.high_watermark, now_ms)
             self._commit()
         elif is_leaders and answer.fault is Fault.NOT_LEADER and answer.leader != peer:
             self._lose_leader()  # it has resigned, or does not remember that it led
         else:
-            self._following.failed(now_ms)
+            self._follower.failed(now_ms)
 
     def _take_failure(self, peer: NodeId, request: Request) -> None:
         if isinstance(request, VoteRequest):
-            self._campaign.fail(peer, request)
+            self._candidate.fail(peer, request)
             self._conclude()
-        elif isinstance(request, RaftFetchRequest) and self._following.awaits(peer, request):
+        elif isinstance(request, RaftFetchRequest) and self._follower.awaits(peer, request):
             if self.role is Role.OBSERVER and peer == self.leader:
                 self._lose_leader()  # others may know a better one
-            self._following.failed(self._now_ms)
+            self._follower.failed(self._now_ms)
 
     def _take_absence(self, peer: NodeId) -> None:
-        self._campaign.fail(peer)
+        self._candidate.fail(peer)
         self._conclude()
-        if peer == self.leader and self._office is None:
-            self._standing.leader_gone(self._now_ms)
+        if peer == self.leader and self._leader_state is None:
+            self._election.leader_gone(self._now_ms)
             self._turn()
 
     # Elections
@@ -425,103 +424,105 @@ class RaftNode:
     def _may_stand(self) -> bool:
         """A log that is being changed is about to be another one."""
         is_fit = self._now_ms >= self._unfit_until_ms
-        return self._is_eligible and is_fit and self._following.is_settled
+        return self._is_eligible and is_fit and self._follower.is_settled
 
     def _elect(self) -> None:
-        if self._campaign.is_running:
+        if self._candidate.is_running:
             self._ask_around()
-        elif self._now_ms >= self._standing.stands_ms and self._may_stand:
-            self._standing.ask()
+        elif self._now_ms >= self._election.stands_ms and self._may_stand:
+            self._election.ask()
             self._turn()
-            self._campaign.ask_beforehand(self.epoch + 1)
+            self._candidate.ask_beforehand(self.epoch + 1)
             self._ask_around()
 
     def _stand(self) -> None:
-        self._standing.stand(self._now_ms)
+        self._election.stand(self._now_ms)
         self._turn()
-        self._campaign.stand(self.epoch, self._now_ms)
+        self._candidate.stand(self.epoch, self._now_ms)
         self._ask_around()
 
     def _ask_around(self) -> None:
-        self._out += self._campaign.go_on(self.voters, self._acquaintances, self._now_ms)
+        self._out += self._candidate.go_on(self.voters, self._acquaintances, self._now_ms)
         self._conclude()
 
     def _conclude(self) -> None:
         """Whatever the election has come to."""
-        campaign, voters = self._campaign, self.voters
-        if campaign.has_support(voters):
+        candidate, voters = self._candidate, self.voters
+        if candidate.has_support(voters):
             self._stand()
-        elif campaign.is_won(voters):
+        elif candidate.is_won(voters):
             self._lead()
-        elif campaign.is_lost(voters, self._now_ms):
-            self._standing.lost_election(self._now_ms)
+        elif candidate.is_lost(voters, self._now_ms):
+            self._election.lost_election(self._now_ms)
             self._turn()
 
     # Leading
 
     def _lead(self) -> None:
-        self.electors = tuple(self._campaign.electors(self.voters))
+        self.electors = tuple(self._candidate.electors(self.voters))
         self._turn()
-        self._standing.lead()
-        self._office = LeaderState(self.me, self.log, self._settings, self.epoch, self._now_ms)
+        self._election.lead()
+        self._leader_state = LeaderState(
+            self.me, self.log, self._settings, self.epoch, self._now_ms
+        )
 
-    def _tend(self, office: LeaderState) -> None:
+    def _tend(self, leader: LeaderState) -> None:
         now_ms, voters = self._now_ms, self.voters
-        self._out += office.answer_waiting(self.high_watermark, now_ms)
-        self._out += office.announce(voters, now_ms)
+        self._out += leader.answer_waiting(self.high_watermark, now_ms)
+        self._out += leader.announce(voters, now_ms)
         is_removed = not self._is_voter and self._voters_offset < self.high_watermark
-        if office.is_stuck(now_ms):
+        if leader.is_stuck(now_ms):
             self._unfit_until_ms = now_ms + UNFIT_TIMEOUTS * self._settings.election_timeout_ms
-            self._resign(office)
-        elif is_removed or office.is_to_end(voters, now_ms):
-            self._resign(office)
+            self._resign(leader)
+        elif is_removed or leader.is_to_end(voters, now_ms):
+            self._resign(leader)
 
     def _be_asked_to_resign(self, successor: NodeId | None) -> None:
-        if self._office is None or self.voters.ids <= {self.me.node_id}:
-            return  # nobody else could lead
+        if self._leader_state is None or self.voters.ids <= {self.me.node_id}:
+            return  # no other node could lead
         if successor is None or successor not in self.voters.ids - {self.me.node_id}:
-            self._resign(self._office)
+            self._resign(self._leader_state)
         else:
-            self._office.hand_over(successor, self._now_ms)
+            self._leader_state.hand_over(successor, self._now_ms)
 
-    def _resign(self, office: LeaderState) -> None:
+    def _resign(self, leader: LeaderState) -> None:
         """For good in this epoch; the others need not wait until they miss the leader."""
-        successors = office.replicas.by_progress(self.voters)
-        if office.successor in successors:
-            successors.remove(office.successor)
-            successors.insert(0, office.successor)
+        successors = leader.replicas.by_progress(self.voters)
+        if leader.successor in successors:
+            successors.remove(leader.successor)
+            successors.insert(0, leader.successor)
         request = EndEpochRequest(self.epoch, self.me.node_id, tuple(successors))
-        self._standing.resign(self._now_ms)
+        self._election.resign(self._now_ms)
         self._out += [Send(node_id, request) for node_id in successors]
         self._turn()
 
     def _commit(self) -> None:
         """A leader counts a majority; others believe the leader, as far as they have it."""
-        if self._office is None:
-            reached = self._following.committed_offset
+        if self._leader_state is None:
+            reached = self._follower.committed_offset
         else:
-            synced_end = self._following.synced_end
-            reached = self._office.replicas.committed_offset(self.voters, synced_end)
+            synced_end = self._follower.synced_end
+            reached = self._leader_state.replicas.committed_offset(self.voters, synced_end)
         self.high_watermark = max(self.high_watermark, reached)
 
     def _change_voters(self, voters: VoterSet, offset: int) -> None:
-        if self._office is not None:
+        if self._leader_state is not None:
             if self.voters.is_recorded:
                 self._check_majorities(voters)
-            self._office.replicas.voters_since_ms = self._now_ms
+            self._leader_state.replicas.voters_since_ms = self._now_ms
         self.voters = voters
         self._voters_offset = offset
         self._acquaintances |= voters.ids - {self.me.node_id}
-        self._standing.voters_changed(is_voter=self._is_voter, now_ms=self._now_ms)
+        self._election.voters_changed(is_voter=self._is_voter, now_ms=self._now_ms)
         if not self._is_voter:
-            self._campaign.stop()
+            self._candidate.stop()
         self._commit()
 
     # Following
 
     def _fetch_target(self) -> NodeId | None:
         """The leader; a voter without one asks for votes, any other asks around who leads."""
-        if self.leader is not None or self._is_voter or self._campaign.is_running:
+        if self.leader is not None or self._is_voter or self._candidate.is_running:
             return self.leader
         others = sorted(self._acquaintances)
         later = [it for it in others if self._asked is not None and it > self._asked]
@@ -531,7 +532,7 @@ class RaftNode:
         target = self._fetch_target()
         if target is None:
             return
-        fetch = self._following.fetch_from(
+        fetch = self._follower.fetch_from(
             target, epoch=self.epoch, may_wait=target == self.leader, now_ms=self._now_ms
         )
         if fetch is not None:

@@ -1,11 +1,30 @@
 """What a leader knows of the replicas that fetch from it, in one epoch. Pure."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.model import NodeId
-from streamlog.raft.progress import ReplicaProgress
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
+
+CAUGHT_UP_MS: Final = 1_000
+
+
+class ReplicaProgress(NamedTuple):
+    """One of ``RaftNode.replicas``; the leader itself is among them."""
+
+    key: ReplicaKey
+    end_offset: int
+    """All below is there, synced; -1: nothing is known yet."""
+    last_fetch_ms: int
+    """For so long it has not fetched."""
+    caught_up_ms: int
+    """For so long it has not had all that the leader had."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """It follows closely enough to become a voter without holding up the others."""
+        return self.caught_up_ms <= CAUGHT_UP_MS
+
 
 FORGOTTEN_MS: Final = 60_000
 """A replica that does not vote and has not fetched for so long is no longer spoken of."""
@@ -96,7 +115,7 @@ class ReplicaTracker:
         """Until when there was certainly no leader of a later epoch.
 
         That a fetch arrives says nothing of the moment: it may have been on its way for long, and
-        its sender may have voted for another since. But whoever fetches after an answer followed
+        its sender may have voted for another since. But a node that fetches after an answer followed
         this leader when that was given (the round of Raft's ReadIndex, thesis 6.4).
         """
         times = sorted(
@@ -162,7 +181,7 @@ class ReplicaTracker:
 
     def _forget(self, node_id: NodeId, voters: VoterSet, now_ms: int) -> None:
         """A node comes with another folder: what was in the one before counts no more, unless it
-        is the recorded one. Whoever does not vote and has long been silent goes, too.
+        is the recorded one. A node that does not vote and has long been silent goes, too.
         """
         for key, replica in list(self._replicas.items()):
             voter = voters.by_id.get(key.node_id)

@@ -13,7 +13,7 @@ class RaftSettings:
     """A voter that does not hear of its leader for one to two of these stands for election."""
     request_timeout_ms: int = 2_000
     """A fetch that is not answered for so long, beyond its own waiting, counts as failed."""
-    fetch_wait_ms: int = 500
+    fetch_wait_max_ms: int = 500
     """How long a fetch waits at the leader for news; at most half of the election timeout."""
 
     def __post_init__(self) -> None:
@@ -21,13 +21,13 @@ class RaftSettings:
             raise BrokenInvariant("a timeout is not zero")
         if self.request_timeout_ms <= 0:
             raise BrokenInvariant("a timeout is not zero")
-        if self.fetch_wait_ms < 0:
-            raise BrokenInvariant("nobody waits less than not at all")
+        if self.fetch_wait_max_ms < 0:
+            raise BrokenInvariant("a wait is not negative")
 
     @property
     def wait_ms(self) -> int:
         """Short enough for an answer to arrive before the follower gives its leader up."""
-        return min(self.fetch_wait_ms, self.election_timeout_ms // 2)
+        return min(self.fetch_wait_max_ms, self.election_timeout_ms // 2)
 
     @property
     def moment_ms(self) -> int:

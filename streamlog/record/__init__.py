@@ -1,4 +1,4 @@
 """Bytes to record batches (Kafka's record batch v2) and back. Pure; never knows a file.
 
-The hot loops are compiled (``*.pyx``); the ``.pyi`` beside each says what it means.
+The hot loops are in ``compiled``.
 """

@@ -1,7 +1,7 @@
 """The header of a record batch v2, and the walk over batches that lie back to back.
 
 This is the one description of the layout (Kafka protocol guide, "Record Batch"; all numbers are
-big-endian). Compiled code takes the same numbers from ``_batch.pxd``.
+big-endian). Compiled code takes the same numbers from ``compiled/batch_header.pxd``.
 """
 
 import struct
@@ -76,7 +76,7 @@ PUBLISHED: Final = 0x2000
 counts. No Kafka producer may set it. It stays with the batch wherever its records go: to followers
 and consumers, through compaction and erasure, into a backup and out of it."""
 ENCRYPTED: Final = 0x4000
-"""A bit that Kafka has no use for. On the disk alone: nobody sends it, and nobody is sent it."""
+"""A bit that Kafka has no use for. On the disk alone: no client sends it, and none is sent it."""
 
 
 class BatchHeader(NamedTuple):

@@ -1,4 +1,4 @@
-"""The record codec: a batch opened, and its records one by one, with the compiled loops of ``_codec``.
+"""The record codec: a batch opened, and its records one by one, with the compiled loops of ``compiled.codec``.
 
 A few bytes may decompress to very many. So this is the one place where the records of a batch are
 decompressed, whether that is done on an event loop is decided by what comes out of it, and
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from streamlog.errors import CorruptBatch, UncompressedTooLarge
-from streamlog.record._codec import (
+from streamlog.record.batch import HEADER_BYTES, BatchHeader, Record, read_header
+from streamlog.record.compiled.codec import (
     RUN_BYTES_MAX,
     RecordRun,
     decode_records,
@@ -17,9 +18,8 @@ from streamlog.record._codec import (
     record_sizes,
     survey_records,
 )
-from streamlog.record.batch import HEADER_BYTES, BatchHeader, Record, read_header
+from streamlog.record.compiled.keys import place_of
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Buffer, Compression, decompress
-from streamlog.record.keys import place_of
 
 __all__ = [
     "AT_ONCE_BYTES",
@@ -43,7 +43,7 @@ __all__ = [
 AT_ONCE_BYTES: Final = 64 * 1024
 """A batch that decompresses to more is opened in a thread."""
 AT_ONCE_COMPRESSED_BYTES: Final = 16 * 1024
-"""Likewise one that is larger as it is: a codec may take long over bytes that come to nothing."""
+"""The same for one that is larger as it is: a codec may take long over bytes that come to nothing."""
 
 
 def opened(

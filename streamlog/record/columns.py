@@ -20,7 +20,7 @@ pyarrow is imported when a function that needs it is called: the server does wit
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.record._columns import ColumnDecoder
+from streamlog.record.compiled.columns import ColumnDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

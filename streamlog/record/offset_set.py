@@ -109,7 +109,7 @@ class OffsetSet:
         }
 
     def keep_between(self, start: int, end: int) -> None:
-        """Those outside ``[start, end)`` go. Whoever iterates in another thread may go on."""
+        """Those outside ``[start, end)`` go. A thread that iterates over it may go on."""
         kept = {number: bits & _mask(number, start, end) for number, bits in self._chunks.items()}
         self._chunks = {number: bits for number, bits in kept.items() if bits}
 

@@ -36,8 +36,8 @@ from streamlog.record.batch import (
     read_header,
 )
 from streamlog.record.codec import opened, survey_records
+from streamlog.record.compiled.keys import first_keyless
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
-from streamlog.record.keys import first_keyless
 
 TRANSACTIONAL: Final = 0x10
 

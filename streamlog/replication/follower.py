@@ -1,4 +1,4 @@
-"""Where a follower's log parts from its leader's, and what it may show of it (KIP-101, KIP-595).
+"""Where a follower truncates: its divergence from the leader, by epoch (KIP-101, KIP-595).
 
 With each fetch a follower names the epoch of its last batch. The leader knows where that epoch ends
 in its own log; if that is before the follower's end, their histories part there at the latest.

@@ -20,7 +20,7 @@ class ReplicaStanding(NamedTuple):
 
 
 class IsrProposal(NamedTuple):
-    """Another in-sync replica set, upon the state of ``partition_epoch``."""
+    """Another in-sync replica set, on the state of ``partition_epoch``."""
 
     leader_epoch: int
     partition_epoch: int
@@ -35,9 +35,9 @@ class IsrProposal(NamedTuple):
 class InSync:
     """The in-sync replicas, with at most one proposal of others.
 
-    While a proposal is out, the leader must count with whoever may be in the set by it: the
+    While a proposal is out, the leader must count with every node that may be in the set by it: the
     controller may have granted it already, and elect any member. A proposal ends with a newer
-    partition epoch, when a member has registered anew, after which it cannot be granted, or when it
+    partition epoch, when a member has registered again, after which it cannot be granted, or when it
     is refused and no attempt at it is left without an answer.
     """
 
@@ -49,11 +49,11 @@ class InSync:
         self.partition_epoch = partition_epoch
         self.proposal: IsrProposal | None = None
         self.maximal = self.logged
-        """Whoever may be in the set."""
+        """The replicas that may be in the set."""
         self._doubted_ms: int | None = None  # when an attempt at the proposal got no answer
 
     def log(self, isr: Iterable[NodeId], partition_epoch: int) -> None:
-        """As the metadata has it now; a proposal upon an older state is void."""
+        """As the metadata has it now; a proposal on an older state is void."""
         if partition_epoch < self.partition_epoch:
             raise BrokenInvariant("a partition epoch never falls")
         if partition_epoch > self.partition_epoch:
@@ -76,7 +76,7 @@ class InSync:
                 self._end()
 
     def unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
-        """Whether it is granted, nobody knows: it is to be asked for again."""
+        """Whether it is granted is not known: it is to be asked for again."""
         if proposal == self.proposal:
             self._doubted_ms = now_ms
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from streamlog.errors import BrokenInvariant
-from streamlog.model import NodeId
+from streamlog.model import NO_EPOCH, NodeId
 from streamlog.replication.isr import InSync, IsrProposal, ReplicaStanding
 from streamlog.replication.progress import FollowerProgress
 
@@ -83,6 +83,7 @@ class LeaderProgress:
         node_epoch: int = -1,
         now_ms: int = 0,
         log_start: int = 0,
+        partition_epoch: int = NO_EPOCH,
     ) -> int:
         """A fetch at ``fetch_offset`` says that all below is there. The new high watermark."""
         if node_id == self._node_id:
@@ -97,12 +98,13 @@ class LeaderProgress:
                 leader_end=self.log_end,
                 now_ms=now_ms,
                 log_start=log_start,
+                partition_epoch=partition_epoch,
             )
         return self._advance()
 
     def acknowledge_start(self, offset: int) -> bool:
         """Whether every member of the ISR begins at ``offset`` or above, so that no leader elected
-        from it can have what is below; from now on nobody joins who begins lower (KIP-107).
+        from it can have what is below; from now on no replica joins that begins lower (KIP-107).
         """
         if self._short or any(it.log_start < offset for it in self._counted):
             return False
@@ -120,9 +122,13 @@ class LeaderProgress:
         """As the metadata has it now, which may raise the high watermark; the new one."""
         if partition_epoch is None:
             partition_epoch = self.in_sync.partition_epoch + 1
+        before = self.isr
         self.in_sync.log(isr, partition_epoch)
         if min_isr is not None:
             self.min_isr = min_isr
+        for node_id in before - self.isr:
+            if node_id in self.followers:
+                self.followers[node_id].left(partition_epoch)
         for node_id in self.isr - {self._node_id}:
             self.followers.setdefault(node_id, FollowerProgress(now_ms))
         self._count()
@@ -148,7 +154,7 @@ class LeaderProgress:
         """The proposal that is out, or a new one if the ISR should be another.
 
         Who has lagged for ``lag_time_ms`` leaves; who keeps up, and has all that is committed and
-        all from before this epoch, joins. From now on the high watermark waits for whoever joins.
+        all from before this epoch, joins. From now on the high watermark waits for a replica that joins.
         """
         self.in_sync.withdraw_if_void(standings)
         if self.in_sync.proposal is None:

@@ -1,3 +1,5 @@
+"""The state of one idempotent producer: its epoch and last sequences (Kafka's ProducerStateEntry). Pure."""
+
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -20,8 +22,8 @@ class KeptBatch(NamedTuple):
 class ProducerState:
     """One producer in one partition.
 
-    A new epoch begins anew, with the sequence 0, as in Kafka; or it goes on where the last one
-    ended. Whoever takes a producer over does the latter: it is refused if the other one has written
+    A new epoch begins again, with the sequence 0, as in Kafka; or it goes on where the last one
+    ended. A client that takes a producer over does the latter: it is refused if the other one has written
     since it looked, and the other one is refused from then on.
     """
 

@@ -14,7 +14,7 @@ class ProducerTable:
 
     One that is not known may begin with any sequence, as in Kafka: it may have been forgotten, or
     its records deleted (KAFKA-7190). But one whose id is of another metadata log must begin: what
-    it wrote may be lost, and it would go on behind a gap that nobody tells it of.
+    it wrote may be lost, and it would go on behind a gap that it is not told of.
     """
 
     __slots__ = ("_producers", "_producers_max", "expiration_ms")

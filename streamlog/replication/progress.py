@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from streamlog.model import NO_EPOCH
+
 LONG_AGO_MS: Final = -(1 << 62)
 
 
@@ -13,7 +15,8 @@ class FollowerProgress:
     """
 
     __slots__ = (
-        "_leader_end", "_told_ms", "caught_up_ms", "end_offset", "log_start", "node_epoch",
+        "_leader_end", "_left_epoch", "_told_ms", "caught_up_ms", "end_offset", "log_start",
+        "node_epoch",
     )  # fmt: skip
 
     def __init__(self, caught_up_ms: int = LONG_AGO_MS) -> None:
@@ -26,13 +29,24 @@ class FollowerProgress:
         self.caught_up_ms = caught_up_ms
         self._leader_end = -1  # of the leader's log when it fetched last, which was then:
         self._told_ms = LONG_AGO_MS
+        self._left_epoch = NO_EPOCH  # the partition epoch by which it left the ISR
 
     def fetched(
-        self, offset: int, *, node_epoch: int, leader_end: int, now_ms: int, log_start: int = 0
+        self,
+        offset: int,
+        *,
+        node_epoch: int,
+        leader_end: int,
+        now_ms: int,
+        log_start: int = 0,
+        partition_epoch: int = NO_EPOCH,
     ) -> None:
         """It asks for what comes from ``offset`` on, so that it has all below; its own log begins
-        at ``log_start``.
+        at ``log_start``. ``partition_epoch``: as it knows it; NO_EPOCH: a node of an earlier version
+        does not tell.
         """
+        if partition_epoch != NO_EPOCH and partition_epoch < self._left_epoch:
+            return  # it was on its way when the follower left, and tells of the log as it was
         self.log_start = log_start
         if node_epoch != self.node_epoch:  # another process; what the one before had is not said
             self.node_epoch = node_epoch
@@ -44,6 +58,16 @@ class FollowerProgress:
         self.end_offset = offset
         self._leader_end = leader_end
         self._told_ms = now_ms
+
+    def left(self, partition_epoch: int) -> None:
+        """By that epoch it is out of the ISR: what it had does not count any more until it has fetched
+        again, knowing of it.
+
+        The controller takes a replica out whose log is damaged, and the replica cuts the damage off
+        when it hears that. It is level again only when it has fetched what it had before.
+        """
+        self.end_offset = self.log_start = self._leader_end = -1
+        self._left_epoch = partition_epoch
 
     def had_all(self, then_ms: int) -> None:
         """It had asked again then, and the leader's log ended where it had when it fetched last."""

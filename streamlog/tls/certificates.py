@@ -1,27 +1,40 @@
-"""A node's certificates: what its doors show, as it is now."""
+"""A node's certificates: what its listeners show, as it is now.
 
+Certificates that are renewed under a running node are used from the next connection on
+(``CertificateReload``).
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.config import Settings
+import aiofiles.os
+
+from streamlog.config import ClientAuth, Settings
 from streamlog.errors import ConfigError
-from streamlog.sections import ClientAuth
-from streamlog.tls.certificate import Certificate
+from streamlog.metrics import NodeMetrics
+from streamlog.tls.certificate import SOON, Certificate
 from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
 
 KAFKA: Final = "kafka"
 HTTP: Final = "http"
 
+Stamp = tuple[int, ...] | None
+"""What tells one content of a file from another; None: there is no such file."""
+
 
 class _Loaded(NamedTuple):
     """All of it at one time: what is read together fits together."""
 
-    doors: dict[str, ssl.SSLContext]
+    listeners: dict[str, ssl.SSLContext]
     outgoing: ssl.SSLContext | None
     shown: dict[str, Certificate]
-    """By door."""
+    """By listener."""
 
 
 class Certificates:
@@ -30,16 +43,18 @@ class Certificates:
     def __init__(self, settings: Settings) -> None:
         """Raises ConfigError."""
         self._settings = settings
-        self._plans = {door: plan for door, plan in _plans(settings).items() if plan is not None}
+        self._plans = {
+            listener: plan for listener, plan in _plans(settings).items() if plan is not None
+        }
         self._seen = self._fingerprint()
         self._loaded = self._load()
 
     def kafka(self) -> ssl.SSLContext | None:
         """For those who come to the socket API; None: in the clear."""
-        return self._loaded.doors.get(KAFKA)
+        return self._loaded.listeners.get(KAFKA)
 
     def http(self) -> ssl.SSLContext | None:
-        return self._loaded.doors.get(HTTP)
+        return self._loaded.listeners.get(HTTP)
 
     def outgoing(self) -> ssl.SSLContext | None:
         """For other nodes, which have the same settings; None: in the clear."""
@@ -47,42 +62,44 @@ class Certificates:
 
     @property
     def are_shown(self) -> bool:
-        """At some door."""
+        """At some listener."""
         return bool(self._plans)
 
     @property
     def shown(self) -> dict[str, Certificate]:
-        """The certificate of each door that has one."""
+        """The certificate of each listener that has one."""
         return self._loaded.shown
 
-    @property
-    def have_changed(self) -> bool:
-        """Some file is another one since it was read, or tried to be."""
-        return bool(self._plans) and self._fingerprint() != self._seen
+    async def have_changed(self) -> bool:
+        """Whether some file is another one since it was read, or tried to be."""
+        if not self._plans:
+            return False
+        stamps = [(path, await _stamp_later(path)) for path in self._paths()]
+        return tuple(stamps) != self._seen
 
     def reload(self) -> None:
         """Raises ConfigError, and then keeps what there was; an expired one is of no use either."""
         seen = self._fingerprint()
         try:
             loaded = self._load()
-            for door, certificate in loaded.shown.items():
+            for listener, certificate in loaded.shown.items():
                 if certificate.not_after <= datetime.now(UTC):
-                    raise _expired(self._plans[door].own.cert, certificate)
+                    raise _expired(self._plans[listener].own.cert, certificate)
         finally:
             self._seen = seen
         self._loaded = loaded
 
     def _load(self) -> _Loaded:
         tls = self._settings.tls
-        doors = {
-            door: server_context(
+        listeners = {
+            listener: server_context(
                 plan.own,
                 plan.clients,
                 plan.client_auth,
                 min_version=tls.min_version,
-                kernel=tls.ktls and door == KAFKA,
+                kernel=tls.ktls and listener == KAFKA,
             )
-            for door, plan in self._plans.items()
+            for listener, plan in self._plans.items()
         }
         outgoing = None
         if (plan := self._plans.get(KAFKA)) is not None:
@@ -90,15 +107,20 @@ class Certificates:
             trust = Trust(ca, _file("tls.crl", tls.crl))
             outgoing = client_context(plan.own, trust, min_version=tls.min_version)
         return _Loaded(
-            doors, outgoing, {door: plan.own.certificate() for door, plan in self._plans.items()}
+            listeners,
+            outgoing,
+            {listener: plan.own.certificate() for listener, plan in self._plans.items()},
         )
 
-    def _fingerprint(self) -> tuple[object, ...]:
+    def _fingerprint(self) -> tuple[tuple[Path, Stamp], ...]:
+        return tuple((path, _stamp(path)) for path in self._paths())
+
+    def _paths(self) -> list[Path]:
         tls = self._settings.tls
         paths = {file.path for plan in self._plans.values() for file in plan.files}
         if tls.ca is not None:
             paths.add(tls.ca)
-        return tuple((path, _stamp(path)) for path in sorted(paths))
+        return sorted(paths)
 
 
 def probing_context(settings: Settings) -> ssl.SSLContext | None:
@@ -119,7 +141,7 @@ def probing_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class _Plan(NamedTuple):
-    """Of a door."""
+    """Of a listener."""
 
     own: KeyPair
     clients: Trust
@@ -143,18 +165,18 @@ def _plans(settings: Settings) -> dict[str, _Plan | None]:
     demanded: ClientAuth = tls.client_auth
     if demanded == "required" and settings.security.permissive:
         demanded = "optional"
-    doors = {
+    listeners = {
         KAFKA: (settings.kafka.tls, nodes_own, demanded, "tls.cert"),
         HTTP: (http.tls, https_own, auth, "tls.cert or http.tls_cert"),
     }
     plans: dict[str, _Plan | None] = {}
-    for door, (wanted, own, client_auth, missing) in doors.items():
+    for listener, (wanted, own, client_auth, missing) in listeners.items():
         if wanted and own is None:
             problem = f"is true, and there is no {missing}"
-            raise ConfigError(f"{door}.tls", problem, "name a certificate and its key")
-        plans[door] = None
+            raise ConfigError(f"{listener}.tls", problem, "name a certificate and its key")
+        plans[listener] = None
         if own is not None and wanted is not False:
-            plans[door] = _Plan(own, clients, client_auth)
+            plans[listener] = _Plan(own, clients, client_auth)
     if tls.client_auth != "none" and plans[KAFKA] is None:
         problem = f"is {tls.client_auth!r}, and the socket API has no TLS"
         raise ConfigError("tls.client_auth", problem, "set tls.cert and tls.key, or remove it")
@@ -174,14 +196,96 @@ def _file(setting: str, path: Path | None) -> File | None:
     return None if path is None else File(setting, path)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _stamp(path: Path) -> Stamp:
     try:
-        found = path.stat()
+        return _identity(path.stat())
     except OSError:
         return None
+
+
+async def _stamp_later(path: Path) -> Stamp:
+    """``_stamp`` on an event loop."""
+    try:
+        return _identity(await aiofiles.os.stat(path))
+    except OSError:
+        return None
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _expired(file: File, certificate: Certificate) -> ConfigError:
     problem = f"{file.path} has expired at {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
     return ConfigError(file.setting, problem, "have it renewed")
+
+
+logger = logging.getLogger(__name__)
+
+
+class CertificateReload:
+    """Looks at the files now and then, and when it is asked to (SIGHUP)."""
+
+    def __init__(self, certificates: Certificates, metrics: NodeMetrics, check_ms: int) -> None:
+        self._certificates = certificates
+        self._metrics = metrics
+        self._check_s = check_ms / 1000 or None
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Load what is there now, changed or not."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        self._show()
+        problem: ConfigError | None = None
+        while True:
+            asked = await self._asked_in_time()
+            if asked or await self._certificates.have_changed():
+                problem = await self._reload()
+                if problem is None or not asked:
+                    continue  # a key comes a moment after its certificate: what stays is told
+            if problem is not None:
+                self._complain(problem)
+                problem = None
+
+    async def _asked_in_time(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._check_s):
+                await self._asked.wait()
+            self._asked.clear()
+            return True
+        return False
+
+    async def _reload(self) -> ConfigError | None:
+        """What is wrong with the new ones."""
+        try:
+            # In a thread, and not by aiofiles: OpenSSL reads the files itself.
+            await asyncio.to_thread(self._certificates.reload)
+        except ConfigError as problem:
+            return problem
+        self._metrics.tls_reloads.labels("loaded").inc()
+        self._show()
+        return None
+
+    def _complain(self, problem: ConfigError) -> None:
+        self._metrics.tls_reloads.labels("failed").inc()
+        extra = {"key": problem.key, "problem": problem.problem, "remedy": problem.remedy}
+        logger.error("certificates not reloaded: those loaded before stay in use", extra=extra)
+
+    def _show(self) -> None:
+        now = datetime.now(UTC)
+        for listener, certificate in self._certificates.shown.items():
+            until = certificate.not_after
+            self._metrics.tls_certificate_not_after.labels(listener).set(until.timestamp())
+            extra = {
+                "listener": listener,
+                "subject": certificate.subject,
+                "not_after": f"{until:%F %T} UTC",
+            }
+            if until <= now:
+                logger.error("certificate has expired: renew it", extra=extra)
+            elif until - now < SOON:
+                logger.warning("certificate expires soon: renew it", extra=extra)
+            else:
+                logger.info("certificate loaded", extra=extra)

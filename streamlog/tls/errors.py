@@ -1,4 +1,4 @@
-"""Why TLS failed, in words for whoever has to mend it."""
+"""Why TLS failed, in words for the operator."""
 
 import ssl
 from typing import Final
@@ -13,7 +13,7 @@ _OF_THEIRS: Final = {
     "BAD_RECORD_TYPE": "it does not speak TLS",
     "UNSUPPORTED_PROTOCOL": "it speaks only versions of TLS that are too old",
     "NO_SHARED_CIPHER": "it speaks only ciphers that are too weak",
-    "UNEXPECTED_EOF_WHILE_READING": "it left in the midst of the handshake",
+    "UNEXPECTED_EOF_WHILE_READING": "it closed the connection during the handshake",
 }
 """By OpenSSL's reason, what is wrong with the other side."""
 
@@ -58,5 +58,5 @@ def trouble(error: OSError) -> str:
     if reason in _OF_OURS:
         return _OF_OURS[reason]
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
-        return "it left in the midst of the handshake"
+        return "it closed the connection during the handshake"
     return reason.lower().replace("_", " ") or error.strerror or type(error).__name__

@@ -119,7 +119,7 @@ def client_context(
 ) -> ssl.SSLContext:
     """For where one goes to; the other side's certificate must be for its host. Raises ConfigError.
 
-    ``own``: shown to whoever asks for one.
+    ``own``: shown to a peer that asks for one.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context, min_version)
@@ -153,7 +153,7 @@ def _load_trust(context: ssl.SSLContext, trust: Trust) -> None:
             context.load_verify_locations(trust.crl.path)
         except ssl.SSLError:
             raise _no_pem(trust.crl, "lists of what CAs have revoked") from None
-        # Of the whole chain: whoever has the key of a revoked intermediate CA issues certificates.
+        # Of the whole chain: the owner of the key of a revoked intermediate CA can issue certificates.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
 
 

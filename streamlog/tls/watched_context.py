@@ -1,4 +1,8 @@
-"""A context made of files, and made anew when they are others: for programs that run for long."""
+"""TLS contexts that follow their files: for programs that run for long.
+
+``WatchedContext`` is made again when its files change. ``following`` is for a server that keeps the
+context that it was started with.
+"""
 
 import logging
 import ssl
@@ -43,3 +47,23 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def following(current: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext | None:
+    """A context for a server that keeps its first one: each new connection gets the current one.
+
+    The one it is given stays in charge of versions and ciphers; certificate, key and the CAs of
+    clients are the current one's (``SSL_set_SSL_CTX``, in the callback for server names, which is
+    called without a name, too).
+    """
+    first = current()
+    if first is None:
+        return None
+
+    def switch(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        newest = current()
+        if newest is not None and newest is not first:
+            connection.context = newest
+
+    first.sni_callback = switch
+    return first

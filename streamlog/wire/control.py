@@ -37,7 +37,7 @@ def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
 def read_request_in_steps(
     cursor: Cursor, api: Api, version: int
 ) -> Generator[None, None, dict[str, Any]]:
-    """Likewise, of a large request; yields again and again, so that others have their turn."""
+    """As ``read_request``, of a large request; yields again and again, so that others have their turn."""
     codec = _request_codec(api, version)
     cursor.limit(ELEMENTS_MAX)
     if codec.read_steps is None:

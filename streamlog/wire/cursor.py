@@ -21,7 +21,7 @@ minutes.
 STEP_ITEMS: Final = 32
 """Items of an array that are read or written between two yields."""
 WEIGHED_AT_ONCE: Final = 1_024
-"""After so many elements whoever reads a stranger's request hears how many there are by then."""
+"""After so many elements the reader of a client's request is told how many there are by then."""
 STRING_BYTES_MAX: Final = 32_767
 """Of a text, as in Kafka. In flexible versions the wire itself would allow gigabytes."""
 TOPIC_NAME_BYTES_MAX: Final = 249
@@ -210,7 +210,7 @@ class Cursor:
         return count
 
     def skip_tags(self) -> None:
-        """Passes over tagged fields that nobody here knows."""
+        """Passes over tagged fields that are not known here."""
         start = self.position
         if start < self.end and self.buffer[start] == 0:  # nearly always
             self.position = start + 1

@@ -17,8 +17,8 @@ class FrameSplitter:
     promises.
     """
 
-    def __init__(self, frame_bytes_max: int) -> None:
-        self.frame_bytes_max = frame_bytes_max
+    def __init__(self, request_bytes_max: int) -> None:
+        self.request_bytes_max = request_bytes_max
         """May be changed; what is longer is refused."""
         self._pending: bytes | bytearray = b""  # arrived; bytes: all in one go, as most requests do
         self._position = 0  # in _pending; what lies before it has been given out
@@ -45,8 +45,8 @@ class FrameSplitter:
         (length,) = _LENGTH.unpack_from(pending, self._position)
         if length < 0:
             raise MalformedFrame(f"frame of length {length}")
-        if length > self.frame_bytes_max:
-            raise FrameTooLarge(_too_large(length, self.frame_bytes_max))
+        if length > self.request_bytes_max:
+            raise FrameTooLarge(_too_large(length, self.request_bytes_max))
         if buffered < LENGTH_BYTES + length:
             return None
         self._position = start + length

@@ -1,7 +1,7 @@
 """Headers of frames.
 
 A request's header has version 2 (with tagged fields) where its API's version is flexible, else 1; a
-response's has version 1 or 0 likewise. ApiVersions answers with header version 0 always, since a
+response's has version 1 or 0 in the same way. ApiVersions answers with header version 0 always, since a
 client that asks does not know yet what the node understands.
 """
 

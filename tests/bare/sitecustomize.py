@@ -4,6 +4,6 @@ import os
 import time
 
 if ahead := os.environ.get("TEST_CLOCK_AHEAD_S"):
-    _ns, _s = time.time_ns, time.time
-    time.time_ns = lambda: _ns() + int(ahead) * 1_000_000_000
-    time.time = lambda: _s() + int(ahead)
+    _ns, _s, _ahead_s = time.time_ns, time.time, int(ahead)
+    time.time_ns = lambda: _ns() + _ahead_s * 1_000_000_000
+    time.time = lambda: _s() + _ahead_s

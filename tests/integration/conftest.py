@@ -1,10 +1,7 @@
 """Real processes for the integration tests: a nats-server, a node, and a stock Kafka reader."""
 
-import json
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,116 +10,17 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from benchmarks.ports import free_port
 from tests.cluster_cli import Cli
-from tests.jetstream_pair import JetStreamServer, Pair, Side
+from tests.integration.jetstream_pair import JetStreamServer, Pair, Side
+from tests.integration.raw_publisher import RawPublisher
 from tests.local_node import LocalNode
-from tests.raw_publisher import RawPublisher
-from tests.server_process import NatsServer, ServerProcess, program, wait_until
+from tools.nodes.dev import Dev
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 READ_TIMEOUT_S = 60.0
-HTTP_TIMEOUT_S = 10.0
 BARE = Path(__file__).parents[1] / "bare"
 """Modules that the programs find which the tests start."""
-
-
-class Node(ServerProcess):
-    """``streamlog serve``; the same ports and folder at each start."""
-
-    def __init__(
-        self,
-        directory: Path,
-        nats_url: str,
-        *,
-        data_dir: Path | None = None,
-        **log_settings: Any,
-    ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.data_dir = data_dir or directory / "data"
-        self.nats_url = nats_url
-        self.kafka_port, self.http_port = free_port(), free_port()
-        self.kafka = f"127.0.0.1:{self.kafka_port}"
-        config = directory / "node.toml"
-        settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in log_settings.items())
-        config.write_text(
-            f'[node]\nid = 1\ndata_dir = "{self.data_dir}"\n'
-            f'[nats]\nservers = ["{nats_url}"]\n'
-            f"[kafka]\nport = {self.kafka_port}\n[http]\nport = {self.http_port}\n"
-            f"[log]\n{settings}"
-        )
-        command = [program("streamlog"), "serve", "--config", str(config)]
-        super().__init__(command, directory / "node.log")
-
-    def start(self) -> None:
-        self.spawn()
-        self.wait_ready()
-
-    def wait_ready(self) -> None:
-        def ready() -> bool:
-            assert self.is_running(), f"the node ended:\n{self.log_text()[-4000:]}"
-            return self.http("/readyz")[0] == 200
-
-        wait_until(ready, "the node is not ready")
-
-    def http(self, path: str) -> tuple[int, str]:
-        """Status and body; status 0 where nobody answers."""
-        address = f"http://127.0.0.1:{self.http_port}{path}"
-        try:
-            with urllib.request.urlopen(address, timeout=HTTP_TIMEOUT_S) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-
-class Dev(ServerProcess):
-    """``streamlog dev`` on free ports; ``--nats-server`` and the like in ``options``."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.data_dir = directory / "data"
-        ports = ("--nats-port", "0", "--kafka-port", "0", "--http-port", "0")
-        command = [program("streamlog"), "dev", "--data-dir", str(self.data_dir), *ports, *options]
-        super().__init__(command, directory / "dev.log")
-
-    def start(self) -> None:
-        self.spawn()
-        self.wait_ready()
-
-    def wait_ready(self) -> None:
-        def ready() -> bool:
-            assert self.is_running(), f"it ended:\n{self.log_text()[-4000:]}"
-            return self.ready_file.exists()
-
-        wait_until(ready, "streamlog dev is not ready")
-
-    @property
-    def ready_file(self) -> Path:
-        return self.data_dir / "dev.json"
-
-    @property
-    def addresses(self) -> dict[str, Any]:
-        """What ``dev.json`` says."""
-        content: dict[str, Any] = json.loads(self.ready_file.read_text())
-        return content
-
-    @property
-    def nats(self) -> str:
-        return str(self.addresses["nats"])
-
-    @property
-    def kafka(self) -> str:
-        return str(self.addresses["nodes"][0]["kafka"])
-
-    @property
-    def http(self) -> str:
-        return str(self.addresses["nodes"][0]["http"])
-
-    @property
-    def node_pid(self) -> int:
-        return int(self.addresses["nodes"][0]["pid"])
 
 
 class Read(NamedTuple):
@@ -163,8 +61,10 @@ def read_stream(
                     break  # the consumer reads ahead, perhaps into what cannot be read
                 if message.error():
                     raise AssertionError(str(message.error()))
-                headers = tuple((str(k), bytes(v)) for k, v in message.headers() or [])
-                records.append(Read(message.offset(), message.value(), headers))
+                told: Any = message.headers() or []
+                place: Any = message.offset(), message.value()
+                headers = tuple((str(k), bytes(v)) for k, v in told)
+                records.append(Read(place[0], place[1], headers))
             assert time.monotonic() < deadline, f"{len(records)} records of [{start}, {stop})"
         return [record for record in records if record.offset < stop]
     finally:
@@ -191,12 +91,14 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def new_node(tmp_path: Path, nats_server: NatsServer) -> Iterator[Callable[..., Node]]:
+def new_node(tmp_path: Path, nats_server: NatsServer) -> Iterator[Callable[..., NodeProcess]]:
     """Makes nodes (not yet started) on that server: ``new_node(data_dir=…, segment_bytes=…)``."""
-    nodes: list[Node] = []
+    nodes: list[NodeProcess] = []
 
-    def create(**settings: Any) -> Node:
-        node = Node(tmp_path / f"node-{len(nodes)}", nats_server.url, **settings)
+    def create(*, data_dir: Path | None = None, **log_settings: Any) -> NodeProcess:
+        folder = tmp_path / f"node-{len(nodes)}"
+        settings = {"log": log_settings}
+        node = NodeProcess.alone(folder, nats_server.url, data_dir=data_dir, settings=settings)
         nodes.append(node)
         return node
 

@@ -12,10 +12,10 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
-from tests.cluster import Cluster
 from tests.history import Lane
 from tests.integration.conftest import read_stream
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 ACTIVITY = Lane("__activity")
 

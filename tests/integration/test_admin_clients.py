@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.integration.conftest import Dev
+from tools.nodes.dev import Dev
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -33,8 +33,10 @@ def admin(dev: Dev) -> AdminClient:
     return AdminClient({"bootstrap.servers": dev.kafka})
 
 
-def create(admin: AdminClient, name: str, partitions: int = 1, **configs: str) -> None:
-    topic = NewTopic(name, partitions, 1, config=configs)
+def create(
+    admin: AdminClient, name: str, partitions: int = 1, configs: dict[str, str] | None = None
+) -> None:
+    topic = NewTopic(name, partitions, 1, config=configs or {})
     admin.create_topics([topic])[name].result(TIMEOUT_S)
 
 
@@ -68,7 +70,7 @@ def streamlog_configs(admin: AdminClient, name: str) -> dict[str, ConfigEntry]:
 
 
 def test_confluent_describes_configs_of_topics(admin: AdminClient) -> None:
-    create(admin, "told", **{"retention.ms": "3600000", "subject": "told.>"})
+    create(admin, "told", configs={"retention.ms": "3600000", "subject": "told.>"})
     configs = streamlog_configs(admin, "told")
     assert configs["retention.ms"].value == "3600000"
     assert configs["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -97,7 +99,7 @@ def changed(key: str, operation: AlterConfigOpType, value: str | None = None) ->
 
 
 def test_confluent_alters_some_configs(dev: Dev, admin: AdminClient) -> None:
-    create(admin, "altered", **{"segment.bytes": "65536"})
+    create(admin, "altered", configs={"segment.bytes": "65536"})
 
     def alter(*entries: ConfigEntry, **options: Any) -> None:
         topic = ConfigResource(ResourceType.TOPIC, "altered", incremental_configs=list(entries))
@@ -125,7 +127,7 @@ def test_confluent_alters_some_configs(dev: Dev, admin: AdminClient) -> None:
 
 
 def test_confluent_alters_all_configs(admin: AdminClient) -> None:
-    create(admin, "anew", **{"retention.ms": "60000", "subject": "anew.*"})
+    create(admin, "anew", configs={"retention.ms": "60000", "subject": "anew.*"})
     topic = ConfigResource(ResourceType.TOPIC, "anew", {"retention.bytes": "1000000"})
     with pytest.warns(DeprecationWarning, match="incremental"):
         altered = admin.alter_configs([topic])
@@ -180,7 +182,7 @@ def test_confluent_deletes_records(dev: Dev, admin: AdminClient) -> None:
     for offset, low in ((7, 7), (3, 7), (-1, 20)):
         asked = ConfluentPartition("shorter", 0, offset)
         assert done(admin.delete_records([asked])).low_watermark == low
-    earliest = done(admin.list_offsets({ConfluentPartition("shorter", 0): OffsetSpec.earliest()}))
+    earliest = done(admin.list_offsets({ConfluentPartition("shorter", 0): OffsetSpec.earliest()}))  # type: ignore[no-untyped-call]
     assert earliest.offset == 20
     for offset in (21, -5):
         with pytest.raises(KafkaException) as refused:
@@ -225,7 +227,7 @@ def plain(dev: Dev) -> Iterator[Any]:
 def test_kafka_python_alters_and_describes(admin: AdminClient, plain: Any) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType
 
-    create(admin, "administered", **{"retention.ms": "60000"})
+    create(admin, "administered", configs={"retention.ms": "60000"})
 
     def configs(**options: Any) -> Any:
         asked = [ConfigResource(ConfigResourceType.TOPIC, "administered")]
@@ -304,7 +306,7 @@ async def test_aiokafka(dev: Dev, admin: AdminClient) -> None:
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
     from aiokafka.errors import InvalidPartitionsError, OffsetOutOfRangeError
 
-    create(admin, "aio", **{"retention.ms": "60000"})
+    create(admin, "aio", configs={"retention.ms": "60000"})
     await asyncio.to_thread(publish, dev, "aio", 9)
     client = AIOKafkaAdminClient(bootstrap_servers=dev.kafka)
     await client.start()

@@ -7,8 +7,8 @@ from typing import Any
 import nats
 import pytest
 
-from tests.integration.conftest import Dev
-from tests.server_process import wait_until
+from tools.nodes.dev import Dev
+from tools.nodes.server_process import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from tests.jetstream_pair import Pair, Side
-from tests.raw_publisher import header_block
+from tests.integration.jetstream_pair import Pair, Side
+from tests.integration.raw_publisher import header_block
 
 HEARD_S = 15.0
 

@@ -11,16 +11,17 @@ from confluent_kafka import Producer
 
 from streamlog.jetstream.client import ManagementClient
 from streamlog.metadata.stream.config import StreamConfig
-from tests.cluster import Cluster
 from tests.history import Lane
-from tests.integration.conftest import Node, read_stream
+from tests.integration.conftest import read_stream
 from tests.local_node import LocalNode, until
-from tests.server_process import NatsServer, wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer, wait_until
 
 STREAMS = 10
 
 
-def open_logs(node: Node) -> set[str]:
+def open_logs(node: NodeProcess) -> set[str]:
     """The streams of which the process has files open."""
     found = set()
     for entry in Path(f"/proc/{node.pid}/fd").iterdir():
@@ -32,7 +33,7 @@ def open_logs(node: Node) -> set[str]:
 
 
 async def test_it_is_seen_and_costs_no_message(
-    new_node: Callable[..., Node], nats_server: NatsServer
+    new_node: Callable[..., NodeProcess], nats_server: NatsServer
 ) -> None:
     node = new_node(idle_close_ms=300, retention_check_ms=50)
     node.start()

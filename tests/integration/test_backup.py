@@ -1,6 +1,7 @@
 """Backups of a running cluster and of its folders; streams and clusters made of them again."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
@@ -18,12 +19,14 @@ from streamlog.client.cluster import Cluster
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.produce import ACKS_AS_STORED
-from tests import cluster as processes
 from tests.cluster_cli import Cli
-from tests.integration.conftest import Dev, lasting_dev
+from tests.integration.conftest import lasting_dev
 from tests.log_folder import make_batch
-from tests.server_process import program, wait_until
 from tests.small_disk import mounted
+from tools.nodes import cluster as processes
+from tools.nodes.dev import Dev
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import program, wait_until
 
 COUNT = 300
 
@@ -51,7 +54,7 @@ def made(cli: Cli, name: str, *options: str, count: int = COUNT) -> None:
 
 def rows(cli: Cli, name: str) -> list[dict[str, Any]]:
     """Every record as JSON, without the name of the stream."""
-    return [json.loads(line) for line in cli.ok(f"read {name} --json").splitlines()]
+    return [json.loads(line) for line in cli.ok(f"consume {name} --json").splitlines()]
 
 
 def pieces(backup: str) -> list[Path]:
@@ -67,7 +70,7 @@ def test_a_stream_comes_back_as_it_was(one: Cli, backup: str) -> None:
     assert len(before) == COUNT
     assert "300 records" in one.ok(f"backup create {backup} --stream whole")
     one.ok("stream rm whole --yes")
-    assert "300 records" in one.ok(f"restore stream {backup} whole")
+    assert "300 records" in one.ok(f"backup restore stream {backup} whole")
     assert rows(one, "whole") == before
     assert one.json("stream info whole")["config"] == config
     assert one.json("publish whole more --ack")["last_offset"] == COUNT
@@ -83,7 +86,7 @@ def test_what_has_come_since_is_added(one: Cli, backup: str) -> None:
     taken = one.json(f"backup create {backup} --stream grows")
     assert taken["new_offsets"] == 20
     assert piece.stat().st_size == size + taken["new_bytes"]
-    one.ok(f"restore stream {backup} grows --as grown")
+    one.ok(f"backup restore stream {backup} grows --as grown")
     assert rows(one, "grown") == rows(one, "grows")
     assert one.json("stream info grown")["config"]["subjects"] == ["grown"]
 
@@ -94,7 +97,7 @@ def test_offsets_stay_where_a_log_does_not_begin_at_zero(one: Cli, backup: str) 
     before = rows(one, "late")
     assert before[0]["offset"] == 100
     one.ok(f"backup create {backup} --stream late")
-    one.ok(f"restore stream {backup} late --as later")
+    one.ok(f"backup restore stream {backup} late --as later")
     assert rows(one, "later") == before
 
 
@@ -104,9 +107,9 @@ def test_what_was_purged_after_it_was_backed_up(one: Cli, backup: str) -> None:
     one.ok(f"backup create {backup} --stream purged")
     one.ok("stream purge purged --yes")
     one.ok(f"backup create {backup} --stream purged")
-    one.ok(f"restore stream {backup} purged --as purged-all --whole")
+    one.ok(f"backup restore stream {backup} purged --as purged-all --whole")
     assert rows(one, "purged-all") == before
-    one.ok(f"restore stream {backup} purged --as purged-now")
+    one.ok(f"backup restore stream {backup} purged --as purged-now")
     assert rows(one, "purged-now") == []
     assert one.json("publish purged-now x --ack")["last_offset"] == COUNT
 
@@ -118,8 +121,8 @@ def test_partitions_and_compression(one: Cli, backup: str) -> None:
         one.ok(f"publish {subject} v --count {10 * (number + 1)} --ack")
     one.ok(f"backup create {backup} --stream spread")
     one.ok("stream rm spread --yes")
-    one.ok(f"restore stream {backup} spread")
-    counts = [len(one.ok(f"read spread --partition {n}").splitlines()) for n in range(3)]
+    one.ok(f"backup restore stream {backup} spread")
+    counts = [len(one.ok(f"consume spread --partition {n}").splitlines()) for n in range(3)]
     assert counts == [10, 20, 30]
 
 
@@ -132,7 +135,7 @@ def test_from_the_folder_of_a_running_node(one: Cli, dev: Any, backup: str) -> N
         return not done.code and one.json(f"backup info {backup}")["streams"][0]["records"] == COUNT
 
     wait_until(all_noted, "the checkpoint")
-    one.ok(f"restore stream {backup} lies --as lay")
+    one.ok(f"backup restore stream {backup} lies --as lay")
     assert rows(one, "lay") == rows(one, "lies")
 
 
@@ -142,7 +145,7 @@ def test_from_the_folder_of_a_running_node(one: Cli, dev: Any, backup: str) -> N
 def test_a_stream_that_is_there_is_not_touched(one: Cli, backup: str) -> None:
     made(one, "there", count=5)
     one.ok(f"backup create {backup} --stream there")
-    said = one.refused(f"restore stream {backup} there")
+    said = one.refused(f"backup restore stream {backup} there")
     assert "there is a stream 'there' already" in said
     assert "--as" in said
     assert len(rows(one, "there")) == 5
@@ -161,7 +164,9 @@ def test_a_damaged_file_restores_nothing(one: Cli, backup: str, how: str) -> Non
         piece.write_bytes(data[:-1])
     else:
         piece.unlink()
-    assert piece.name in one.refused(f"restore stream {backup} bad-{how} --as bad-copy-{how}")
+    assert piece.name in one.refused(
+        f"backup restore stream {backup} bad-{how} --as bad-copy-{how}"
+    )
     assert "bad-copy" not in one.ok("stream ls")
     done = one.run(f"backup verify {backup}")
     assert (done.code, piece.name in done.out) == (1, True)
@@ -178,7 +183,7 @@ def test_what_is_no_backup(one: Cli, tmp_path: Path) -> None:
     assert "it is no backup" in said
     assert (tmp_path / "other" / "file").read_text() == "precious"
     assert "has no backup.json" in one.refused(f"backup info {tmp_path}/absent")
-    assert "has no backup.json" in one.refused(f"restore stream {tmp_path}/other x")
+    assert "has no backup.json" in one.refused(f"backup restore stream {tmp_path}/other x")
 
 
 def test_nobody_writes_like_a_restore_into_a_stream_of_others(one: Cli) -> None:
@@ -212,8 +217,8 @@ def test_unknown_streams_and_the_nodes_own(one: Cli, backup: str) -> None:
     made(one, "known", count=1)
     assert "no stream 'absent'" in one.refused(f"backup create {backup} --stream absent")
     one.ok(f"backup create {backup} --stream known")
-    assert "it has known" in one.refused(f"restore stream {backup} absent")
-    said = one.refused(f"restore cluster {backup} --node 1={backup}-node")
+    assert "it has known" in one.refused(f"backup restore stream {backup} absent")
+    said = one.refused(f"backup restore cluster {backup} --node 1={backup}-node")
     assert "never finished" in said
     assert not Path(f"{backup}-node").exists()
 
@@ -240,39 +245,52 @@ def test_a_full_disk_leaves_what_was_there(one: Cli, tmp_path: Path) -> None:
 # Killed
 
 
-def killed_after(command: list[str], delay_s: float) -> bool:
-    """Whether it was still at work then."""
+def killed_when_grown(command: list[str], folder: Path, growth: float) -> bool:
+    """Killed when the folder has so many bytes more; whether it was still at work then."""
+    enough = bytes_in(folder) + growth
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        process.wait(delay_s)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
+    while process.poll() is None and bytes_in(folder) < enough:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
 
 
-def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> None:
+def bytes_in(folder: Path) -> int:
+    """Files may go meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, dev: Dev, backup: str) -> None:
     made(one, "taken", count=10)
     one.ok(f"backup create {backup} --stream taken")
     one.ok("publish taken", "x" * 20_000, "--count", "2000", "--ack")
     take = [program("streamlog"), "backup", "create", backup, "--stream", "taken"]
     asking = ["--bootstrap-server", one.servers]
-    whole_s = time.monotonic()
     one.ok(f"backup create {backup}-other --stream taken")
-    whole_s = time.monotonic() - whole_s
-    start_s = time.monotonic()
-    subprocess.run([*take[:2], "--help"], check=True, capture_output=True)
-    start_s = time.monotonic() - start_s
+    whole = bytes_in(Path(f"{backup}-other"))
     was_killed = [
-        killed_after([*take, *asking], start_s + whole_s * part) for part in (0.1, 0.4, 0.7)
+        killed_when_grown([*take, *asking], Path(backup), whole * part) for part in (0.05, 0.2, 0.3)
     ]
     assert any(was_killed)
     assert "0 wrong" in one.ok(f"backup verify {backup}")
     one.ok(f"backup create {backup} --stream taken")
-    restore = [program("streamlog"), "restore", "stream", backup, "taken", "--as", "risen"]
-    was_killed = [
-        killed_after([*restore, *asking], start_s + whole_s * part) for part in (0.3, 0.6, 0.9)
+    restore = [
+        program("streamlog"),
+        "backup",
+        "restore",
+        "stream",
+        backup,
+        "taken",
+        "--as",
+        "risen",
     ]
-    done = one.run(f"restore stream {backup} taken --as risen")
+    for part in (0.1, 0.2, 0.3):
+        killed_when_grown([*restore, *asking], Path(dev.data_dir), whole * part)
+    done = one.run(f"backup restore stream {backup} taken --as risen")
     assert done.code == 0 or "already" in done.err  # the last one was quicker than its end
     assert rows(one, "risen") == rows(one, "taken")
 
@@ -306,9 +324,9 @@ def consumed(servers: str, group: str, count: int) -> list[int]:
         while len(offsets) < count and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                offsets.append(int(message.offset()))
+                offsets.append(int(message.offset() or 0))
                 last = message
-        consumer.commit(last, asynchronous=False)
+        consumer.commit(message=last, asynchronous=False)
     finally:
         consumer.close()
     return offsets
@@ -319,24 +337,32 @@ def test_a_cluster_comes_back_from_folders_alone(
 ) -> None:
     """The nodes' folders are lost, all of them, and made anew: with the groups' offsets."""
     assert consumed(cluster.servers, "readers", 120) == list(range(120))
-    before = cluster.command("read", "orders", "--json").splitlines()
+    before = cluster.command("consume", "orders", "--json").splitlines()
     backup = tmp_path / "backup"
     cluster.command("backup", "create", str(backup))
     cluster.kill()
     streamlog = program("streamlog")
     for number, node in cluster.nodes.items():
         shutil.rmtree(node.data_dir)
-        command = [streamlog, "restore", "cluster", str(backup), "--nodes", "1,2,3"]
+        command = [streamlog, "backup", "restore", "cluster", str(backup), "--nodes", "1,2,3"]
         subprocess.run([*command, "--node", f"{number}={node.data_dir}"], check=True)
     again = subprocess.run(
-        [streamlog, "restore", "cluster", str(backup), "--node", f"1={cluster[1].data_dir}"],
+        [
+            streamlog,
+            "backup",
+            "restore",
+            "cluster",
+            str(backup),
+            "--node",
+            f"1={cluster[1].data_dir}",
+        ],
         check=False,
         capture_output=True,
         text=True,
     )
     assert (again.returncode, "is a node's folder already" in again.stderr) == (1, True)
     cluster.start()
-    assert cluster.command("read", "orders", "--json").splitlines() == before
+    assert cluster.command("consume", "orders", "--json").splitlines() == before
     assert consumed(cluster.servers, "readers", 10) == list(range(120, 130))
     cluster.command("cluster", "check", "--wait", "--timeout", "30")
     for node in cluster.nodes.values():
@@ -353,18 +379,26 @@ def test_a_killed_restore_begins_anew_and_one_node_can_do_for_three(
     (target / "restoring").write_text("of a run that was killed\n")
     (target / "streams" / "orders" / "0").mkdir(parents=True)
     (target / "streams" / "orders" / "0" / "00000000000000000000.log").write_bytes(b"half")
-    command = [program("streamlog"), "restore", "cluster", str(backup), "--node", f"9={target}"]
+    command = [
+        program("streamlog"),
+        "backup",
+        "restore",
+        "cluster",
+        str(backup),
+        "--node",
+        f"9={target}",
+    ]
     subprocess.run([*command, "--cluster-id", "copy"], check=True)
     assert json.loads((target / "node.json").read_text())["cluster_id"] == "copy"
     verified = subprocess.run([program("streamlog"), "log", "verify", str(target)], check=False)
     assert verified.returncode == 0
     assert not (target / "restoring").exists()
-    alone = processes.ClusterNode(9, tmp_path / "alone", data_dir=target)
+    alone = NodeProcess(9, tmp_path / "alone", data_dir=target)
     alone.configure({"nats": {"servers": [cluster.nats.url]}, "cluster": {"id": "copy"}})
     try:
         alone.spawn()
         alone.wait_ready()
-        asked = [program("streamlog"), "read", "orders", "--bootstrap-server", alone.kafka]
+        asked = [program("streamlog"), "consume", "orders", "--bootstrap-server", alone.kafka]
         read = subprocess.run(asked, check=True, capture_output=True, text=True)
         assert len(read.stdout.splitlines()) == 200
     finally:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.cluster_cli import Cli
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 PAYLOAD = "a-most-private-payload"
 COUNT = 100
@@ -55,7 +55,7 @@ def made(cli: Cli, name: str) -> list[dict[str, Any]]:
 
 
 def rows(cli: Cli, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in cli.ok(f"read {name} --json").splitlines()]
+    return [json.loads(line) for line in cli.ok(f"consume {name} --json").splitlines()]
 
 
 def holders(path: Path) -> list[Path]:
@@ -77,8 +77,10 @@ def test_a_stream_is_encrypted_in_its_backup_and_where_it_comes_back(
     assert cli.json(f"backup info {backup}")["streams"][0]["keys"] == ["vault"]
     assert "1 encrypted files were not decrypted" in cli.ok(f"backup verify {backup}")
     assert "not decrypted" not in cli.ok(f"backup verify {backup}", *vault)
-    assert "needs the key 'vault'" in cli.refused(f"restore stream {backup} sealed --as again")
-    cli.ok(f"restore stream {backup} sealed --as again", *vault)
+    assert "needs the key 'vault'" in cli.refused(
+        f"backup restore stream {backup} sealed --as again"
+    )
+    cli.ok(f"backup restore stream {backup} sealed --as again", *vault)
     assert rows(cli, "again")[:COUNT] == before
     assert len(rows(cli, "again")) == COUNT + 10
     assert holders(cluster[1].data_dir / "streams") == []
@@ -102,7 +104,7 @@ def test_from_the_folder_of_a_running_node_with_its_configuration(
     assert "give it as --key NAME=SOURCE, or --config of a node that has it" in refused
     assert cli.json(f"backup info {backup}")["streams"][0]["keys"] == ["vault"]
     assert holders(backup) == []
-    cli.ok(f"restore stream {backup} lies --as lay", *vault)
+    cli.ok(f"backup restore stream {backup} lies --as lay", *vault)
     assert rows(cli, "lay") == before
 
 
@@ -114,7 +116,7 @@ def test_a_cluster_out_of_folders_is_under_the_key_of_its_nodes(
     assert holders(tmp_path) == []
     cluster.kill()
     shutil.rmtree(node.data_dir)
-    restore = f"restore cluster {tmp_path}/backup --node 1={node.data_dir}"
+    restore = f"backup restore cluster {tmp_path}/backup --node 1={node.data_dir}"
     assert "is encrypted: name the key that the nodes will have" in cli.refused(restore)
     assert not node.data_dir.exists()
     node_key = f"--config {node.config}"

@@ -10,11 +10,12 @@ from typing import Final
 
 import nats.errors
 import pytest
+from nats.aio.client import Client as NatsClient
 
-from tests.campaign import connect, create_streams
-from tests.cluster import Cluster
 from tests.history import Lane
-from tests.replica_log import ReplicaLog
+from tests.integration.campaign import connect, create_streams
+from tools.nodes.cluster import Cluster
+from tools.nodes.replica_log import ReplicaLog
 
 LANES: Final = [Lane("orders", 0), Lane("orders", 1)]
 SIZE_MAX: Final = 40
@@ -47,7 +48,7 @@ class Publisher:
         finally:
             await client.close()
 
-    async def _publish(self, client: nats.NATS, batch_id: str) -> None:
+    async def _publish(self, client: NatsClient, batch_id: str) -> None:
         size, slowly = self.sizes[batch_id], self._chosen.random() < 0.3
         subject = self._lane.subject
         for sequence in range(1, size + 1):
@@ -72,13 +73,13 @@ def check_whole(log: ReplicaLog, publishers: list[Publisher]) -> None:
         batch_id, sequence, size = record.value.rstrip(b"\0").decode().split("/")
         places[batch_id].append((record.offset, int(sequence), int(size)))
     for batch_id, found in places.items():
-        base, size = found[0][0], found[0][2]
-        expected = [(base + place, place + 1, size) for place in range(size)]
+        base, messages = found[0][0], found[0][2]
+        expected = [(base + place, place + 1, messages) for place in range(messages)]
         assert found == expected, f"{log.name}: {batch_id} is torn, or there twice"
     for publisher in publishers:
-        for batch_id, sequence in publisher.acknowledged.items():
-            offset, number, size = places[batch_id][-1]
-            assert (offset + 1, number) == (sequence, size), f"{log.name}: {batch_id}"
+        for batch_id, acknowledged in publisher.acknowledged.items():
+            offset, number, count = places[batch_id][-1]
+            assert (offset + 1, number) == (acknowledged, count), f"{log.name}: {batch_id}"
 
 
 async def until(condition: object, timeout_s: float = 60.0) -> None:

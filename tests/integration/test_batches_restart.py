@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.raw_publisher import RawPublisher, header_block
 from tests.local_node import LocalNode
-from tests.raw_publisher import RawPublisher, header_block
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 
 def block(batch_id: str, sequence: int, *lines: str) -> bytes:

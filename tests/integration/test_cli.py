@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli_program import TIMEOUT_S, Cli
+from tests.integration.cli_program import TIMEOUT_S, Cli
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_the_life_of_a_stream(cli: Cli) -> None:
 
     assert cli.json("stream", "purge", "life", "--before", "4", "--yes")["purged"] == 4
     assert cli.json("stream", "purge", "life", "--keep", "1", "--yes")["purged"] == 5
-    assert cli.ok("read", "life") == "x\n"
+    assert cli.ok("consume", "life") == "x\n"
     assert "removed" in cli.ok("stream", "rm", "life", "--yes")
     assert "life" not in [it["config"]["name"] for it in cli.json("stream", "ls")]
     assert "stream not found" in cli.refused("stream", "info", "life")
@@ -55,9 +55,9 @@ def test_removal_asks_first(cli: Cli) -> None:
         assert done.returncode == 1
         assert b"for ever?" in done.stderr
         assert cli.run("stream", command, "asked").returncode == 1  # nobody to ask
-    assert cli.ok("read", "asked") == "x\n"
+    assert cli.ok("consume", "asked") == "x\n"
     assert cli.run("stream", "purge", "asked", stdin=b"y\n").returncode == 0
-    assert cli.ok("read", "asked") == ""
+    assert cli.ok("consume", "asked") == ""
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_removal_asks_first(cli: Cli) -> None:
         (("stream", "info", "absent"), "stream not found"),
         (("stream", "edit", "absent", "--sync", "os"), "stream not found"),
         (("stream", "rm", "absent", "--yes"), "stream not found"),
-        (("read", "absent"), "absent"),
+        (("consume", "absent"), "absent"),
         (("publish", "nobody.listens", "x", "--ack"), "no stream listens"),
         (("publish", "a b", "x", "--ack"), "a b"),
     ],
@@ -88,7 +88,7 @@ def test_a_name_taken_with_another_configuration(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("read", "s", "--from", "first"), "--from: 'first' is no position"),
+        (("consume", "s", "--from", "first"), "--from: 'first' is no position"),
         (("publish", "s", "x", "--header", "none"), "--header: 'none' is no header"),
         (("cluster", "info", "--bootstrap-server", "nowhere"), "'nowhere' is no address"),
     ],
@@ -116,8 +116,8 @@ def test_publishing(cli: Cli) -> None:
     summary = cli.json("publish", "words.c", "x", "--count", "3000", "--ack")
     assert (summary["published"], summary["last_offset"]) == (3000, 3005)
     expected = "one\ntwo\nlines\nthree\nfour\nfive\n"
-    assert cli.ok("read", "words", "--count", "5") == expected
-    line = json.loads(cli.ok("read", "words", "--from", "4", "--count", "1", "--json"))
+    assert cli.ok("consume", "words", "--count", "5") == expected
+    line = json.loads(cli.ok("consume", "words", "--from", "4", "--count", "1", "--json"))
     assert (line["offset"], line["key"], line["value"]) == (4, "k", "five")
     assert ["subject", "words.c"] in line["headers"]
 
@@ -126,7 +126,7 @@ def test_a_message_id_is_stored_once(cli: Cli) -> None:
     cli.ok("stream", "add", "once")
     for _ in range(2):
         cli.ok("publish", "once", "x", "--ack", "-H", "Nats-Msg-Id: 7")
-    assert cli.ok("read", "once") == "x\n"
+    assert cli.ok("consume", "once") == "x\n"
     summary = cli.json("publish", "once", "x", "--ack", "-H", "Nats-Msg-Id:7")
     assert summary["duplicates"] == 1
 
@@ -138,29 +138,29 @@ def test_reading_from_positions(cli: Cli) -> None:
     between = datetime.now(UTC).isoformat()
     time.sleep(0.01)
     cli.ok("publish", "places", "--lines", "--ack", stdin=b"c\nd\n")
-    assert cli.ok("read", "places", "--from", "earliest") == "a\nb\nc\nd\n"
-    assert cli.ok("read", "places", "--from", "1", "--count", "2") == "b\nc\n"
-    assert cli.ok("read", "places", "--from", between) == "c\nd\n"
-    assert cli.ok("read", "places", "--from", "latest") == ""
-    assert cli.ok("read", "places", "--from", "4") == ""
-    assert cli.ok("read", "places", "--count", "0") == ""
-    assert "offset 5 is outside [0, 4]" in cli.refused("read", "places", "--from", "5")
-    assert "no partition 1" in cli.refused("read", "places", "--partition", "1")
+    assert cli.ok("consume", "places", "--from", "earliest") == "a\nb\nc\nd\n"
+    assert cli.ok("consume", "places", "--from", "1", "--count", "2") == "b\nc\n"
+    assert cli.ok("consume", "places", "--from", between) == "c\nd\n"
+    assert cli.ok("consume", "places", "--from", "latest") == ""
+    assert cli.ok("consume", "places", "--from", "4") == ""
+    assert cli.ok("consume", "places", "--count", "0") == ""
+    assert "offset 5 is outside [0, 4]" in cli.refused("consume", "places", "--from", "5")
+    assert "no partition 1" in cli.refused("consume", "places", "--partition", "1")
 
 
 def test_bytes_come_out_as_they_went_in(cli: Cli) -> None:
     cli.ok("stream", "add", "raw")
     data = bytes(range(256))
     cli.ok("publish", "raw", "-", "--ack", stdin=data)
-    assert cli.run("read", "raw").stdout == data + b"\n"
-    (line,) = cli.ok("read", "raw", "--json").splitlines()
+    assert cli.run("consume", "raw").stdout == data + b"\n"
+    (line,) = cli.ok("consume", "raw", "--json").splitlines()
     assert base64.b64decode(json.loads(line)["value"]["base64"]) == data
 
 
 def test_following(cli: Cli) -> None:
     cli.ok("stream", "add", "tail", "--partitions", "2", "--subject", "tail")
     cli.ok("publish", "tail", "old", "--ack")
-    command = cli.command("read", "tail", "--from", "latest", "--follow")
+    command = cli.command("consume", "tail", "--from", "latest", "--follow")
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as reader:
         try:
             assert b"old" not in read_until_both_came(cli, reader)
@@ -186,13 +186,13 @@ def read_until_both_came(cli: Cli, reader: "subprocess.Popen[bytes]") -> bytes:
 def test_a_follower_stops_at_its_count(cli: Cli) -> None:
     cli.ok("stream", "add", "few", "--partitions", "2", "--subject", "few")
     cli.ok("publish", "few", "x", "--count", "5", "--ack")
-    assert cli.ok("read", "few", "--follow", "--count", "3") == "x\nx\nx\n"
+    assert cli.ok("consume", "few", "--follow", "--count", "3") == "x\nx\nx\n"
 
 
 def test_a_closed_pipe_is_no_error(cli: Cli) -> None:
     cli.ok("stream", "add", "pipe")
     cli.ok("publish", "pipe", "x" * 1000, "--count", "2000", "--ack")
-    command = cli.command("read", "pipe")
+    command = cli.command("consume", "pipe")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
     ) as reader:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli_program import TIMEOUT_S, Cli
+from tests.integration.cli_program import TIMEOUT_S, Cli
 
 AWAY_S = 0.6
 

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from streamlog.metadata.image.feature_level import LEVEL_MAX
 from tests.cluster_cli import Cli
-from tests.server_process import ServerProcess, program, wait_until
+from tools.nodes.server_process import ServerProcess, program, wait_until
 
 # Looking
 
@@ -55,12 +54,12 @@ def test_each_voter_is_known_by_the_folder_that_it_has(cli: Cli) -> None:
 
 
 def test_a_new_cluster_is_at_the_newest_level(cli: Cli) -> None:
-    wait_until(lambda: None not in cli.json("cluster features")["nodes"].values(), "the levels")
-    features = cli.json("cluster features")
+    wait_until(lambda: None not in cli.json("cluster features ls")["nodes"].values(), "the levels")
+    features = cli.json("cluster features ls")
     assert features["level"] == features["level_max"] == LEVEL_MAX
     assert set(features["nodes"]) == {"1", "2", "3"}
-    assert f"{LEVEL_MAX} already" in cli.ok("cluster upgrade --yes")
-    assert f"1 to {LEVEL_MAX}, not 99" in cli.refused("cluster upgrade --level 99 --yes")
+    assert f"{LEVEL_MAX} already" in cli.ok("cluster features upgrade --yes")
+    assert f"1 to {LEVEL_MAX}, not 99" in cli.refused("cluster features upgrade --level 99 --yes")
 
 
 def test_any_node_answers(cli: Cli, trio: Any) -> None:
@@ -130,7 +129,7 @@ def test_a_partition_moves(cli: Cli) -> None:
     assert said == f"moved/0 is kept by {target}\n"
     cli.wait_partition("moved", leader=target, replicas=[target], isr=[target])
     assert cli.json("publish moved x --ack")["last_offset"] == 100
-    assert cli.ok("read moved --count 101") == "x\n" * 101
+    assert cli.ok("consume moved --count 101") == "x\n" * 101
 
 
 def test_moves_that_cannot_be(cli: Cli) -> None:
@@ -151,7 +150,7 @@ def test_replicas_and_partitions_grow(cli: Cli) -> None:
         assert sorted(cli.partition("grows", number)["isr"]) == [1, 2, 3]
     cli.ok("stream edit grows --replicas 1")
     wait_until(lambda: len(cli.partition("grows")["replicas"]) == 1, "it keeps its replicas")
-    assert cli.ok("read grows --partition 0 --count 10") == "x\n" * 10
+    assert cli.ok("consume grows --partition 0 --count 10") == "x\n" * 10
     assert "5 asked for" in cli.refused("stream edit grows --replicas 5")
     assert "fewer" in cli.refused("stream edit grows --partitions 1")
     assert "min_isr" in cli.refused("stream add wrong --replicas 2 --min-isr 3")
@@ -225,7 +224,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Path], ServerProcess]]:
 def found_by(cli: Cli) -> set[str]:
     """Nothing while there is no controller to ask."""
     out = cli.run("cluster check --json").out
-    return set(json.loads(out)["findings"]) if out else set()
+    findings = json.loads(out)["findings"] if out else []
+    return {line for it in findings for line in it["details"] or [it["what"]]}
 
 
 def test_a_killed_node_is_found_missing_until_it_is_back(
@@ -240,7 +240,9 @@ def test_a_killed_node_is_found_missing_until_it_is_back(
     restart = f"streamlog serve --config {victim['config']}"
     wait_until(lambda: f"start it again with: {restart}" in trio.log_text(), "nothing is reported")
     # Until then a new controller, if node 2 was it, may say that it has not heard of the node yet.
-    missed = {"node 2 is not alive", "lives/0 is not in sync on node 2"}
+    host, _, port = victim["kafka"].rpartition(":")
+    gone = f"Node 2 at {host}:{port} is gone"
+    missed = {gone, "lives/0 is not in sync on node 2"}
     wait_until(lambda: missed <= found_by(cli), "it is not missed")
     assert cli.run("cluster check").code == 1
     assert cli.json("publish lives x --ack")["published"] == 1
@@ -282,7 +284,7 @@ def test_a_survivor_of_three_goes_on_alone_and_is_joined_again(
         serve(config)
     cli.ok("cluster check --wait --timeout 60")
     assert cli.json("publish rescued x --ack")["last_offset"] == 10
-    assert cli.ok("read rescued --count 11") == "x\n" * 11
+    assert cli.ok("consume rescued --count 11") == "x\n" * 11
     assert [it["node_id"] for it in cli.json("cluster quorum")["voters"]] == [1]
     for node in (2, 3):
         cli.ok(f"cluster add-voter {node}")
@@ -295,15 +297,13 @@ def test_it_starts_again_where_it_was(new_dev: Callable[..., Any]) -> None:
     cli = Cli(trio)
     cli.ok("stream add again --replicas 3 --subject again")
     cli.ok("publish again x --count 10 --ack")
-    began = time.monotonic()
-    assert trio.stop(60) == 0
-    assert time.monotonic() - began < 20, "a stop waits for its time-outs"
+    assert trio.stop(20) == 0, "a stop waits for its time-outs"
     trio.start()
     assert Cli(trio).servers == cli.servers
     cli = Cli(trio)
     cli.ok("cluster check --wait --timeout 30")
     assert cli.json("publish again x --ack")["last_offset"] == 10
-    assert cli.ok("read again --count 11") == "x\n" * 11
+    assert cli.ok("consume again --count 11") == "x\n" * 11
     assert trio.stop(60) == 0
 
     for nodes in ("1", "5"):

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster_cli import Cli
-from tests.server_process import wait_until
+from tools.nodes.server_process import wait_until
 
 
 class Reader:
@@ -104,7 +104,7 @@ def test_a_group_with_a_member(cli: Cli) -> None:
         assert (row["state"], row["members"], row["lag"]) == ("Stable", 1, 6)
         assert "readers" in cli.ok("group ls")
 
-        for words in ("reset-offsets readers --to latest --yes", "rm readers --yes"):
+        for words in ("reset-offsets readers --to-latest --yes", "rm readers --yes"):
             said = cli.refused(f"group {words}")
             assert "has 1 member (reader-of-readers at 127.0.0.1); stop them first" in said
         said = cli.refused("group rm readers --offsets read --yes")
@@ -116,11 +116,11 @@ def test_a_group_with_a_member(cli: Cli) -> None:
 def test_groups_that_are_not_there(cli: Cli) -> None:
     for words in ("info absent", "rm absent --yes", "rm absent --offsets read --yes"):
         assert "there is no group 'absent'; `streamlog group ls`" in cli.refused(f"group {words}")
-    said = cli.refused("group reset-offsets absent --to earliest --yes")
+    said = cli.refused("group reset-offsets absent --to-earliest --yes")
     assert "has committed nothing; name the streams with --stream" in said
     for name in ("", "x" * 5_000):
         assert "is no name that a group may have" in cli.refused("group info", name)
-    for words in ("ls", "info g", "reset-offsets g --to latest", "rm g"):
+    for words in ("ls", "info g", "reset-offsets g --to-latest", "rm g"):
         assert "Connection refused" in cli.refused(
             f"group {words}", "--bootstrap-server", "127.0.0.1:1"
         )
@@ -129,12 +129,12 @@ def test_groups_that_are_not_there(cli: Cli) -> None:
 def test_a_group_goes_on_elsewhere(cli: Cli) -> None:
     stream_of(cli, "moved", 20, partitions=2)
     commit(cli, "movers", "moved", 5, 6)
-    asked = cli.run("group reset-offsets movers --to latest")
+    asked = cli.run("group reset-offsets movers --to-latest")
     assert asked.code == 1 and "Have group movers go on there?" in asked.err
-    assert "stays as it is" in cli.ok("group reset-offsets movers --to latest --dry-run")
+    assert "stays as it is" in cli.ok("group reset-offsets movers --to-latest --dry-run")
     assert committed(cli, "movers") == [5, 6]
 
-    said = cli.ok("group reset-offsets movers --to latest --yes")
+    said = cli.ok("group reset-offsets movers --to-latest --yes")
     assert "skips 15 records" in said and "skips 14 records" in said
     assert committed(cli, "movers") == [20, 20]
     plan = cli.json("group reset-offsets movers --shift-by -3 --stream moved --partition 1 --yes")
@@ -142,12 +142,12 @@ def test_a_group_goes_on_elsewhere(cli: Cli) -> None:
     (change,) = plan["partitions"]
     assert (change["committed_offset"], change["new_offset"], change["repeated"]) == (20, 17, 3)
     assert committed(cli, "movers") == [20, 17]
-    cli.ok("group reset-offsets movers --to 7 --yes")
+    cli.ok("group reset-offsets movers --to-offset 7 --yes")
     assert committed(cli, "movers") == [7, 7]
-    cli.ok("group reset-offsets movers --to 2000-01-01 --yes")
+    cli.ok("group reset-offsets movers --to-datetime 2000-01-01 --yes")
     assert committed(cli, "movers") == [0, 0]
     assert "no record is so late" in cli.ok(
-        "group reset-offsets movers --to 2999-01-01T00:00Z --yes"
+        "group reset-offsets movers --to-datetime 2999-01-01T00:00Z --yes"
     )
     assert committed(cli, "movers") == [20, 20]
     assert "the log begins at 0" in cli.ok("group reset-offsets movers --shift-by -1000 --yes")
@@ -157,7 +157,7 @@ def test_a_group_goes_on_elsewhere(cli: Cli) -> None:
 def test_a_group_begins_where_it_is_told(cli: Cli) -> None:
     stream_of(cli, "begun", 5)
     assert "nothing was committed yet" in cli.ok(
-        "group reset-offsets fresh --stream begun --to 3 --yes"
+        "group reset-offsets fresh --stream begun --to-offset 3 --yes"
     )
     assert committed(cli, "fresh") == [3]
     member = consumer(cli, "fresh")
@@ -172,17 +172,19 @@ def test_resets_that_cannot_be(cli: Cli) -> None:
     stream_of(cli, "bounds", 5)
     commit(cli, "bound", "bounds", 2)
     assert "bounds-0 has no offset 6, only 0 to 5" in cli.refused(
-        "group reset-offsets bound --to 6 --yes"
+        "group reset-offsets bound --to-offset 6 --yes"
     )
-    assert "'nowhere'" in cli.refused("group reset-offsets bound --to 0 --stream nowhere --yes")
+    assert "'nowhere'" in cli.refused(
+        "group reset-offsets bound --to-offset 0 --stream nowhere --yes"
+    )
     assert "no partition 9" in cli.refused(
-        "group reset-offsets bound --to 0 --stream bounds --partition 9 --yes"
+        "group reset-offsets bound --to-offset 0 --stream bounds --partition 9 --yes"
     )
     for words, problem in (
-        ("", "--to: is missing"),
-        ("--to latest --shift-by 1", "--to: cannot go with --shift-by"),
-        ("--to soon", "--to: 'soon' is no position"),
-        ("--to latest --partition 0", "--partition: needs one stream"),
+        ("", "GROUP: no position is given"),
+        ("--to-latest --shift-by 1", "--to-latest: cannot go with --shift-by"),
+        ("--to-datetime soon", "--to-datetime: 'soon' is no time"),
+        ("--to-latest --partition 0", "--partition: needs one stream"),
     ):
         assert problem in cli.refused(f"group reset-offsets bound --yes {words}", code=2)
     assert committed(cli, "bound") == [2]

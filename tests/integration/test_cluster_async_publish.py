@@ -7,8 +7,9 @@ import nats
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from tests.integration.conftest import Dev, read_stream
+from tests.integration.conftest import read_stream
 from tests.local_node import until
+from tools.nodes.dev import Dev
 
 PENDING = 4000
 """nats-py's own limit, which it keeps to."""
@@ -50,7 +51,7 @@ async def move_leader(client: Client, publisher: Publisher) -> int:
     moved = 0
     for share in range(1, MOVES + 1):
         enough = share * MESSAGES // (MOVES + 1)
-        await until(lambda enough=enough: len(publisher.sequences) >= enough, timeout_s=60)
+        await until(lambda enough=enough: len(publisher.sequences) >= enough, timeout_s=60)  # type: ignore[misc]
         reply = await client.request(
             f"$JS.streamlog.API.STREAM.LEADER.STEPDOWN.{STREAM}", b"", timeout=10
         )

@@ -11,10 +11,11 @@ import pytest
 
 from streamlog.log.tools.verify import TORN, Aside, FolderFinding
 from streamlog.log.tools.verify import verify as log_verify
-from tests.campaign import campaign
-from tests.cluster import Cluster, ClusterNode, Settings
 from tests.history import Lane, check
-from tests.server_process import wait_until
+from tests.integration.campaign import campaign
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import wait_until
 
 REFUSAL_TIMEOUT_S: Final = 15.0
 
@@ -28,15 +29,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def intruder(
     cluster: Cluster, directory: Path, number: int, section: dict[str, object]
-) -> ClusterNode:
+) -> NodeProcess:
     """A further node with other settings of ``[cluster]``, on a folder of its own."""
-    node = ClusterNode(number, directory)
+    node = NodeProcess(number, directory)
     settings: Settings = cluster.settings_of(node)
     node.configure({**settings, "cluster": {**settings["cluster"], **section}})
     return node
 
 
-def refusal(node: ClusterNode) -> str:
+def refusal(node: NodeProcess) -> str:
     """Start it; it must end by itself, with one line. That line."""
     node.spawn()
     try:
@@ -58,7 +59,7 @@ def assert_whole(cluster: Cluster) -> None:
     wait_until(lambda: cluster.view().nodes == everyone, "a node is missing")
 
 
-def same_controller(*nodes: ClusterNode) -> bool:
+def same_controller(*nodes: NodeProcess) -> bool:
     """Of one cluster, that is."""
     (first, *others) = [node.view().controller for node in nodes]
     return first >= 0 and others == [first] * len(others)
@@ -117,23 +118,23 @@ def test_a_new_node_that_lists_other_voters_founds_nothing(tmp_path: Path) -> No
         cluster.close()
 
 
-def wipe(node: ClusterNode) -> None:
+def wipe(node: NodeProcess) -> None:
     """As with a new disk."""
     shutil.rmtree(node.data_dir)
 
 
-def forget_metadata(node: ClusterNode) -> None:
+def forget_metadata(node: NodeProcess) -> None:
     """Only the quorum's folder is gone: what the node voted for and promised to keep."""
     shutil.rmtree(node.data_dir / "metadata")
 
 
-def damage_streams(node: ClusterNode) -> None:
+def damage_streams(node: NodeProcess) -> None:
     """Flip a bit in the middle of each segment of the streams."""
     for path in files_of(node, "streams", "*.log"):
         flip(path)
 
 
-def files_of(node: ClusterNode, folder: str, pattern: str) -> list[Path]:
+def files_of(node: NodeProcess, folder: str, pattern: str) -> list[Path]:
     """Those that are not empty."""
     found = [path for path in (node.data_dir / folder).rglob(pattern) if path.stat().st_size]
     assert found, f"no {pattern} in {folder}"
@@ -147,7 +148,7 @@ def flip(path: Path) -> None:
 
 
 async def blow_and_mend(
-    cluster: Cluster, blow: Callable[[ClusterNode], None], *, before_s: float = 1.0
+    cluster: Cluster, blow: Callable[[NodeProcess], None], *, before_s: float = 1.0
 ) -> None:
     """The leader is killed and its folder is struck before it starts again, under load."""
     lanes = [Lane(f"{blow.__name__}-{i}") for i in range(2)]
@@ -213,11 +214,11 @@ async def test_a_bit_that_flips_under_a_running_node_is_mended(tmp_path: Path, r
         assert node.metric("streamlog_partitions_damaged") == 0
 
 
-def kept_aside(node: ClusterNode) -> list[Path]:
+def kept_aside(node: NodeProcess) -> list[Path]:
     return [item.file for item in log_verify(node.data_dir) if isinstance(item, Aside)]
 
 
-def findings(node: ClusterNode) -> Iterator[FolderFinding]:
+def findings(node: NodeProcess) -> Iterator[FolderFinding]:
     """What is wrong with its streams. A batch may just be on its way into the last segment."""
     for item in log_verify(node.data_dir / "streams"):
         if isinstance(item, FolderFinding) and TORN not in item.problem:

@@ -10,9 +10,10 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster import Cluster, Settings
-from tests.consumer_group import ConsumerGroup, Load
 from tests.history import Lane
+from tests.integration.consumer_group import ConsumerGroup, Load
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import Settings
 
 GAP_S_MAX: Final = 120.0
 """A bound that a busy machine keeps, too; how long it really takes is printed."""
@@ -110,6 +111,7 @@ def chosen_nodes(cluster: Cluster, group: ConsumerGroup) -> list[int]:
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_a_million_records(tmp_path: Path, assignor: str) -> None:
     partitions, members = 12, 6
+    cluster = Cluster(tmp_path / "nodes")
 
     def faults(group: ConsumerGroup, load: Load) -> None:
         rounds = 0
@@ -128,7 +130,7 @@ def test_a_million_records(tmp_path: Path, assignor: str) -> None:
                 group.add(2)
         _say(f"{rounds} times something was killed")
 
-    with Cluster(tmp_path / "nodes") as cluster:
+    with cluster:
         campaign(
             cluster,
             tmp_path / "group",

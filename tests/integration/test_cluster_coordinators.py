@@ -8,10 +8,10 @@ from itertools import count
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from streamlog.groups.partitioning import partition_of
-from tests.cluster import Cluster
-from tests.group_clients import Member, create, describe, poll_until, produce, shared
+from streamlog.groups.offsets_topic import partition_of
 from tests.history import Lane
+from tests.integration.group_clients import Member, create, describe, poll_until, produce, shared
+from tools.nodes.cluster import Cluster
 
 OFFSETS = "__consumer_offsets"
 PARTITIONS = 6
@@ -31,7 +31,7 @@ QUICK = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"groups": {"offsets_partitions": 3, "initial_rebalance_delay_ms": 100}}
     folder = tmp_path_factory.mktemp("groups")
-    with Cluster(folder, settings=settings) as cluster:  # type: ignore[arg-type]
+    with Cluster(folder, settings=settings) as cluster:
         yield cluster
 
 
@@ -134,7 +134,10 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster) -> Non
     try:
         poll_until(members, lambda: shared(members, PARTITIONS), "three share", PATIENCE_S)
         produce(cluster.servers, "goes-on", [b"%d" % number for number in range(50)])
-        read = lambda: sum(len(it.read) for it in members)  # noqa: E731
+
+        def read() -> int:
+            return sum(len(it.read) for it in members)
+
         poll_until(members, lambda: read() >= 50, "all is read", PATIENCE_S)
         for member in members:
             if member.read:

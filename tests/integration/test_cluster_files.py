@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, ClusterNode
-from tests.server_process import wait_until
-from tests.struck_files import OTHERS, PATIENCE_S, SMALL, VICTIM, Case, Field
+from tests.integration.struck_files import OTHERS, PATIENCE_S, SMALL, VICTIM, Case, Field
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 SEGMENTS = ("first", "middle", "active")
 SMALL_FILES = ("*.index", "*.timeindex", "leader-epoch-checkpoint", "segment-manifest")
@@ -145,7 +146,7 @@ def play_node(field: Field, kind: str) -> None:
     assert "every replica is in sync" in field.cluster.command("cluster", "check")
 
 
-def starts_or_refuses(node: ClusterNode) -> str:
+def starts_or_refuses(node: NodeProcess) -> str:
     """The line with which it ends; empty: it is ready."""
     before = len(node.log_text())
     node.spawn()
@@ -159,7 +160,7 @@ def starts_or_refuses(node: ClusterNode) -> str:
     return "" if node.is_running() else said.splitlines()[-1]
 
 
-def mend(node: ClusterNode, kind: str, copy: Path) -> None:
+def mend(node: NodeProcess, kind: str, copy: Path) -> None:
     """Metadata come from the other nodes; what is in ``node.json`` is known to the operator."""
     if kind.startswith("metadata"):
         shutil.rmtree(copy / "metadata")

@@ -10,10 +10,10 @@ import pytest
 from nats.js.api import StreamConfig
 
 from streamlog.record.codec import RecordRun
-from tests.cluster import Cluster
 from tests.history import Acked, Lane, LaneHistory, Publishers, Violation, check
-from tests.replica_log import ReplicaLog, read_replica
-from tests.watching_consumer import WatchingConsumer
+from tests.integration.watching_consumer import WatchingConsumer
+from tools.nodes.cluster import Cluster
+from tools.nodes.replica_log import ReplicaLog, read_replica
 
 LANE = Lane("planted")
 COUNT, BATCH = 40, 4
@@ -146,7 +146,7 @@ def test_a_replica_that_is_behind_is_found(replicas: Callable[..., list[ReplicaL
 
 def test_a_hole_is_found(tmp_path: Path) -> None:
     logs = [write(tmp_path / f"node-{i}", messages()) for i in (1, 2, 3)]
-    cut = [one._replace(batches=one.batches[:3] + one.batches[4:]) for one in logs]
+    cut = [one._replace(batches=[*one.batches[:3], *one.batches[4:]]) for one in logs]
     with pytest.raises(Violation, match="offset 16 comes after 11"):
         check(history(messages()), cut, COUNT)
 

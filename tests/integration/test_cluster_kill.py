@@ -1,21 +1,22 @@
 """kill -9 of one node, of two, of all, under load: nothing acknowledged is lost on any replica."""
 
+import contextlib
 import random
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
+from kio.schema.errors import ErrorCode
 
-from tests.campaign import campaign
-from tests.cluster import Cluster
+from streamlog.wire.registry import LIST_OFFSETS
 from tests.history import Lane
-from tests.server_process import wait_until
-from tests.victims import VICTIMS, victims
-
-GAP_S_MAX: Final = 10.0
-"""A bound that a busy machine keeps, too; how long it really takes is a benchmark's matter."""
+from tests.integration.campaign import Acks, campaign
+from tests.integration.victims import VICTIMS, victims
+from tests.raw_client import RawClient
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,8 @@ async def test_each_kind_of_node_is_killed_once(cluster: Cluster) -> None:
 
 
 async def test_a_killed_leader_is_succeeded_without_it(cluster: Cluster) -> None:
-    """The service is back while the node is still away, and soon."""
-    lane = Lane("succeeded")
+    """The service is back while the node is still away."""
+    lane, acks = Lane("succeeded"), Acks()
     away = 0
 
     def faults() -> None:
@@ -68,11 +69,37 @@ async def test_a_killed_leader_is_succeeded_without_it(cluster: Cluster) -> None
         wait_until(lambda: cluster.leader(lane) != away, "another leads")
         threading.Event().wait(1.0)
         assert cluster.leader(lane) != away
+        acks.go_on()
         cluster.start(away)
 
-    histories = await campaign(cluster, [lane], faults)
-    assert histories[lane].longest_gap_s() < GAP_S_MAX
-    assert max(ack.at_s for ack in histories[lane].acked.values())
+    await campaign(cluster, [lane], faults, acks=acks)
+
+
+async def test_a_node_that_starts_alone_calls_no_partition_unknown(tmp_path: Path) -> None:
+    """It knows less than it knew, and librdkafka never asks again for what is unknown."""
+    with Cluster(tmp_path) as cluster:
+        cluster.command("stream", "add", "new", "--replicas", "3")
+        cluster.kill()
+        node = cluster[1]
+        node.spawn()
+        host, port = node.kafka.split(":")
+        wait_until(lambda: listens(host, int(port)), "the node listens")
+        partition = {"partition_index": 0, "timestamp": -2, "current_leader_epoch": -1}
+        request = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": "new", "partitions": [partition]}],
+        }
+        async with RawClient(int(port)) as client:
+            answer = await client.ask(LIST_OFFSETS, 7, request)
+        (told,) = answer["topics"][0]["partitions"]
+        assert told["error_code"] in {ErrorCode.not_leader_or_follower, ErrorCode.none}
+
+
+def listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port)):
+        return True
+    return False
 
 
 @pytest.mark.slow

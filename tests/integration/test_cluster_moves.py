@@ -19,17 +19,18 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.ports import free_port
 from streamlog.cli.stream import move
 from streamlog.errors import InvalidRequest
-from tests.campaign import campaign
-from tests.cluster import Cluster, ClusterNode, PartitionView, Settings
 from tests.history import Lane
+from tests.integration.campaign import campaign
 from tests.integration.conftest import read_stream
-from tests.kafka_producers import confluent
-from tests.replica_log import differences
+from tests.integration.kafka_producers import confluent
 from tests.secured_nats import ConfiguredNats
-from tests.server_process import ServerProcess, wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess, PartitionView, Settings
+from tools.nodes.ports import free_port
+from tools.nodes.replica_log import differences
+from tools.nodes.server_process import ServerProcess, wait_until
 
 NODES: Final = 4
 VOTERS: Final = 3
@@ -72,7 +73,7 @@ class WithLateNode(Cluster):
         self.linked = LinkedNats(directory / "nats")
         super().__init__(directory, nodes=NODES, voters=VOTERS, settings=PATIENT, nats=self.linked)
 
-    def settings_of(self, node: ClusterNode) -> Settings:
+    def settings_of(self, node: NodeProcess) -> Settings:
         settings = super().settings_of(node)
         if node.number == LATE:
             settings["nats"] = {**settings["nats"], "servers": [self.linked.far.url]}

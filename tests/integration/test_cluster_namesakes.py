@@ -15,11 +15,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster import Cluster, ClusterNode, Settings
 from tests.history import Lane
 from tests.integration.conftest import read_stream
-from tests.kafka_producers import confluent
-from tests.server_process import NatsServer, wait_until
+from tests.integration.kafka_producers import confluent
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import NatsServer, wait_until
 
 PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
 """Whoever stands still for a moment is not succeeded for it."""
@@ -36,7 +37,7 @@ class WithOwnNats(Cluster):
         self.own_nats = NatsServer(directory)
         super().__init__(directory / "cluster", settings=settings)
 
-    def settings_of(self, node: ClusterNode) -> Settings:
+    def settings_of(self, node: NodeProcess) -> Settings:
         settings = super().settings_of(node)
         if node.number == self.late:
             settings["nats"] = {**settings["nats"], "servers": [self.own_nats.url]}
@@ -56,7 +57,7 @@ class WithOwnNats(Cluster):
         self.own_nats.kill()
 
 
-def asked(node: ClusterNode, call: Callable[[Any], Any], name: str) -> Any:
+def asked(node: NodeProcess, call: Callable[[Any], Any], name: str) -> Any:
     """A future, which lasts as long as its client does."""
     admin = AdminClient({"bootstrap.servers": node.kafka, "log_level": 0})
     future = call(admin)[name]
@@ -64,14 +65,14 @@ def asked(node: ClusterNode, call: Callable[[Any], Any], name: str) -> Any:
     return future
 
 
-def create(node: ClusterNode, name: str, *replicas: int) -> Any:
+def create(node: NodeProcess, name: str, *replicas: int) -> Any:
     """A future: whoever does not wait for it has the stream before its leader is ready."""
     config = {"min.insync.replicas": str(len(replicas))}
     topic = NewTopic(name, 1, replica_assignment=[list(replicas)], config=config)
     return asked(node, lambda admin: admin.create_topics([topic]), name)
 
 
-def delete(node: ClusterNode, name: str) -> Any:
+def delete(node: NodeProcess, name: str) -> Any:
     return asked(node, lambda admin: admin.delete_topics([name]), name)
 
 
@@ -79,7 +80,7 @@ def values(what: str, count: int) -> list[bytes]:
     return [b"%s %d" % (what.encode(), number) for number in range(count)]
 
 
-def wait_known(node: ClusterNode, name: str, *, known: bool = True) -> None:
+def wait_known(node: NodeProcess, name: str, *, known: bool = True) -> None:
     def is_so() -> bool:
         try:
             return (Lane(name) in node.view().partitions) == known

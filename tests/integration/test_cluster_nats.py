@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import campaign
-from tests.cluster import Cluster
 from tests.history import Lane
+from tests.integration.campaign import campaign
+from tools.nodes.cluster import Cluster
 
 
 @pytest.mark.parametrize(

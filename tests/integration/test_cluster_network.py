@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.network import HOST, Network, unavailable
-from tests.server_process import wait_until
+from tools.nodes.server_process import wait_until
 
 PORT = 7_000
 TIMEOUT_S = 0.3

@@ -10,11 +10,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.nodes.last_run import read_run
-from tests.cluster import Cluster, ClusterNode
 from tests.history import Lane
 from tests.integration.conftest import read_stream
-from tests.kafka_producers import confluent
-from tests.server_process import wait_until
+from tests.integration.kafka_producers import confluent
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 LANE = Lane("s")
 CONTROLLER, OLD, OTHER = 1, 2, 3
@@ -24,13 +25,13 @@ def values(what: str) -> list[bytes]:
     return [b"%s %d" % (what.encode(), number) for number in range(10)]
 
 
-def create(node: ClusterNode) -> None:
+def create(node: NodeProcess) -> None:
     topic = NewTopic("s", 1, replica_assignment=[[OLD, OTHER]], config={"min.insync.replicas": "2"})
     admin = AdminClient({"bootstrap.servers": node.kafka, "log_level": 0})
     admin.create_topics([topic])["s"].result()
 
 
-def wait_started(node: ClusterNode) -> None:
+def wait_started(node: NodeProcess) -> None:
     """It has registered, and asks for leadership; it may still be behind."""
 
     def has_started() -> bool:
@@ -40,7 +41,7 @@ def wait_started(node: ClusterNode) -> None:
     wait_until(has_started, f"node {node.number} has not started")
 
 
-def stamps(node: ClusterNode) -> set[UUID]:
+def stamps(node: NodeProcess) -> set[UUID]:
     run = read_run(OsDisk(), node.data_dir)
     return set() if run is None else set(run.stamps)
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster import Cluster
 from tests.history import Lane
+from tools.nodes.cluster import Cluster
 
 KILLS = 4
 PATIENCE_S = 60.0

@@ -10,8 +10,8 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
-from tests.cluster import Cluster
 from tests.history import Lane
+from tools.nodes.cluster import Cluster
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 PATIENCE_S = 60.0

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from tests.campaign import campaign
-from tests.cluster import Cluster
 from tests.history import Lane
-from tests.namespaced import cluster_in
-from tests.rough_network import CALM, RoughNetwork, Weather, unavailable
+from tests.integration.campaign import campaign
+from tests.integration.namespaced import cluster_in
+from tests.integration.rough_network import CALM, RoughNetwork, Weather, unavailable
+from tools.nodes.cluster import Cluster
 
 WEATHERS: Final = {
     "slow": Weather(delay_ms=100, jitter_ms=50),

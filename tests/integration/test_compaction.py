@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from streamlog.log.tools.verify import FolderFinding, verify
-from tests.cluster import Cluster
 from tests.history import Lane
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 confluent = pytest.importorskip("confluent_kafka")
 
@@ -39,11 +39,16 @@ def create(kafka: str, topic: str, *, replicas: int = 1, **configs: str) -> None
 
 
 def write(
-    kafka: str, topic: str, numbers: range, *, keys: int = KEYS, **more: Any
+    kafka: str,
+    topic: str,
+    numbers: range,
+    *,
+    keys: int = KEYS,
+    settings: dict[str, Any] | None = None,
 ) -> dict[bytes, bytes | None]:
     """The last value of each key; each key is deleted now and then."""
     producer = confluent.Producer(
-        {"bootstrap.servers": kafka, "enable.idempotence": True, "linger.ms": 2, **more}
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "linger.ms": 2, **(settings or {})}
     )
     failed: list[Any] = []
     last: dict[bytes, bytes | None] = {}
@@ -52,7 +57,7 @@ def write(
         value = None if number % 7 == 3 else b"%d " % number + b"x" * 200
         last[key] = value
         producer.produce(
-            topic, value, key, on_delivery=lambda error, _: error and failed.append(error)
+            topic, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
         )
         producer.poll(0)
     assert producer.flush(60) == 0
@@ -122,7 +127,7 @@ def test_a_consumer_sees_the_last_value_of_each_key(
     node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
     node.start()
     create(node.kafka, "t")
-    last = write(node.kafka, "t", range(3_000), **{"compression.type": codec})
+    last = write(node.kafka, "t", range(3_000), settings={"compression.type": codec})
     before = sizes(node.data_dir, "t")
     wait_until(lambda: dirty_offset(node.data_dir, "t") == 3_000, "not compacted")
     found = read(node.kafka, "t")
@@ -221,7 +226,8 @@ def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> N
     for number in (1, 2, 3):
         node = cluster[number]
         wait_until(
-            lambda node=node: dirty_offset(node.data_dir, lane.stream) == 4_050, "not compacted"
+            lambda node=node: dirty_offset(node.data_dir, lane.stream) == 4_050,  # type: ignore[misc]
+            "not compacted",
         )
     others = [it for it in (1, 2, 3) if it != away]
     for number in others:  # what the follower has is what is read then

@@ -76,7 +76,7 @@ def consumer_settings(kafka: str) -> dict[str, Any]:
     }
 
 
-def try_to_read(kafka: str, start: int) -> list[int]:
+def try_to_read(kafka: str, start: int) -> list[int | None]:
     """The offsets that a client gets from ``start`` on if it keeps asking for a while."""
     from confluent_kafka import Consumer, TopicPartition
 

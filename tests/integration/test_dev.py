@@ -18,8 +18,8 @@ import psutil
 import pytest
 from nats.js.api import StreamConfig
 
-from tests.integration.conftest import Dev
-from tests.server_process import program
+from tools.nodes.dev import Dev
+from tools.nodes.server_process import program
 
 TIMEOUT_S = 30.0
 
@@ -32,7 +32,8 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 def children(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
+    children: list[Any] = psutil.Process(pid).children(recursive=True)
+    return children
 
 
 def is_gone(process: psutil.Process) -> bool:

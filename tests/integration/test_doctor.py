@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ports import free_port
 from tests.in_process import streamlog
 from tests.secured_nats import ConfiguredNats
-from tests.server_process import program
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import program
 
 PERMISSIONS = Path(__file__).parents[2] / "config" / "nats-permissions.conf"
 SECRET = "s1-very-secret"
 
 
 def doctor(config: Path, *options: str) -> tuple[int, dict[str, str], str]:
-    """Its exit code, what it said in each state, and all of its output."""
+    """Its exit code, what it said of each severity, and all of its output."""
     words = ["doctor", "--config", str(config), "--timeout", "2", "--json", *options]
     done = streamlog(words)
     assert done.stderr == b"", done.stderr
     findings = json.loads(done.stdout)["findings"]
     said: dict[str, str] = {}
     for it in findings:
-        line = f"{it['area']}: {it['said']} -> {it['remedy']}\n"
-        said[it["state"]] = said.get(it["state"], "") + line
+        line = f"{it['area']}: {it['what']} -> {it['remedy']}\n"
+        said[it["severity"]] = said.get(it["severity"], "") + line
     return done.returncode, said, done.stdout.decode()
 
 
@@ -77,15 +77,15 @@ def test_what_nats_does_not_permit_is_named(tmp_path: Path, strict_nats: Any) ->
     server = strict_nats('"$JS.streamlog.NODE.>"                  # what')
     code, said, output = doctor(config_file(tmp_path, server.url))
     assert code == 1
-    assert "does not permit to subscribe to $JS.streamlog.NODE.>" in said["failed"]
-    assert said["failed"].count("permit") == 1
+    assert "does not permit to subscribe to $JS.streamlog.NODE.>" in said["critical"]
+    assert said["critical"].count("permit") == 1
     assert SECRET not in output
 
 
 def test_smallest_permissions_are_enough(tmp_path: Path, strict_nats: Any) -> None:
     config = config_file(tmp_path, strict_nats().url)
     code, said, output = doctor(config)
-    assert (code, said.get("failed")) == (0, None)
+    assert (code, said.get("critical")) == (0, None)
     assert "no node answers" in said["warning"]
     assert doctor(config, "--strict")[0] == 1
     assert SECRET not in output
@@ -98,12 +98,12 @@ def test_a_wrong_password_and_a_server_that_is_away(tmp_path: Path, strict_nats:
     config.chmod(0o644)
     code, said, output = doctor(config)
     assert code == 1
-    assert "authorization" in said["failed"].lower()
+    assert "authorization" in said["critical"].lower()
     assert "others may read" in said["warning"]
     assert "wrong-s3cret" not in output
     config.write_text(config.read_text().replace("nats://", "nats://127.0.0.1:1,nats://", 1))
     code, said, _ = doctor(config_file(tmp_path, f"nats://127.0.0.1:{free_port()}"))
-    assert (code, "see whether nats-server runs there" in said["failed"]) == (1, True)
+    assert (code, "see whether nats-server runs there" in said["critical"]) == (1, True)
 
 
 def test_a_payload_that_is_too_large_and_jetstream_in_the_way(
@@ -115,7 +115,7 @@ def test_a_payload_that_is_too_large_and_jetstream_in_the_way(
         f'[nats]\nservers = ["{jetstream.url}"]\ndefault_api_prefix = true\n'
     )
     _, said, _ = doctor(config)
-    assert "has JetStream, and nats.default_api_prefix" in said["failed"]
+    assert "has JetStream, and nats.default_api_prefix" in said["critical"]
     assert "log.message_bytes_max allows 5000000" in said["note"]
 
 
@@ -123,8 +123,8 @@ def test_a_configuration_that_cannot_be_read_is_a_finding(tmp_path: Path) -> Non
     config = tmp_path / "node.toml"
     config.write_text('[nats]\npassword = 7\n[node]\ndata_dir = "x"\n')
     code, said, _ = doctor(config)
-    assert (code, list(said)) == (1, ["failed"])
-    assert "nats.password" in said["failed"]
+    assert (code, list(said)) == (1, ["critical"])
+    assert "nats.password" in said["critical"]
 
 
 def test_as_lines_for_eyes(tmp_path: Path, trio: Any) -> None:

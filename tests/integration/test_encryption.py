@@ -11,10 +11,11 @@ from nats.js.errors import APIError
 
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_source import key_ring
-from tests.campaign import campaign, connect
-from tests.cluster import Cluster, ClusterNode, Settings
 from tests.history import Lane
-from tests.server_process import program, wait_until
+from tests.integration.campaign import campaign, connect
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import program, wait_until
 
 LANES: Final = [Lane("secret"), Lane("spread", 0), Lane("spread", 1)]
 NONE_LEFT: Final = "streamlog_encryption_old_data_keys 0.0"
@@ -34,13 +35,13 @@ def keyed(sources: dict[str, str], current: str) -> Settings:
     return {**SMALL, "encryption": {"active_key": current}, "encryption.keys": sources}
 
 
-def give(cluster: Cluster, node: ClusterNode, sources: dict[str, str], current: str) -> None:
+def give(cluster: Cluster, node: NodeProcess, sources: dict[str, str], current: str) -> None:
     """From its next start on."""
     cluster.settings = keyed(sources, current)
     node.configure(cluster.settings_of(node))
 
 
-def needed(node: ClusterNode) -> set[str | None]:
+def needed(node: NodeProcess) -> set[str | None]:
     return {it.key_name for it in data_keys(node.data_dir)}
 
 
@@ -59,8 +60,8 @@ async def test_keys_are_changed_node_by_node_under_load(tmp_path: Path) -> None:
                     give(cluster, node, sources, "new")
                     assert node.stop() == 0
                     cluster.start(number)
-                    wait_until(lambda it=node: needed(it) == {"new"}, "data keys are not changed")
-                    wait_until(lambda it=node: NONE_LEFT in it.http("/metrics")[1], "not told")
+                    wait_until(lambda it=node: needed(it) == {"new"}, "data keys are not changed")  # type: ignore[misc]
+                    wait_until(lambda it=node: NONE_LEFT in it.http("/metrics")[1], "not told")  # type: ignore[misc]
             (tmp_path / "old").unlink()
             cluster.restart()
 
@@ -99,7 +100,7 @@ async def test_a_cluster_without_keys_refuses_encrypted_streams(tmp_path: Path) 
 
 
 def test_a_node_without_its_key_does_not_start(tmp_path: Path) -> None:
-    node = ClusterNode(1, tmp_path / "node")
+    node = NodeProcess(1, tmp_path / "node")
     sources = {"k": f"file:{tmp_path}/nowhere"}
     node.configure({**keyed(sources, "k"), "nats": {"servers": ["nats://127.0.0.1:1"]}})
     node.spawn()

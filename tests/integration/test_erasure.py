@@ -13,7 +13,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from tests.local_node import LocalNode, until
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 LOG = {"segment_bytes": 4_096, "checkpoint_interval_ms": 20}
 

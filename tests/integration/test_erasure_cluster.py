@@ -10,8 +10,8 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from tests.cluster import Cluster
 from tests.history import Lane
+from tools.nodes.cluster import Cluster
 
 
 async def asked(call: Any) -> Any:

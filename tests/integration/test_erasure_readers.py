@@ -11,9 +11,9 @@ import nats
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.integration.conftest import Dev
-from tests.kafka_readers import READ_TIMEOUT_S, READERS
-from tests.server_process import program
+from tests.integration.kafka_readers import READ_TIMEOUT_S, READERS
+from tools.nodes.dev import Dev
+from tools.nodes.server_process import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -52,11 +52,11 @@ def test_clients_skip_them(dev: Dev, erased: list[int], client: str) -> None:
     assert [offset for offset, _ in last] == erased[-1:]
 
 
-def confluent_to_the_end(kafka: str, offset: int) -> tuple[list[int], int]:
+def confluent_to_the_end(kafka: str, offset: int) -> tuple[list[int | None], int]:
     options = {"bootstrap.servers": kafka, "group.id": "e", "enable.auto.commit": False}
     consumer = Consumer({**options, "isolation.level": "read_committed", "check.crcs": True})
     consumer.assign([TopicPartition("erased", 0, OFFSET_BEGINNING)])
-    found: list[int] = []
+    found: list[int | None] = []
     try:
         deadline = time.monotonic() + READ_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ def test_who_reads_committed_records_only_gets_past_the_last_one(
 
 
 def test_our_own_reader_skips_them(dev: Dev, erased: list[int]) -> None:
-    command = [program("streamlog"), "read", "erased", "--bootstrap-server", dev.kafka, "--json"]
+    command = [program("streamlog"), "consume", "erased", "--bootstrap-server", dev.kafka, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["offset"] for line in lines] == erased

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import campaign
-from tests.cluster import Cluster
 from tests.history import Lane
+from tests.integration.campaign import campaign
 from tests.secured_nats import NatsCluster
+from tools.nodes.cluster import Cluster
 
 PAUSE_S = 0.005
 """Between messages of a publisher: faults are what counts here, not how much is stored."""

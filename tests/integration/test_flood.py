@@ -3,18 +3,17 @@
 import contextlib
 import errno
 import socket
-import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.authority import BY_NAME, Authority
-from tests.cluster import Cluster
+from tools.nodes.cluster import Cluster
 
 UNAUTHENTICATED: Final = 200
 HELD_MAX: Final = 5_000
@@ -28,7 +27,7 @@ PATIENCE_S: Final = 20.0
 
 class Locked(NamedTuple):
     cluster: Cluster
-    client: dict[str, str]
+    client: dict[str, Any]
 
     @property
     def port(self) -> int:
@@ -44,8 +43,8 @@ class Locked(NamedTuple):
         return sum(self.cluster[1].metric(name.format(why)) for why in ("unauthenticated", "tls"))
 
     def ask(self) -> None:
-        """As a new client that has a certificate."""
-        found = AdminClient(self.client).list_topics(timeout=PATIENCE_S)
+        """As a new client that has a certificate; raises KafkaException if it waits too long."""
+        found = AdminClient(self.client).list_topics(timeout=PATIENCE_S / 2)
         assert set(found.brokers) == {1}
 
 
@@ -76,13 +75,10 @@ def locked(tmp_path: Path) -> Iterator[Locked]:
         yield Locked(cluster, client)
 
 
-def flood(locked: Locked, count: int) -> tuple[float, float]:
-    """So many; meanwhile a client asks now and then.
-
-    The most that the node has taken in MiB, and the longest that a client waited, in seconds.
-    """
+def flood(locked: Locked, count: int) -> float:
+    """So many; meanwhile a client asks now and then. The most that the node has taken, in MiB."""
     held: deque[socket.socket] = deque()
-    most = longest = 0.0
+    most = 0.0
     try:
         for number in range(count):
             sock = socket.socket()
@@ -98,14 +94,12 @@ def flood(locked: Locked, count: int) -> tuple[float, float]:
                 held.popleft().close()
             if number % (count // 5) == count // 10:
                 most = max(most, locked.resident_mib)
-                began = time.monotonic()
                 locked.ask()
-                longest = max(longest, time.monotonic() - began)
         most = max(most, locked.resident_mib)
     finally:
         for sock in held:
             sock.close()
-    return most, longest
+    return most
 
 
 def test_thousands_that_say_nothing_are_held_in_bounds(locked: Locked) -> None:
@@ -120,14 +114,10 @@ def test_a_hundred_thousand_that_say_nothing_are_held_in_bounds(locked: Locked) 
 def _check(locked: Locked, count: int) -> None:
     locked.ask()
     before = locked.resident_mib
-    most, longest = flood(locked, count)
+    most = flood(locked, count)
     closed = locked.closed()
-    print(
-        f"{count} connections, {closed:.0f} closed; {before:.0f} MiB before, {most:.0f} at most;"
-        f" {longest:.2f} s waited"
-    )
+    print(f"{count} connections, {closed:.0f} closed; {before:.0f} MiB before, {most:.0f} at most")
     assert most - before < GROWTH_MIB
-    assert longest < PATIENCE_S / 2
     assert closed > count / 4
     log = locked.cluster[1].log_text()
     assert log.count("connection closed") < 200 + count / 1_000, "a line for each of a flood"

@@ -15,8 +15,8 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError
 
-from tests.server_process import program, wait_until
 from tests.small_disk import mounted
+from tools.nodes.server_process import program, wait_until
 
 STREAM = "full"
 DISK_BYTES = 24 * 1024 * 1024
@@ -24,8 +24,8 @@ BALLAST_BYTES = 16 * 1024 * 1024
 METADATA_RESERVE_BYTES = 256 * 1024
 """A start needs a little room: the epoch is recorded before it is used."""
 PAYLOAD_BYTES = 60_000
-REFUSAL_S_MAX = 5.0
-"""On a busy machine, too: whoever hears nothing waits for ten."""
+ANSWER_S_MAX = 5.0
+"""A publisher that hears nothing for so long fails by a time-out, which is no refusal."""
 
 
 @pytest.fixture
@@ -37,21 +37,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def publish(context: JetStreamContext, number: int) -> int:
     """Publish one numbered message; the sequence of its ack."""
-    ack = await context.publish(STREAM, b"%09d" % number + b"x" * PAYLOAD_BYTES, timeout=10)
+    data = b"%09d" % number + b"x" * PAYLOAD_BYTES
+    ack = await context.publish(STREAM, data, timeout=ANSWER_S_MAX)
     return ack.seq
 
 
 async def publish_until_refused(
     context: JetStreamContext, first: int
 ) -> tuple[dict[int, int], APIError]:
-    """Numbers acknowledged, by sequence, and the refusal that ended it, which came at once."""
+    """Numbers acknowledged, by sequence, and the refusal that ended it."""
     acked: dict[int, int] = {}
     for number in range(first, first + 2 * DISK_BYTES // PAYLOAD_BYTES):
-        start = time.monotonic()
         try:
             acked[await publish(context, number)] = number
         except APIError as error:
-            assert time.monotonic() - start < REFUSAL_S_MAX
             return acked, error
     raise AssertionError("the disk did not fill up")
 
@@ -74,11 +73,11 @@ def check_all_say_so(node: Any) -> None:
     said = json.loads(node.http("/api/status")[1])["findings"]
     assert [it["severity"] for it in said if "its disk is full" in it["what"]] == ["critical"]
     assert 'streamlog_node_unfit{reason="disk"} 1.0' in node.http("/metrics")[1]
-    command = [program("streamlog"), "doctor", "--config", node.command[-1]]
+    command = [program("streamlog"), "doctor", "--config", str(node.config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert "FAILED   node: node 1 is not ready: disk: its disk is full" in done.stdout
-    assert re.search(r"(FAILED|WARNING) +disk: .* of 24.0 MiB are free", done.stdout), done.stdout
+    assert "CRITICAL node: Node 1: its disk is full" in done.stdout
+    assert re.search(r"(CRITICAL|WARNING) +disk: .* of 24.0 MiB are free", done.stdout), done.stdout
 
 
 def wait_started(node: Any) -> None:
@@ -86,7 +85,7 @@ def wait_started(node: Any) -> None:
 
     def is_up() -> bool:
         status, text = node.http("/readyz")
-        return status != 0 and json.loads(text)["reasons"].keys() <= {"disk"}
+        return status != 0 and bool(json.loads(text)["reasons"].keys() <= {"disk"})
 
     wait_until(is_up, "the node does not start")
 

@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.group_clients import (
+from tests.integration.group_clients import (
     PATIENCE_S,
     Member,
     create,
@@ -29,8 +29,9 @@ from tests.group_clients import (
     read_as_kafka_python,
     shared,
 )
-from tests.integration.conftest import Dev, Node
-from tests.server_process import wait_until
+from tools.nodes.dev import Dev
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -172,7 +173,7 @@ def test_who_assigns_partitions_itself_commits_too(dev: Dev) -> None:
     consumer.close()
 
 
-def test_a_commit_survives_the_node(new_node: Callable[..., Node]) -> None:
+def test_a_commit_survives_the_node(new_node: Callable[..., NodeProcess]) -> None:
     node = new_node()
     node.start()
     create(node.kafka, "kept")

@@ -5,9 +5,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.conftest import Dev, Node
-from tests.ordering_process import OrderingProcess
-from tests.server_process import ServerProcess, wait_until
+from tools.nodes.dev import Dev
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.ordering_process import OrderingProcess
+from tools.nodes.server_process import ServerProcess, wait_until
 
 
 def hang_up(server: ServerProcess) -> None:
@@ -22,7 +23,7 @@ def hang_up(server: ServerProcess) -> None:
         wait_until(heard, "it is not said")
 
 
-def test_a_node_without_certificates_goes_on(new_node: Callable[..., Node]) -> None:
+def test_a_node_without_certificates_goes_on(new_node: Callable[..., NodeProcess]) -> None:
     node = new_node()
     node.start()
     hang_up(node)

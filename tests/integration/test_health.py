@@ -1,4 +1,4 @@
-"""``streamlog health``, the probe of containers, beside real nodes with doors of each kind."""
+"""``streamlog health``, the probe of containers, beside real nodes with listeners of each kind."""
 
 import os
 import re
@@ -10,36 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.authority import BY_NAME, Authority
-from tests.integration.conftest import Node
-from tests.server_process import NatsServer, program, wait_until
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer, program, wait_until
 
-NewNode = Callable[..., Node]
+NewNode = Callable[..., NodeProcess]
 TOKEN = "a-token-of-some-length"
 
 
-def probe(node: Node, *options: str) -> tuple[int, str]:
+def probe(node: NodeProcess, *options: str) -> tuple[int, str]:
     """Exit code and what was said; an error is one line."""
-    command = [program("streamlog"), "health", "--config", node.command[-1], *options]
+    command = [program("streamlog"), "health", "--config", str(node.config), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert len(done.stderr.splitlines()) <= 1, done.stderr
     return done.returncode, done.stdout + done.stderr
-
-
-def configure(node: Node, **sections: dict[str, object]) -> None:
-    """More of them; of ``http`` more keys."""
-    path = Path(node.command[-1])
-    text = path.read_text()
-    for name, section in sections.items():
-        lines = "".join(f"{key} = {toml(value)}\n" for key, value in section.items())
-        head = f"[{name}]\n"
-        text = text.replace(head, head + lines) if head in text else text + head + lines
-    path.write_text(text)
-
-
-def toml(value: object) -> str:
-    if isinstance(value, bool | int | list):
-        return str(value).lower() if isinstance(value, bool) else repr(value)
-    return f'"{value}"'
 
 
 def test_a_node_in_the_clear(new_node: NewNode, nats_server: NatsServer) -> None:
@@ -66,12 +49,12 @@ def test_a_node_behind_tls_with_a_certificate_for_another_name(
     new_node: NewNode, tmp_path: Path
 ) -> None:
     node, authority = new_node(), Authority(tmp_path / "ca")
-    configure(node, tls={**authority.issue("node", "node-1.example").settings()})
+    node.add_settings(tls={**authority.issue("node", "node-1.example").settings()})
     node.spawn()
     wait_until(lambda: probe(node, "--ready")[0] == 0, f"not ready:\n{node.log_text()[-2000:]}")
     assert probe(node) == (0, f"https://127.0.0.1:{node.http_port} is alive\n")
     assert node.http("/healthz")[0] == 0, "HTTP is not spoken in the clear"
-    command = [program("streamlog"), "doctor", "--config", node.command[-1]]
+    command = [program("streamlog"), "doctor", "--config", str(node.config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert f"ok       clocks: the clock of node at 127.0.0.1:{node.http_port} is" in done.stdout
     assert re.search(r"ok       certificates: tls.cert: .*CN=node.* in 29 days", done.stdout)
@@ -92,7 +75,7 @@ def test_a_node_that_wants_certificates_and_tokens(
     if page:
         other = Authority(tmp_path / "other").issue("page")
         http |= {"tls_cert": other.cert, "tls_key": other.key}
-    configure(node, tls={**own.settings(), **tls}, http=http, sasl=BY_NAME)
+    node.add_settings(tls={**own.settings(), **tls}, http=http, sasl=BY_NAME)
     node.spawn()
     wait_until(lambda: probe(node, "--ready")[0] == 0, f"not ready:\n{node.log_text()[-2000:]}")
     assert probe(node)[0] == 0
@@ -100,8 +83,8 @@ def test_a_node_that_wants_certificates_and_tokens(
 
 def test_what_cannot_be_asked_is_a_wrong_setting(new_node: NewNode, tmp_path: Path) -> None:
     node = new_node()
-    configure(node, tls={"cert": tmp_path / "none.pem", "key": tmp_path / "none.pem"})
+    node.add_settings(tls={"cert": tmp_path / "none.pem", "key": tmp_path / "none.pem"})
     assert probe(node)[0] == 1, "nobody asks for its certificate"
-    configure(node, http={"tls_cert": "x"})
+    node.add_settings(http={"tls_cert": "x"})
     code, said = probe(node)
     assert (code, "tls_cert and tls_key are needed" in said) == (2, True), said

@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from streamlog import __version__
-from tests.integration.conftest import Node
-from tests.server_process import NatsServer
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("/opt/streamlog", "/locks", "/build", "/wheels", "/src")
@@ -51,7 +51,8 @@ class Builder:
                 self._where = Path(self._here(rest))
                 self._where.mkdir()
             elif word == "ARG":
-                self._environment.update([rest.split("=", 1)])
+                name, value = rest.split("=", 1)
+                self._environment[name] = value
             elif word == "COPY":
                 self._copy(*self._here(rest).split())
 
@@ -94,13 +95,13 @@ def test_the_image_is_built_of_locked_packages_and_does_its_work(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
     assert said.stdout == f"streamlog {__version__}\n"
-    node = Node(tmp_path / "node", nats_server.url)
+    node = NodeProcess.alone(tmp_path / "node", nats_server.url)
     node.command[0] = str(program)
     node.start()
     try:
         (probe,) = re.findall(r"^HEALTHCHECK .*CMD (\[.+\])$", text, re.MULTILINE)
         _, *words = json.loads(probe)
-        subprocess.run([program, *words, "--config", node.command[-1]], check=True)
+        subprocess.run([program, *words, "--config", str(node.config)], check=True)
         assert node.stop() == 0
     finally:
         node.kill()

@@ -9,7 +9,7 @@ import nats
 from streamlog.metadata.commands import CreateStream, DeleteStream
 from streamlog.metadata.stream.config import StreamConfig
 from tests.local_node import LocalNode, until
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 TURNS = 20
 """Of the event loop: enough to apply an image, not enough for any round trip to time out."""

@@ -6,10 +6,10 @@ import pytest
 
 from streamlog.record.codec import RecordRun
 from streamlog.record.produced import check_inside, check_outside
+from tests.integration.raw_publisher import RawPublisher, header_block
 from tests.local_node import LocalNode, until
 from tests.partition_world import Told
-from tests.raw_publisher import RawPublisher, header_block
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 HEADERS = [(b"Nats-Rollup", b"all"), (b"Nats-Msg-Id", b"1"), (b"Nats-TTL", b"1")]
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from streamlog import __version__
 from streamlog.config import load_settings
-from tests.integration.conftest import Node
 from tests.kept.release import GROUP, KEPT, USER, committed_of, records_of
-from tests.server_process import NatsServer
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 RELEASES = sorted(it.parent for it in KEPT.glob("*/node.toml"))
 
@@ -32,7 +32,7 @@ def test_its_configuration_is_read(release: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda it: it.name)
 def test_its_data_folder_is_read_and_written_on(
-    release: Path, tmp_path: Path, nats_server: NatsServer, new_node: Callable[..., Node]
+    release: Path, tmp_path: Path, nats_server: NatsServer, new_node: Callable[..., NodeProcess]
 ) -> None:
     with tarfile.open(release / "data.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")

@@ -8,7 +8,7 @@ import pytest
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from tests.jetstream_pair import Pair
+from tests.integration.jetstream_pair import Pair
 
 GONE_S = 20.0
 

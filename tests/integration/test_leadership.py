@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 
 import nats
 import pytest
@@ -18,13 +19,14 @@ from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImag
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.fake_lease import FakeLease
 from tests.led_partition import FakePartition
 from tests.local_node import until
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 ONE, TWO = NodeId(1), NodeId(2)
 
@@ -41,7 +43,7 @@ class Ingest:
             nats=NatsSection(servers=(url,), reconnect_backoff_ms=20),
             ingest=IngestSection(),
             message_bytes_max=1 << 20,
-            partitions=self,
+            partitions=cast(ReplicaManager, self),
             metrics=NodeMetrics(),
             lease=self.lease,
         )
@@ -104,7 +106,7 @@ def publish(
 
 async def nobody_listens(nc: Client, subject: str = "orders") -> bool:
     try:
-        await nc.request(subject, b"probe", timeout=0.05)
+        await nc.request(subject, b"probe", timeout=1)  # as long as a busy server may take
     except NoRespondersError:
         return True
     except nats.errors.TimeoutError:

@@ -17,8 +17,8 @@ from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.core.signing import Keyring, Signer
 from streamlog.ledger.core.verifier import ChainVerifier
 from streamlog.ledger.deliver import Behavior
-from tests.ledger_process import LedgerProcess, ledger
-from tests.server_process import wait_until
+from tests.integration.ledger_process import LedgerProcess, ledger
+from tools.nodes.server_process import wait_until
 
 CLI = ("--channel", "cli")
 ALICE = Signer("alice", b"a" * 32)
@@ -93,7 +93,7 @@ async def test_nodes_that_are_killed_and_restarted_have_the_same_blocks_byte_for
             victim.kill()
             offsets += await asyncio.gather(*sending)
             victim.spawn()
-            await asyncio.to_thread(victim.wait_open)
+            await asyncio.to_thread(victim.wait_ready)
         await until_equal(first, second, max(offsets))
     finally:
         await client.close()
@@ -101,7 +101,7 @@ async def test_nodes_that_are_killed_and_restarted_have_the_same_blocks_byte_for
     reports = [first.verify(), second.verify()]
     assert reports[0] == reports[1]
     assert reports[0]["records"] >= len(offsets) == 160
-    assert first.blocks() == second.blocks()
+    assert first.segments() == second.segments()
     assert first.stop() == second.stop() == 0
     assert first.verify() == reports[0]
 
@@ -131,7 +131,7 @@ async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
         assert len({ack.offset for ack in acks}) == 95
         large = await client.broadcast("api", b"x" * 900_000)
         verifier, ring = ChainVerifier(channel="api"), Keyring([_identity("node-1", public_key)])
-        values = []
+        values: list[Any] = []
         async for block in client.deliver("api"):
             verifier.take(block.encoded)
             assert block.signature is not None
@@ -148,7 +148,7 @@ async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
         with pytest.raises(BlockNotReady):
             async for _ in client.deliver("api", 0, 10_000, Behavior.FAIL_IF_NOT_READY):
                 pass
-        with pytest.raises(ChannelNotFound, match="nobody serves channel 'nowhere'"):
+        with pytest.raises(ChannelNotFound, match="no node serves channel 'nowhere'"):
             await client.broadcast("nowhere", b"")
         with pytest.raises(ChannelNotFound):
             async for _ in client.deliver("nowhere"):
@@ -229,7 +229,7 @@ def test_the_command_line_does_it_all(new_ledger: Callable[..., LedgerProcess], 
     assert process.verify()["configurations"] == 2
     missing = ("--start", "99", "--stop", "100", "--behavior", "fail_if_not_ready")
     for arguments, said in (
-        (("broadcast", "--channel", "nowhere", "x"), "nobody serves channel 'nowhere'"),
+        (("broadcast", "--channel", "nowhere", "x"), "no node serves channel 'nowhere'"),
         (("deliver", *CLI, *missing), "not cut yet"),
         (("configure", *CLI, "--batch-size", "0"), "limits.batch_size"),
         (("info", *CLI, "--node", "node-9"), "no node 'node-9' serves channel 'cli'"),

@@ -15,9 +15,10 @@ import pytest
 from streamlog.errors import StreamlogError
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.core.encoding import decode_block, decode_records
-from tests.cluster import Cluster
-from tests.ordering_process import OrderingProcess, cut_offline
-from tests.server_process import wait_until
+from tests.integration.ledger_offline import cut_offline
+from tools.nodes.cluster import Cluster
+from tools.nodes.ordering_process import OrderingProcess
+from tools.nodes.server_process import wait_until
 
 CHANNEL: Final = "contracts"
 CONSENTERS: Final = ("a", "b", "c")

@@ -16,8 +16,8 @@ from streamlog.ledger.core.channel_config import OrderingNode
 from streamlog.ledger.core.encoding import decode_block
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.protocol import END_HEADER, NUMBER_HEADER
-from tests.ordering_process import OrderingProcess
-from tests.server_process import wait_until
+from tools.nodes.ordering_process import OrderingProcess
+from tools.nodes.server_process import wait_until
 
 LIMITS = {"batch_size": 5, "batch_timeout_ms": 200}
 NewNode = Callable[..., OrderingProcess]
@@ -156,7 +156,7 @@ async def test_a_node_joins_at_a_block_or_not_at_all(
     wait_height(5, right)
 
     def told() -> bool:
-        return wrong.metrics().get('refusals_total{reason="join-block"}', 0) > 0
+        return wrong.metrics().get('rejected_total{reason="join-block"}', 0) > 0
 
     wait_until(told, "the peer is refused")
     info = await ledger.info(channel, node="w")
@@ -182,7 +182,7 @@ async def test_a_block_is_taken_with_a_consenter_s_signature_alone(
         return
 
     def refused() -> bool:
-        return f.metrics().get('refusals_total{reason="signature"}', 0) > 0
+        return f.metrics().get('rejected_total{reason="signature"}', 0) > 0
 
     wait_until(refused, "the signature is refused")
     assert f.height == 1
@@ -223,7 +223,7 @@ async def test_a_liar_is_refused_and_another_asked(
         f = new_node("f", "--peer", "liar")
         await asyncio.to_thread(f.start)  # the liar is in this loop
         await asyncio.to_thread(wait_height, 5, f)
-        assert f.metrics()['refusals_total{reason="corrupt"}'] == 1
+        assert f.metrics()['rejected_total{reason="corrupt"}'] == 1
         assert f.stop() == a.stop() == 0
         assert f.blocks() == a.blocks()
     finally:

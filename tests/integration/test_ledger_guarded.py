@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ports import free_port
 from streamlog.errors import NotAuthorized
 from streamlog.ledger.api import LedgerClient
 from tests.authority import write
-from tests.ledger_process import LedgerProcess
-from tests.sealed_node import SealedNode, sealed_node
-from tests.server_process import wait_until
+from tests.guarded_node import SealedNode, sealed_node
+from tests.integration.ledger_process import LedgerProcess
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 COUNT = 25
@@ -27,11 +27,11 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SealedNode]:
     """``orderer`` may read and write what begins with ``chain``, and make such a stream."""
     with sealed_node(tmp_path_factory.mktemp("sealed")) as node:
         for user in ("orderer", "reader"):
-            node.cli("user", "add", user, "--new-password-file", str(node.password_file(user)))
+            node.admin("user", "add", user, "--new-password-file", str(node.password_file(user)))
         for operation in ("read", "write", "create", "describe_configs"):
-            node.cli("acl", "add", "-p", "User:orderer", "-o", operation, "-t", "chain*")
+            node.admin("acl", "add", "-p", "User:orderer", "-o", operation, "-t", "chain*")
         for operation in ("read", "describe_configs"):
-            node.cli("acl", "add", "-p", "User:reader", "-o", operation, "-t", "chain*")
+            node.admin("acl", "add", "-p", "User:reader", "-o", operation, "-t", "chain*")
         yield node
 
 
@@ -45,7 +45,7 @@ def new_ledger(tmp_path: Path, sealed: SealedNode) -> Iterator[Callable[..., Led
             options = {"user": user, "password_file": sealed.password_file(user), **options}
         options.setdefault("tls_ca", sealed.ca)
         process = LedgerProcess(
-            tmp_path / name, name, servers=sealed.servers, nats=sealed.nats, channel=channel,
+            tmp_path / name, name, servers=sealed.kafka, nats=sealed.nats_url, channel=channel,
             **options,
         )  # fmt: skip
         made.append(process)
@@ -76,12 +76,14 @@ def test_blocks_are_cut_out_of_a_guarded_cluster(
     options = {"batch_size": 10, "batch_timeout_ms": 200}
     first = new_ledger("node-1", "chain", "orderer", **options)
     first.start()
-    own = sealed.authority.issue("orderer")
+    own = sealed.known.issue("orderer")
     second = new_ledger("node-2", "chain", None, tls_cert=own.cert, tls_key=own.key, **options)
     second.start()
-    values = asyncio.run(asyncio.wait_for(ordered(sealed.nats, "chain"), 60))
+    values = asyncio.run(asyncio.wait_for(ordered(sealed.nats_url, "chain"), 60))
     assert values == [b"%d" % number for number in range(COUNT)]
-    wait_until(lambda: bool(first.blocks()) and first.blocks() == second.blocks(), "not one chain")
+    wait_until(
+        lambda: bool(first.segments()) and first.segments() == second.segments(), "not one chain"
+    )
     for process in (first, second):
         assert process.stop() == 0, process.log_text()
     assert first.verify()["records"] == COUNT
@@ -92,7 +94,7 @@ def test_who_is_not_let_in_waits_and_says_why(
     sealed: SealedNode, new_ledger: Callable[..., LedgerProcess]
 ) -> None:
     """And orders as soon as the password is right, without a restart."""
-    guess = sealed.folder / "guess"
+    guess = sealed.directory / "guess"
     guess.write_text("guessed\n")
     process = new_ledger("node-1", "chain-2", "orderer", password_file=guess)
     process.start()
@@ -102,7 +104,7 @@ def test_who_is_not_let_in_waits_and_says_why(
     assert "guessed" not in process.log_text()
     write(guess, b"orderer-secret\n")
     wait_until(lambda: (process.info() or {})["problem"] == "", "it is not let in")
-    assert asyncio.run(asyncio.wait_for(ordered(sealed.nats, "chain-2"), 60))[-1] == b"24"
+    assert asyncio.run(asyncio.wait_for(ordered(sealed.nats_url, "chain-2"), 60))[-1] == b"24"
 
 
 def test_who_lacks_a_right_orders_nothing(
@@ -117,7 +119,7 @@ def test_who_lacks_a_right_orders_nothing(
     reader.start()
     wait_until(lambda: (reader.info() or {})["height"] > 0, "it does not read")
     with pytest.raises(NotAuthorized, match="a producer's id"):
-        asyncio.run(ordered(sealed.nats, "chain-3"))
+        asyncio.run(ordered(sealed.nats_url, "chain-3"))
     reader.stop()
     nobody = new_ledger("nobody", "chain-3", "alice")
     nobody.start()
@@ -145,15 +147,15 @@ TOKEN = "a token of an ordering node"
 def test_its_metrics_are_locked_as_a_nodes(
     sealed: SealedNode, new_ledger: Callable[..., LedgerProcess]
 ) -> None:
-    tokens, port = sealed.folder / "tokens", free_port()
+    tokens, port = sealed.directory / "tokens", free_port()
     tokens.write_text(TOKEN + "\n")
-    own = sealed.authority.issue("ledger")
+    own = sealed.known.issue("ledger")
     process = new_ledger(
         "node-1", "chain-4", "orderer", http_port=port, http_host="0.0.0.0",
         http_token_file=tokens, http_tls_cert=own.cert, http_tls_key=own.key,
     )  # fmt: skip
     process.start()
-    anybody = sealed.authority.client()
+    anybody = sealed.known.client()
     wait_until(lambda: get(port, "/readyz", "", anybody) == 200, "it is not ready")
     assert get(port, "/healthz", "", anybody) == 200
     for wrong in ("", "guessed", TOKEN[:-1]):
@@ -167,7 +169,7 @@ def test_its_metrics_are_locked_as_a_nodes(
         http_tls_cert=own.cert, http_tls_key=own.key,
     )  # fmt: skip
     mutual.start()
-    known = sealed.authority.client(sealed.certificates["alice"])
+    known = sealed.known.client(sealed.certificates["alice"])
     wait_until(lambda: get(port, "/readyz", "", known) == 200, "it is not ready")
     assert get(port, "/metrics", "", known) == 200
     assert get(port, "/metrics", "", anybody) == 0

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.jetstream_pair import Pair
+from tests.integration.raw_publisher import header_block
 from tests.integration.test_subject_limits import held, put, same
-from tests.jetstream_pair import Pair
-from tests.raw_publisher import header_block
 
 VALUES = [
     "1", "60", "1s", "1.5s", "1h30m", "never", "NEVER", "Never ", "0", "00", "0s", "999ms", "-1",
@@ -30,7 +30,8 @@ async def test_values(pair: Pair, allowed: bool) -> None:
 
 
 async def test_order_of_the_checks(pair: Pair) -> None:
-    for config in ({"allow_msg_ttl": True}, {}):
+    configs: list[dict[str, Any]] = [{"allow_msg_ttl": True}, {}]
+    for config in configs:
         name = await pair.create(allow_atomic=True, **config)
         await put(pair, name, b"x", "Nats-Msg-Id: a")
         for lines in (

@@ -17,7 +17,7 @@ from streamlog.ingest.liftbridge import envelope
 from tests import enveloped
 from tests.enveloped import message, read_ack
 from tests.local_node import LocalNode
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.fixture

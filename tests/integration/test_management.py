@@ -28,14 +28,14 @@ from streamlog.errors import (
     StreamExists,
     StreamNotFound,
 )
-from streamlog.jetstream import concurrency_limit
+from streamlog.jetstream import api
 from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.verbs import streams
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.nats_tools.publisher import Published, Publisher
 from streamlog.partition.partition import Partition
 from tests.local_node import LocalNode
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.fixture(params=["streamlog", None])
@@ -97,7 +97,7 @@ async def test_lists_and_pages(
     rest = await js.streams_info(offset=25)
     names = [info.config.name for info in (*first, *rest)]
     assert (len(first), names) == (25, [f"s{i:03}" for i in range(30)])
-    pages = await js.streams_info_iterator(offset=20)
+    pages: Any = await js.streams_info_iterator(offset=20)
     assert (pages.offset, pages.total, len(list(pages))) == (20, 30, 10)
     assert await js.streams_info(offset=1000) == []
     assert await js.find_stream_name_by_subject("list.7.17") == "s017"
@@ -269,7 +269,7 @@ async def test_ten_thousand_requests_at_once(node: LocalNode, nc: Client) -> Non
 async def test_requests_beyond_the_limit_are_refused_at_once(
     node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concurrency_limit, "WAITING_MAX", 0)
+    monkeypatch.setattr(api, "WAITING_MAX", 0)
     reply = await request(nc, "STREAM.INFO.a")
     assert reply["type"] == "io.nats.jetstream.api.v1.stream_info_response"
     assert (reply["error"]["code"], reply["error"]["err_code"]) == (429, 10167)

@@ -16,8 +16,8 @@ from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.leaders import leader_router
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
-from tests.management_world import FRONT, IDS, Member, World
-from tests.server_process import NatsServer
+from tests.integration.management_world import FRONT, IDS, Member, World
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def count_requests(member: Member, asked: list[NodeId]) -> None:
         asked.append(member.node_id)
         return await reply(*args)
 
-    member.api._verbs.reply = counted  # type: ignore[method-assign]
+    member.api._verbs.reply = counted  # type: ignore[assignment, method-assign]
 
 
 @pytest.mark.parametrize(

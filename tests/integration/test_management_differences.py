@@ -18,7 +18,7 @@ async def test_every_difference_is_known(tmp_path: Path) -> None:
     try:
         server = jetstream(tmp_path / "jetstream")
         with server as url, Cluster(tmp_path / "nodes", nodes=1) as cluster:
-            found = await play(scenes(), url, cluster.nats)
+            found = await play(scenes(), url, cluster.nats.url)
     except Missing as missing:
         pytest.skip(str(missing))
     explained = [reason(difference) for difference in found]

@@ -10,14 +10,15 @@ from pathlib import Path
 import nats
 import pytest
 from nats import errors
+from nats.aio.client import Client as NatsClient
 from nats.errors import NoRespondersError
 
-from benchmarks.ports import free_port
-from tests.campaign import campaign
-from tests.cluster import Cluster
 from tests.history import Lane
+from tests.integration.campaign import campaign
 from tests.local_node import LocalNode
 from tests.secured_nats import ConfiguredNats, NatsCluster
+from tools.nodes.cluster import Cluster
+from tools.nodes.ports import free_port
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
@@ -122,7 +123,7 @@ async def test_a_publisher_on_the_other_side_of_a_partition_of_nats(tmp_path: Pa
         far.kill()
 
 
-async def _until_stored(client: nats.NATS) -> None:
+async def _until_stored(client: NatsClient) -> None:
     """A publisher that tries again until somebody listens."""
     async with asyncio.timeout(20):
         while True:

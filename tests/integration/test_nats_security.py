@@ -16,10 +16,10 @@ import pytest
 from streamlog.config import NatsSection
 from streamlog.errors import NodeUnreachable
 from streamlog.nats_tools.publisher import Publisher
-from tests.cluster import ClusterNode
 from tests.local_node import LocalNode, until
 from tests.secured_nats import Certificates, ConfiguredNats, NatsCluster, Operator, user_key
-from tests.server_process import program
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import program
 
 SECRET = "5e5ame-Open"
 """Of users and tokens, so that it can be looked for."""
@@ -140,7 +140,7 @@ class Printed:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def look_at(self, node: ClusterNode) -> None:
+    def look_at(self, node: NodeProcess) -> None:
         """Its log, its pages, its arguments, its settings as Kafka clients see them."""
         from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -168,7 +168,7 @@ def test_each_way_in_and_nothing_secret_is_shown(
 ) -> None:
     way = way_of(tmp_path)
     server = start_nats(way.config)
-    node = ClusterNode(1, tmp_path / "node")
+    node = NodeProcess(1, tmp_path / "node")
     settings = {key: value for key, value in way.nats.items() if value != SECRET}
     for key in way.nats.keys() - settings.keys():
         monkeypatch.setenv(f"STREAMLOG_NATS__{key.upper()}", SECRET)

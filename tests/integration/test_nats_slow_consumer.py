@@ -8,9 +8,9 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from tests.cluster import ClusterNode
 from tests.secured_nats import ConfiguredNats
-from tests.server_process import wait_until
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 CUTS = 'streamlog_nats_slow_consumer_disconnects_total{connection="ingest"}'
 PAYLOAD = b"x" * 500_000
@@ -27,8 +27,8 @@ def server(tmp_path: Path) -> Iterator[ConfiguredNats]:
 
 
 @pytest.fixture
-def node(tmp_path: Path, server: ConfiguredNats) -> Iterator[ClusterNode]:
-    node = ClusterNode(1, tmp_path / "node")
+def node(tmp_path: Path, server: ConfiguredNats) -> Iterator[NodeProcess]:
+    node = NodeProcess(1, tmp_path / "node")
     node.configure({"nats": {"servers": [server.url], "reconnect_backoff_ms": 50}})
     node.spawn()
     node.wait_ready()
@@ -36,13 +36,13 @@ def node(tmp_path: Path, server: ConfiguredNats) -> Iterator[ClusterNode]:
     node.kill()
 
 
-def told(node: ClusterNode) -> list[dict[str, str]]:
+def told(node: NodeProcess) -> list[dict[str, str]]:
     lines = (json.loads(line) for line in node.log_text().splitlines() if line.startswith("{"))
     return [line for line in lines if line.get("event") == "NATS has cut this node off"]
 
 
 async def test_a_node_that_stands_still_is_cut_off_and_comes_back(
-    server: ConfiguredNats, node: ClusterNode
+    server: ConfiguredNats, node: NodeProcess
 ) -> None:
     client: Client = await nats.connect(server.url)
     js = client.jetstream(domain="streamlog")
@@ -63,7 +63,7 @@ async def test_a_node_that_stands_still_is_cut_off_and_comes_back(
 
 
 def test_a_server_that_was_restarted_has_cut_nobody_off(
-    server: ConfiguredNats, node: ClusterNode
+    server: ConfiguredNats, node: NodeProcess
 ) -> None:
     name = "streamlog_nats_reconnects_total"
     for count in (1, 2):

@@ -1,7 +1,6 @@
 """Where no leader listens a publisher hears so at once, and not after a time-out."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import nats
@@ -9,12 +8,12 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from tests.campaign import connect, create_streams
-from tests.cluster import Cluster
 from tests.history import Lane
+from tests.integration.campaign import connect, create_streams
+from tools.nodes.cluster import Cluster
 
 AT_ONCE_S = 5.0
-"""nats-server answers within a millisecond; this machine may be busy. A time-out takes ten."""
+"""nats-server answers within a millisecond; this machine may be busy."""
 LONE = Lane("lone")
 
 
@@ -43,10 +42,8 @@ async def until_nobody_listens(client: Client, subject: str, timeout_s: float = 
                 pass  # the lease has not run out yet
             await asyncio.sleep(0.02)
     for _ in range(3):
-        began = time.monotonic()
-        with pytest.raises(NoRespondersError):
-            await client.request(subject, b"x", timeout=10)
-        assert time.monotonic() - began < AT_ONCE_S
+        with pytest.raises(NoRespondersError):  # and not by a time-out
+            await client.request(subject, b"x", timeout=AT_ONCE_S)
 
 
 async def until_stored(client: Client, subject: str) -> None:

@@ -17,10 +17,10 @@ from nats.js.api import StreamConfig as JsStreamConfig
 from nats.js.errors import APIError, ServiceUnavailableError
 
 from tests import enveloped
-from tests.cluster import Cluster
 from tests.history import Lane
 from tests.local_node import LocalNode
-from tests.server_process import NatsServer
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ async def test_another_partitioning_and_more_partitions(node: LocalNode, nc: Cli
     assert json.loads((await nc.request("orders.2", b"again")).data)["stream"] == "orders"
     found = await values(node, "orders", 3)
     assert [value for part in found for value in part if value in {b"a", b"again"}]
-    for key in (b"b", b"c", b"d", b"e"):
-        assert key in found[kafkas(key, 3)]
+    for value in (b"b", b"c", b"d", b"e"):
+        assert value in found[kafkas(value, 3)]
     assert sum(map(len, found)) == 7
 
 

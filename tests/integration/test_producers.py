@@ -3,14 +3,16 @@
 import time
 from base64 import b64encode
 from random import Random
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.conftest import Dev, read_stream
-from tests.kafka_producers import WRITERS
-from tests.kafka_readers import READERS, can_decompress
+from tests.integration.conftest import read_stream
+from tests.integration.kafka_producers import WRITERS
+from tests.integration.kafka_readers import READERS, can_decompress
+from tools.nodes.dev import Dev
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -61,7 +63,7 @@ def test_other_acks(dev: Dev, client: str, acks: str) -> None:
 def test_keys_nulls_headers_and_times_are_the_producers(dev: Dev) -> None:
     create(dev, "whole")
     producer = Producer({"bootstrap.servers": dev.kafka})
-    headers = [("a", b"1"), ("a", None), ("b", b"")]
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None), ("b", b"")]
     producer.produce("whole", None, b"key", headers=headers, timestamp=1_500_000_000_123)
     producer.produce("whole", b"", None)
     assert producer.flush(30) == 0
@@ -98,7 +100,7 @@ def test_a_stream_may_have_the_leaders_time(dev: Dev) -> None:
 
 def failure(dev: Dev, topic: str, content: bytes, **settings: object) -> int:
     """The code that a producer is told."""
-    errors: list[KafkaError] = []
+    errors: list[Any] = []
     producer = Producer({"bootstrap.servers": dev.kafka, "message.timeout.ms": 10_000, **settings})
     producer.produce(topic, content, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(30) == 0

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.ports import free_port
 from streamlog.nats_tools.publisher import Publisher
 from tests.dashboards import NAMES, Query, filled_in, plot, queries
-from tests.server_process import wait_until
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import wait_until
 
 PROMETHEUS = shutil.which("prometheus")
 DEPLOY = Path(__file__).parents[2] / "deploy"

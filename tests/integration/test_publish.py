@@ -16,7 +16,7 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Ser
 from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.partition.partition import Partition
 from tests.local_node import LocalNode, until
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 AT_ONCE_S = 4.0
 """On a busy machine, too: whoever hears nothing waits for five."""
@@ -50,6 +50,16 @@ async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
     client = await nats.connect(nats_server.url, reconnect_time_wait=0.02)
     yield client
     await client.close()
+
+
+async def test_message_ids_are_kept_beside_a_log_that_grows(
+    node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the node runs: one that is killed reads little of its logs at its next start."""
+    monkeypatch.setattr("streamlog.ingest.dedup_recovery.snapshots.BEHIND_BYTES", 1)
+    partition = await node.create("orders")
+    await nc.jetstream().publish("orders", b"x", headers={"Nats-Msg-Id": "one"})
+    await until(lambda: partition.read_beside("message-ids.snapshot") != b"")
 
 
 async def values(node: LocalNode, stream: str) -> list[bytes | None]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.jetstream_pair import Message, Pair, comparable
-from tests.raw_publisher import RawPublisher, header_block
+from tests.integration.jetstream_pair import Message, Pair, comparable
+from tests.integration.raw_publisher import RawPublisher, header_block
 
 
 def told(answers: list[Any]) -> list[int | None]:
@@ -199,7 +199,9 @@ async def test_headers_of_more_than_64_kib_are_taken_here(pair: Pair) -> None:
 async def test_a_reply_that_is_jetstreams_own_is_refused_by_the_server(pair: Pair) -> None:
     name = await pair.create()
     for side in pair.sides:
-        async with RawPublisher(str(side.publisher.client.connected_url.geturl())) as other:
+        url = side.publisher.client.connected_url
+        assert url is not None
+        async with RawPublisher(str(url.geturl())) as other:
             await other.send(name, b"x", reply="$JS.ACK.s.c.1.1.1.1.0")
     await pair.tell(name, [publish(name)])
 

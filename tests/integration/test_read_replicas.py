@@ -9,13 +9,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster import Cluster, Settings
 from tests.history import Lane
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import Settings
 
 LANE: Final = Lane("flights")
 READ_TIMEOUT_S: Final = 30.0
-FETCH_WAIT_MS: Final = 5_000
-"""So long that nobody takes a fetch which waits for a busy machine."""
+FETCH_WAIT_MS: Final = 60_000
+"""Whoever waits for the end of a fetch waits longer than the test does."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
     deadline = time.monotonic() + READ_TIMEOUT_S
     while len(found) < count and time.monotonic() < deadline:
         messages = consumer.consume(count - len(found), 0.2)
-        found += [int(it.value()) for it in messages if it.error() is None]
+        found += [int(it.value() or b"") for it in messages if it.error() is None]
     return found
 
 
@@ -100,13 +101,8 @@ async def test_what_is_committed_shows_at_a_follower_within_moments(cluster: Clu
         consumer.assign([TopicPartition(LANE.stream, LANE.partition, end)])
         await publish(cluster, 0, 1)
         assert read(consumer, 1) == [0]
-        late = []
         for number in range(1, 6):
             await publish(cluster, number, 1)
-            started = time.monotonic()
-            assert read(consumer, 1) == [number]
-            late.append(time.monotonic() - started)
-        median_s = sorted(late)[len(late) // 2]
-        assert median_s < FETCH_WAIT_MS / 2_000, "a follower's fetch waits for more records"
+            assert read(consumer, 1) == [number], "a follower's fetch waits for more records"
     finally:
         consumer.close()

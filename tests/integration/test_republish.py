@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from tests.jetstream_pair import Pair, Side
+from tests.integration.jetstream_pair import Pair, Side
+from tests.integration.raw_publisher import RawPublisher, header_block
 from tests.local_node import LocalNode
-from tests.raw_publisher import RawPublisher, header_block
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 HEARD_S = 10.0
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests import kafka_producers
-from tests.cluster import Cluster
-from tests.server_process import program, wait_until
+from tests.integration import kafka_producers
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import program, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -55,13 +55,13 @@ class Lost:
         self.node.kill()
         self._restores += 1
         self.node.data_dir.rename(self._directory / f"lost-{self._restores}")
-        command = [program("streamlog"), "restore", "cluster", str(self.backup)]
+        command = [program("streamlog"), "backup", "restore", "cluster", str(self.backup)]
         subprocess.run([*command, "--node", f"1={self.node.data_dir}"], check=True)
         self.cluster.start()
 
     def values(self, stream: str) -> list[bytes]:
         """What a new consumer reads."""
-        lines = self.command("read", stream, "--json").splitlines()
+        lines = self.command("consume", stream, "--json").splitlines()
         return [str(json.loads(line)["value"]).encode() for line in lines]
 
     def events(self) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def consume(lost: Lost, topic: str, count: int) -> list[bytes]:
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                values.append(message.value())
+                values.append(message.value() or b"")
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
@@ -186,7 +186,9 @@ def test_a_producer_that_lives_on_loses_nothing_that_is_acknowledged(lost: Lost)
     assert after == numbered("same-after", 3)
     after += early.write("orders", numbered("early-after", 3))
     after += late.write("orders", numbered("late-after", 3))
-    after += kafka_producers.confluent(lost.kafka, "orders", new := numbered("new", 3)) and new
+    new = numbered("new", 3)
+    assert kafka_producers.confluent(lost.kafka, "orders", new)
+    after += new
     assert lost.values("orders") == [*kept, *after]
 
 

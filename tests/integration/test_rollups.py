@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.jetstream_pair import Pair
+from tests.integration.raw_publisher import header_block
 from tests.integration.test_subject_limits import change, put, same
-from tests.jetstream_pair import Pair
-from tests.raw_publisher import header_block
 
 SUB, ALL = "Nats-Rollup: sub", "Nats-Rollup: all"
 PERMITTED: dict[str, Any] = {"allow_rollup_hdrs": True}

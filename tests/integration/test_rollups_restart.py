@@ -5,9 +5,9 @@ from pathlib import Path
 import nats
 import pytest
 
+from tests.integration.raw_publisher import RawPublisher, header_block
 from tests.local_node import LocalNode, until
-from tests.raw_publisher import RawPublisher, header_block
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from typing import Final
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.runbook import FOLDER, Operator, pages, steps
+from documentation.runbooks import FOLDER, runbooks, steps
+from tests.runbook import Operator
+from tools.nodes.cluster import Cluster
 
 RECORDS = 50
 QUICK = {"backups.md", "no-leader.md", "damaged-disk.md", "full-disk.md"}
 """One cluster for all of these: none of them stops a node."""
 ELSEWHERE = {"turn-on-security.md"}
 """Needs certificates and users: ``test_turn_on_security.py``."""
-SLOW = [page for page in pages() if page.name not in QUICK | ELSEWHERE]
+SLOW = [page for page in runbooks() if page.name not in QUICK | ELSEWHERE]
 
 
 def lose_disks(*numbers: int) -> Callable[[Cluster, Path], None]:
@@ -42,6 +43,7 @@ DAMAGE: Final = {
     "lost-quorum.md": lose_disks(1, 2),
     "replace-a-node.md": lose_disks(2),
     "restore-a-cluster.md": take_backup,
+    "restore-a-stream.md": take_backup,
 }
 """What has happened before an operator opens the page."""
 
@@ -54,7 +56,7 @@ def prepared(cluster: Cluster, backups: Path) -> Operator:
 
 
 def records(cluster: Cluster) -> int:
-    return len(cluster.command("read", "orders").splitlines())
+    return len(cluster.command("consume", "orders").splitlines())
 
 
 def test_pages_that_stop_no_node(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_page(tmp_path: Path, page: Path) -> None:
         assert records(cluster) == RECORDS
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", runbooks(), ids=lambda page: page.stem)
 def test_a_page_deletes_no_folder(page: Path) -> None:
     """An operator who copies its commands into the wrong terminal loses nothing."""
     deleting = [step.command for step in steps(page.read_text()) if step.command.startswith("rm ")]

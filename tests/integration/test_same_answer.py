@@ -20,11 +20,12 @@ from pathlib import Path
 import pytest
 
 from tests.authority import Authority
-from tests.cluster import Cluster, ClusterNode
-from tests.everyone import Everyone, Row
-from tests.server_process import wait_until
-from tests.slow_line import SlowLine
+from tests.integration.everyone import Everyone, Row
+from tests.integration.slow_line import SlowLine
 from tests.small_disk import mounted
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ DISK_BYTES = 48 << 20
 WELL = Row()
 
 
-class Certified(ClusterNode):
+class Certified(NodeProcess):
     """With a certificate of its own, and HTTP in the clear."""
 
     authority: Authority
@@ -50,7 +51,7 @@ class Certified(ClusterNode):
         return {"tls": False}
 
 
-class Keyed(ClusterNode):
+class Keyed(NodeProcess):
     """With a key to encrypted streams, while there is one."""
 
     key: Path
@@ -65,7 +66,7 @@ class Keyed(ClusterNode):
         super().configure(settings)
 
 
-class Behind(ClusterNode):
+class Behind(NodeProcess):
     """Node 1 reaches NATS by way of something slow."""
 
     slow: SlowLine
@@ -73,7 +74,7 @@ class Behind(ClusterNode):
     def configure(self, settings: dict[str, dict[str, object]]) -> None:
         if self.number == 1:
             (url,) = settings["nats"]["servers"]  # type: ignore[misc]
-            self.slow = SlowLine(int(str(url).rpartition(":")[2]))
+            self.slow = SlowLine(int(str(url).rpartition(":")[2]))  # type: ignore[has-type]
             servers = [f"nats://127.0.0.1:{self.slow.port}"]
             settings = {**settings, "nats": {**settings["nats"], "servers": servers}}
         super().configure(settings)
@@ -125,13 +126,13 @@ def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> No
         page="critical: Node 1 (this one): its certificate has expired",
         others="critical: Node 1: its certificate has expired",
         doctor=(
-            "FAILED   node: node 1 is not ready: certificate: its certificate has expired",
-            "FAILED   certificates: tls.cert: ",
+            "CRITICAL node: Node 1: its certificate has expired",
+            "CRITICAL certificates: tls.cert: ",
             f"-> renew {authority.directory / 'node-1.pem'}",
         ),
         log="this node cannot lead reason=certificate",
         alerts=frozenset({"NodeIsUnfit", "CertificateExpires", "CertificateExpiresSoon"}),
-        check=("node 1: its certificate has expired",),
+        check=("Node 1: its certificate has expired",),
         state="live, certificate trouble",
     )
     ca = ("--tls-ca", str(authority.ca))
@@ -166,12 +167,12 @@ def test_the_certificate_of_its_http_has_expired(tmp_path: Path, authority: Auth
         page="critical: Node 1 (this one): the certificate of its HTTP has expired",
         others="critical: Node 1: the certificate of its HTTP has expired",
         doctor=(
-            "FAILED   certificates: http.tls_cert: ",
+            "CRITICAL certificates: http.tls_cert: ",
             f"-> renew {authority.directory / 'http-1.pem'}",
         ),
         log="this node is not well reason=http_certificate",
         alerts=frozenset({"NodeIsNotScraped"}),
-        check=("node 1: the certificate of its HTTP has expired",),
+        check=("Node 1: the certificate of its HTTP has expired",),
         state="live, http_certificate trouble",
     )
     ca = authority.ca
@@ -201,10 +202,10 @@ def test_its_clock_is_wrong(tmp_path: Path) -> None:
         ready=("clock", "its clock is 600.0 s ahead of that of most nodes"),
         page="critical: Node 1 (this one): its clock is 600.0 s ahead of that of most nodes",
         others="critical: Node 1: its clock is wrong",
-        doctor=("FAILED   node: node 1 is not ready: clock: its clock is 600.0 s ahead",),
+        doctor=("CRITICAL node: Node 1: its clock is 600.0 s ahead",),
         log="this node cannot lead reason=clock",
         alerts=frozenset({"NodeIsUnfit", "ClockIsWrong"}),
-        check=("node 1: its clock is wrong",),
+        check=("Node 1: its clock is wrong",),
         state="live, clock trouble",
     )
     with Cluster(tmp_path, settings=FAST) as cluster, Everyone(cluster) as everyone:
@@ -254,20 +255,20 @@ def test_its_disk_is_full(tmp_path: Path) -> None:
         page="critical: Node 1 (this one): its disk is full",
         others="critical: Node 1: its disk is full",
         doctor=(
-            "FAILED   node: node 1 is not ready: disk: its disk is full",
+            "CRITICAL node: Node 1: its disk is full",
             " disk: ",
             "of 48.0 MiB are free",
         ),
         log="this node cannot lead reason=disk",
         alerts=frozenset({"NodeIsUnfit", "DiskIsFull", "PartitionsAreUnderReplicated"}),
-        check=("node 1: its disk is full", "is not in sync on node 1"),
+        check=("Node 1: its disk is full", "is not in sync on node 1"),
         state="live, full",
     )
     with mounted(tmp_path / "small", DISK_BYTES) as small:
 
-        def node(number: int, directory: Path) -> ClusterNode:
+        def node(number: int, directory: Path) -> NodeProcess:
             folder = small / "data" if number == 1 else None
-            return ClusterNode(number, directory, data_dir=folder)
+            return NodeProcess(number, directory, data_dir=folder)
 
         with Cluster(tmp_path, settings=FAST, make_node=node) as cluster:
             make_stream(cluster)
@@ -307,16 +308,16 @@ def test_the_quorum_is_lost(tmp_path: Path) -> None:
             ready=("cluster", "no word from the controller"),
             page="critical: No controller is known",
             doctor=(
-                "FAILED   node: node 1 is not ready: cluster: no word from the controller",
-                "FAILED   network: the cluster has no controller",
+                "CRITICAL node: Node 1 is not ready: no word from the controller",
+                "CRITICAL cluster: No controller is known",
                 "1 of the 3 nodes of cluster test are reached",
             ),
             log="leader unreachable node=",
             alerts=frozenset({"NoController", "LeaseIsLost", "NodeIsNotScraped"}),
             check=(
-                "there is no controller: 1 of 3 voters answer, and 2 are needed",
-                f"node 2 at {cluster[2].kafka} does not answer",
-                f"node 3 at {cluster[3].kafka} does not answer",
+                "No controller is known: 1 of 3 voters answer, and 2 are needed",
+                f"Node 2 at {cluster[2].kafka} does not answer",
+                f"Node 3 at {cluster[3].kafka} does not answer",
             ),
             state="answers",
         )
@@ -371,7 +372,7 @@ def test_clients_leave(
     tmp_path: Path, authority: Authority, ends: tuple[Callable[[socket.socket], None], ...]
 ) -> None:
     is_tls = part in ends
-    make, options = ClusterNode, tuple[str, ...]()
+    make, options = NodeProcess, tuple[str, ...]()
     if is_tls:
         make, options = Certified, ("--tls-ca", str(authority.ca))
     context = ssl.create_default_context(cafile=authority.ca)
@@ -397,12 +398,12 @@ def test_nats_is_gone(tmp_path: Path) -> None:
         page="critical: Node 1 (this one): not connected to NATS",
         others="critical: Node 1: it is not connected to NATS",
         doctor=(
-            "FAILED   node: node 1 is not ready: nats: not connected to NATS",
-            "FAILED   nats: NATS at nats://127.0.0.1:",
+            "CRITICAL node: Node 1: not connected to NATS",
+            "CRITICAL nats: NATS at nats://127.0.0.1:",
         ),
         log="NATS connection lost",
         alerts=frozenset({"NatsIsNotThere"}),
-        check=tuple(f"node {i}: it is not connected to NATS" for i in (1, 2, 3)),
+        check=tuple(f"Node {i}: it is not connected to NATS" for i in (1, 2, 3)),
         state="live, nats trouble",
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
@@ -425,24 +426,24 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
         others=" is gone -> Start it",
         log=None,
         alerts=frozenset({"NodeIsGone", "NodeIsNotScraped", "PartitionsAreUnderReplicated"}),
-        check=("node 3 is not alive", f"{STREAM}/0 is not in sync on node 3"),
+        check=("Node 3 at ", f"{STREAM}/0 is not in sync on node 3"),
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
         make_stream(cluster)
         everyone.mark()
         cluster.kill(3)
-        refused = ("FAILED   network: voter 3 ", "Connection refused", "-> start the node")
+        refused = ("CRITICAL network: voter 3 ", "Connection refused", "-> start the node")
         everyone.agree(row._replace(doctor=refused), 1, 2)
         assert "node is gone node=3" in "".join(everyone.log(1) + everyone.log(2))
         cluster.start(3)
         everyone.mark()
         everyone.agree(WELL)
         cluster[3].pause()
-        hangs = ("FAILED   network: voter 3 ", "whether the process hangs")
+        hangs = ("CRITICAL network: voter 3 ", "whether the process hangs")
         everyone.agree(row._replace(doctor=hangs), 1, 2)
         assert "session over node=3" in "".join(everyone.log(1) + everyone.log(2))
         own = everyone.doctor(3)
-        assert own.code == 1 and "FAILED   node: node 3 does not answer" in own.text
+        assert own.code == 1 and "CRITICAL node: Node 3 does not answer" in own.text
         cluster[3].resume()
         wait_until(lambda: everyone.check().code == 0, "it does not come back")
         everyone.mark()
@@ -452,10 +453,10 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
 def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
     """It does not catch up, and does not say so."""
     row = Row(
-        ready=("partitions", f"1 partition is not written until this is mended: {STREAM}"),
+        ready=("partitions", f"1 partition is not written until this is repaired: {STREAM}"),
         page=f"critical: 1 partition cannot be written on this node, such as {STREAM}",
         others="warning: 1 partition not in sync on every replica",
-        doctor=("FAILED   node: node 1 is not ready: partitions: 1 partition is not written",),
+        doctor=("CRITICAL node: Node 1 is not ready: 1 partition is not written",),
         log="partition offline stream=orders partition=0",
         alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
         check=(f"{STREAM}/0 is not in sync on node 1",),
@@ -483,9 +484,10 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
         page="critical: Node 1 (this one): 1 partition has lost records that were acknowledged, and"
         " no other replica has them, such as ",
         others="critical: Node 1: it has lost records that were acknowledged",
+        doctor=("CRITICAL node: Node 1: it has lost records that were acknowledged",),
         log="this node is not well reason=lost_records",
         alerts=frozenset({"RecordsAreLost"}),
-        check=("node 1: it has lost records that were acknowledged, and no other replica has",),
+        check=("Node 1: it has lost records that were acknowledged, and no other replica has",),
         state="live, lost_records trouble",
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
@@ -512,15 +514,17 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
         cluster[1].spawn()
         everyone.agree(row)
         (log.parent / "lost-end").unlink()
-        everyone.agree(row._replace(page="", others="", alerts=frozenset(), check=(), state="live"))
+        everyone.agree(
+            row._replace(page="", others="", doctor=(), alerts=frozenset(), check=(), state="live")
+        )
 
 
 def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
     row = Row(
-        ready=("partitions", f"6 partitions are not written until this is mended: {STREAM}-"),
+        ready=("partitions", f"6 partitions are not written until this is repaired: {STREAM}-"),
         page="name one as encryption.active_key -> Give this node the key, and",
         others="warning: 6 partitions not in sync on every replica",
-        doctor=("FAILED   node: node 1 is not ready: partitions: 6 partitions are not written",),
+        doctor=("CRITICAL node: Node 1 is not ready: 6 partitions are not written",),
         log='encryption.active_key" remedy="give this node the key, and start it again',
         alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
         check=tuple(f"{STREAM}/{number} is not in sync on node 1" for number in range(6)),
@@ -542,7 +546,7 @@ def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
         cluster[1].spawn()
         everyone.agree(row)
         assert led(cluster, 1) == 0
-        assert not any("mend the disk" in it.lower() for it in everyone.page(1) + everyone.log(1))
+        assert not any("repair the disk" in it.lower() for it in everyone.page(1) + everyone.log(1))
         cluster.kill(1)
         kept.rename(Keyed.key)
         cluster[1].configure(cluster.settings_of(cluster[1]))
@@ -557,10 +561,10 @@ def test_nats_is_slow(tmp_path: Path) -> None:
     row = Row(
         page="critical: Node 1 (this one): NATS answers it after ",
         others="critical: Node 1: NATS answers it late",
-        doctor=("FAILED   nats: NATS at nats://127.0.0.1:", ": NATS does not answer in time"),
+        doctor=("CRITICAL nats: NATS at nats://127.0.0.1:", ": NATS does not answer in time"),
         log="this node is not well reason=slow_nats",
         alerts=frozenset({"NatsIsSlow"}),
-        check=("node 1: NATS answers it late: its publishers and the management API wait",),
+        check=("Node 1: NATS answers it late: its publishers and the management API wait",),
         state="live, slow_nats trouble",
     )
     with Cluster(tmp_path, make_node=Behind) as cluster, Everyone(cluster) as everyone:

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from tests.cluster_cli import Cli
-from tests.integration.conftest import Dev, read_stream
+from tests.integration.conftest import read_stream
+from tools.nodes.dev import Dev
 
 
 class Sides:
@@ -66,12 +67,12 @@ def test_read_only_streams_may_be_purged(dev: Dev, cli: Cli) -> None:
     sides = Sides(dev, "finished")
     cli.ok("stream add finished")
     assert (sides.publish(), sides.publish()) == (1, 2)
-    cli.ok("stream readonly finished")
+    cli.ok("stream edit finished --read-only")
     assert (sides.publish(), sides.produce()) == (-10109, KafkaError.POLICY_VIOLATION)
     assert "1 records" in cli.ok("stream purge finished --keep 1 --yes")
     cli.ok("stream pause finished")
     assert "is read-only" in cli.ok("stream resume finished"), "not that it takes records"
-    cli.ok("stream readonly finished --off")
+    cli.ok("stream edit finished --no-read-only")
     assert sides.publish() == 3
 
 

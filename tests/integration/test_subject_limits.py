@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.jetstream_pair import Pair, Side
-from tests.raw_publisher import header_block
+from tests.integration.jetstream_pair import Pair, Side
+from tests.integration.raw_publisher import header_block
 
 
 async def held(side: Side, name: str) -> dict[str, Any]:

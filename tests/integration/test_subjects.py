@@ -15,7 +15,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from streamlog.ingest.admission import subject_sequences
 from tests.local_node import LocalNode, until
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_OF = "Nats-Expected-Last-Subject-Sequence-Subject"

@@ -17,9 +17,9 @@ from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import NodeUnreachable
 from streamlog.model import TopicPartition as Lane
 from tests.authority import BY_NAME, Authority, Issued
-from tests.cluster import Cluster
 from tests.cluster_cli import Cli
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
@@ -209,7 +209,7 @@ def test_commands_show_a_certificate(locked: Locked, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("STREAMLOG_CLIENT_TLS_CA", str(locked.authority.ca))
     monkeypatch.setenv("STREAMLOG_CLIENT_TLS_CERT", str(locked.alice.cert))
     monkeypatch.setenv("STREAMLOG_CLIENT_TLS_KEY", str(locked.alice.key))
-    assert cli.ok("read", STREAM, "--count", "2").splitlines() == ["record 0", "record 1"]
+    assert cli.ok("consume", STREAM, "--count", "2").splitlines() == ["record 0", "record 1"]
 
 
 def shown_by(address: str, context: ssl.SSLContext) -> int:
@@ -246,8 +246,8 @@ def test_a_renewed_certificate_is_shown_and_a_bad_one_is_not(locked: Locked) -> 
 
 
 def test_nobody_listens_for_others_unless_it_is_said(tmp_path: Path) -> None:
-    from benchmarks.ports import free_port
-    from tests.server_process import ServerProcess, program
+    from tools.nodes.ports import free_port
+    from tools.nodes.server_process import ServerProcess, program
 
     config, port = tmp_path / "node.toml", free_port()
     text = (
@@ -259,11 +259,13 @@ def test_nobody_listens_for_others_unless_it_is_said(tmp_path: Path) -> None:
     node.spawn()
     wait_until(lambda: not node.is_running(), "it runs")
     last = node.log_text().splitlines()[-1]
-    assert last.startswith("streamlog: kafka.host: 0.0.0.0 can be reached by others"), last
+    assert last.startswith("streamlog: kafka.host: 0.0.0.0 can be reached from other machines"), (
+        last
+    )
     config.write_text(text + "[security]\nallow_unauthenticated = true\n")
     node.spawn()
     try:
-        wait_until(lambda: "insecure: whoever reaches" in node.log_text(), "no warning")
+        wait_until(lambda: "insecure: any client that reaches" in node.log_text(), "no warning")
     finally:
         node.kill()
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.conftest import Dev
+from tools.nodes.dev import Dev
 
 PATIENCE_S = 60.0
 

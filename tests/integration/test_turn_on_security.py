@@ -4,12 +4,11 @@ import asyncio
 import json
 import subprocess
 import threading
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import nats
 import nats.errors
@@ -17,20 +16,28 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from documentation.runbooks import FOLDER, Step, steps
 from tests.authority import Authority, Issued
-from tests.cluster import Cluster, ClusterNode
-from tests.runbook import FOLDER, Operator, Step, steps
+from tests.runbook import Operator
 from tests.sasl_clients import LogIn, librdkafka
-from tests.server_process import program, wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import program, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 PAGE: Final = FOLDER / "turn-on-security.md"
 ETC: Final = "/etc/streamlog/"
 PASSWORD: Final = "of the orders' app"
 PATIENCE_S: Final = 20.0
-GAP_S_MAX: Final = 10.0
 DEMAND: Final = 'client_auth = "required"'
 TOLERATED: Final = "streamlog_unauthenticated_connections"
+PATIENT: Final[Settings] = {
+    "http": {"tls": False},
+    "cluster": {"leader_lease_ms": 90_000, "session_timeout_ms": 120_000},
+}
+"""What waits for the nodes asks for /readyz in the clear. Whoever waits for the end of a session
+waits longer than the test does.
+"""
 
 
 class Security(Operator):
@@ -38,9 +45,14 @@ class Security(Operator):
     certificate of its own.
     """
 
-    def __init__(self, cluster: Cluster, backups: Path, shown: Issued | None) -> None:
+    def __init__(self, cluster: Cluster, backups: Path, shown: Issued | None, load: "Load") -> None:
         super().__init__(cluster, backups)
+        self._load = load
         self._shown = f" --tls-cert {shown.cert} --tls-key {shown.key}" if shown else ""
+
+    def _systemctl(self, number: int, command: str) -> None:
+        super()._systemctl(number, command)
+        self._load.go_on()
 
     def _translated(self, step: Step) -> str:
         node = self._cluster[step.node or 1]
@@ -49,7 +61,7 @@ class Security(Operator):
 
 
 def furnish(
-    node: ClusterNode, authority: Authority, first_users: bytes, *, certificates: bool
+    node: NodeProcess, authority: Authority, first_users: bytes, *, certificates: bool
 ) -> None:
     """The files of step 1."""
     own = authority.issue(f"node-{node.number}")
@@ -85,39 +97,39 @@ class Load:
 
     def __init__(self, url: str) -> None:
         self.acked: list[int] = []
-        self.longest_gap_s = 0.0
-        """Between two acks."""
         self._url = url
         self._stopping = threading.Event()
 
     async def _publish(self) -> None:
         client = await nats.connect(self._url)
-        number, last_s = 0, time.monotonic()
+        number = 0
         while not self._stopping.is_set():
             try:
                 answer = await client.request("orders", b"%d" % number, timeout=2)
                 if "error" not in json.loads(answer.data):
                     self.acked.append(number)
                     number += 1
-                    now_s = time.monotonic()
-                    self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
-                    last_s = now_s
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 await asyncio.sleep(0.05)
         await client.close()
 
+    def go_on(self) -> None:
+        """Wait until something is acknowledged from now on; anything else is an outage."""
+        before = len(self.acked)
+        wait_until(lambda: len(self.acked) > before, "a message is acknowledged")
+
     @contextmanager
-    def running(self) -> Iterator["Load"]:
+    def running(self) -> Iterator[None]:
         thread = threading.Thread(target=lambda: asyncio.run(self._publish()))
         thread.start()
         try:
-            yield self
+            yield
         finally:
             self._stopping.set()
             thread.join()
 
 
-def known(cluster: Cluster, shown: Issued | None) -> dict[str, object]:
+def known(cluster: Cluster, shown: Issued | None) -> dict[str, Any]:
     ca = str(cluster[1].directory / "ca.pem")
     login = LogIn("SCRAM-SHA-512", "orders-app", PASSWORD, ca)
     settings = librdkafka(cluster.servers, login, **{"group.id": "orders-1"})
@@ -156,15 +168,15 @@ def parts() -> tuple[list[Step], list[Step], list[Step], list[Step]]:
 def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates: bool) -> None:
     authority, users = Authority(tmp_path / "ca"), first_users(tmp_path)
     shown = authority.issue("orders-app") if certificates else None
-    # What waits for the nodes asks for /readyz in the clear.
-    with Cluster(tmp_path / "cluster", settings={"http": {"tls": False}}) as cluster:
+    with Cluster(tmp_path / "cluster", settings=PATIENT) as cluster:
         for node in cluster.nodes.values():
             furnish(node, authority, users, certificates=certificates)
         cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
-        operator = Security(cluster, tmp_path, shown)
-        nobody: dict[str, object] = {"bootstrap.servers": cluster.servers, "log_level": 0}
+        load = Load(cluster.nats.url)
+        operator = Security(cluster, tmp_path, shown, load)
+        nobody: dict[str, Any] = {"bootstrap.servers": cluster.servers, "log_level": 0}
         optional, clients, demanded, made = parts()
-        with Load(cluster.nats.url).running() as load:
+        with load.running():
             operator.carry_out(optional)
             assert len(stored({**nobody, "group.id": "nobody"})) > 0, "who was there before goes on"
             operator.carry_out(clients)
@@ -181,9 +193,8 @@ def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates
         assert set(AdminClient(known(cluster, shown)).list_topics(timeout=10).topics) == {"orders"}
         found = stored(known(cluster, shown))
         assert len(load.acked) > 100
-        assert load.longest_gap_s < GAP_S_MAX, "that is an outage"
         assert set(load.acked) <= set(found), "an acknowledged message is lost"
         assert found == sorted(found)
         for node in cluster.nodes.values():
-            assert "optional: whoever shows nothing may do anything" in node.log_text()
+            assert "permissive: any client may do anything" in node.log_text()
             assert "NotLetIn" not in node.log_text()

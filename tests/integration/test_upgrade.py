@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from streamlog.metadata.image.feature_level import LEVEL_MAX
-from tests.cluster import Cluster, ClusterNode
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 ROOT = Path(__file__).parents[2]
 NEXT = LEVEL_MAX + 1
@@ -33,7 +34,7 @@ def next_version(tmp_path: Path) -> Path:
     return tmp_path / "next"
 
 
-class VersionedNode(ClusterNode):
+class VersionedNode(NodeProcess):
     """Either version, with the same folder and ports."""
 
     def __init__(self, number: int, directory: Path, next_version: Path) -> None:
@@ -53,18 +54,18 @@ def publish(cluster: Cluster, count: int) -> None:
 
 
 def features(cluster: Cluster) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cluster.command("cluster", "features", "--json"))
+    found: dict[str, Any] = json.loads(cluster.command("cluster", "features", "ls", "--json"))
     return found
 
 
 def upgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", str(NEXT), "--yes")
+        cluster.command("cluster", "features", "upgrade", "--level", str(NEXT), "--yes")
     return str(refused.value)
 
 
 def test_rolling_from_the_old_to_the_new(tmp_path: Path, next_version: Path) -> None:
-    def make_node(number: int, directory: Path) -> ClusterNode:
+    def make_node(number: int, directory: Path) -> NodeProcess:
         return VersionedNode(number, directory, next_version)
 
     with Cluster(tmp_path / "cluster", make_node=make_node) as cluster:
@@ -83,7 +84,9 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, next_version: Path) -> 
                 assert unknown in said or "has not said that it knows" in said
         assert features(cluster)["level"] == LEVEL_MAX
         wait_until(lambda: None not in features(cluster)["nodes"].values(), "what all nodes know")
-        assert f"at feature level {NEXT}" in cluster.command("cluster", "upgrade", "--yes")
+        assert f"at feature level {NEXT}" in cluster.command(
+            "cluster", "features", "upgrade", "--yes"
+        )
         assert features(cluster)["level"] == NEXT
         assert f"cannot go back to {LEVEL_MAX}" in _downgrade_refused(cluster)
         first = cluster[1]
@@ -96,10 +99,10 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, next_version: Path) -> 
         first.upgrade()
         cluster.start(1)
         cluster.command("cluster", "check", "--wait", "--timeout", "30")
-        assert len(cluster.command("read", "s").splitlines()) == 200
+        assert len(cluster.command("consume", "s").splitlines()) == 200
 
 
 def _downgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", str(LEVEL_MAX), "--yes")
+        cluster.command("cluster", "features", "upgrade", "--level", str(LEVEL_MAX), "--yes")
     return str(refused.value)

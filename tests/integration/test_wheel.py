@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamlog import __version__
-from tests.integration.conftest import Dev
+from tools.nodes.dev import Dev
 
 ROOT = Path(__file__).parents[2]
 COMPILED_BYTES_MAX = 2_500_000
@@ -144,7 +144,7 @@ def test_it_needs_nothing_that_it_does_not_bring(installed: Installed) -> None:
 def test_a_cluster_of_it_does_the_main_job(installed: Installed, dev: Dev) -> None:
     installed.run("python", "-c", PUBLISH, dev.nats)
     said = installed.run(
-        "streamlog", "read", "orders", "--bootstrap-server", dev.kafka, "--count", "4"
+        "streamlog", "consume", "orders", "--bootstrap-server", dev.kafka, "--count", "4"
     )
     assert said.splitlines() == ["order 0", "order 1", "order 2", "a plain one"]
     config = str(dev.addresses["nodes"][0]["config"])

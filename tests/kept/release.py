@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 )
 
 from streamlog import __version__
-from tests.integration.conftest import Node
-from tests.server_process import NatsServer
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 KEPT = Path(__file__).parent
 ROOT = KEPT.parents[1]
@@ -135,7 +135,7 @@ def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         server = NatsServer(Path(directory))
         server.start()
-        node = Node(Path(directory) / "node", server.url, **LOG)
+        node = NodeProcess.alone(Path(directory) / "node", server.url, settings={"log": LOG})
         try:
             node.start()
             asyncio.run(_publish(server.url))

@@ -33,7 +33,7 @@ VARINT_BYTES_MAX: Final = 10
 
 _BEFORE_CRC: Final = struct.Struct(">qiib")
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-NOBODY: Final = (-1, -1, -1)
+NO_PRODUCER: Final = (-1, -1, -1)
 """Id, epoch and sequence of a batch that no producer has numbered."""
 
 
@@ -99,7 +99,7 @@ class RecordRun:
         timestamp_ms: int,
         compression: int = 0,
         max_timestamp_ms: int | None = None,
-        producer: tuple[int, int, int] = NOBODY,
+        producer: tuple[int, int, int] = NO_PRODUCER,
     ) -> bytes:
         """The whole batch; the run is empty afterwards, but as it was where this raises.
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, NoReturn
 import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record._columns import DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX
 from streamlog.record.columns import Part
+from streamlog.record.compiled.columns import DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Compression, decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptBatch
+from streamlog.record.compiled.keys import SEED_BYTES, Sifted
 from streamlog.record.compression import Buffer
-from streamlog.record.keys import SEED_BYTES, Sifted
 from tests.oracles.codec import get_varint, put_varint
 
 DELTA_END: Final = 2**63

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from streamlog.errors import CorruptBatch
+from streamlog.record.compiled.subjects import NOTHING, SEED_BYTES, Total
 from streamlog.record.compression import Buffer
-from streamlog.record.subjects import NOTHING, SEED_BYTES, Total
 from tests.oracles.codec import get_bytes, get_varint
 
 NAME: Final = b"subject"

@@ -103,7 +103,7 @@ def _tag(listed: str, installed: str) -> str:
     fitting = [version for version in tags if version[:1] == wanted[:1] and version <= wanted]
     if not fitting:
         raise NoSourcesError(f"no tag of version {installed} or one before it")
-    return tags[max(fitting)]
+    return str(tags[max(fitting)])
 
 
 _WITHIN: Final[dict[str, Any]] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}

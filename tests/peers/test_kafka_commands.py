@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from tests.guarded_node import ADMIN, ORDERS, SealedNode, sealed_node
 from tests.peers.kafka_commands import (
     Done,
     KafkaCommands,
@@ -14,7 +15,6 @@ from tests.peers.kafka_commands import (
     kafka_jars,
 )
 from tests.peers.sources import NoSourcesError
-from tests.sealed_node import ADMIN, ORDERS, SealedNode, sealed_node
 
 pytestmark = [
     pytest.mark.peers,
@@ -36,7 +36,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SealedNode]:
 
 @pytest.fixture(scope="module")
 def kafka(sealed: SealedNode) -> KafkaCommands:
-    return KafkaCommands(sealed.servers, sealed.folder)
+    return KafkaCommands(sealed.kafka, sealed.directory)
 
 
 def known(sealed: SealedNode, user: str, mechanism: str = "SCRAM-SHA-512") -> Who:
@@ -46,7 +46,7 @@ def known(sealed: SealedNode, user: str, mechanism: str = "SCRAM-SHA-512") -> Wh
 def certified(sealed: SealedNode, user: str) -> Who:
     """Java wants its key in PKCS 8."""
     own = sealed.certificates[user]
-    both = sealed.folder / f"{user}-both.pem"
+    both = sealed.directory / f"{user}-both.pem"
     key = serialization.load_pem_private_key(own.key.read_bytes(), None).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -93,11 +93,11 @@ def test_records_go_in_and_out(sealed: SealedNode, kafka: KafkaCommands) -> None
     read = ("--topic", ORDERS, "--from-beginning", "--max-messages", "2", "--group", "alice-1",
             "--timeout-ms", "15000")  # fmt: skip
     assert ok(kafka.run(alice, "kafka-console-consumer", *read)).split() == ["one", "two"]
-    before = sealed.end(ORDERS)
+    before = sealed.high_watermark(ORDERS)
     haste = {**known(sealed, "mallory"), "max.block.ms": "3000", "delivery.timeout.ms": "4000",
              "linger.ms": "0"}  # fmt: skip
     kafka.run(haste, "kafka-console-producer", "--topic", ORDERS, put="forged\n")  # tells nothing
-    assert sealed.end(ORDERS) == before
+    assert sealed.high_watermark(ORDERS) == before
     nothing = ("--topic", ORDERS, "--from-beginning", "--timeout-ms", "4000")
     assert "one" not in kafka.run(known(sealed, "mallory"), "kafka-console-consumer", *nothing).out
 
@@ -125,7 +125,7 @@ def test_a_consumers_and_a_producers_rights_at_a_stroke(
     admin = known(sealed, ADMIN)
     ok(kafka.run(admin, "kafka-acls", "--add", "--allow-principal", "User:carol", "--consumer",
                  "--producer", "--topic", "carols", "--group", "carols"))  # fmt: skip
-    rules = json.loads(sealed.cli("acl", "ls", "-p", "User:carol", "--json"))
+    rules = json.loads(sealed.admin("acl", "ls", "-p", "User:carol", "--json"))
     assert {(it["resource_type"], it["operation"]) for it in rules} == {
         ("topic", "read"), ("topic", "describe"), ("topic", "write"), ("topic", "create"),
         ("group", "read"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.peers.nats_cli import nats_program
 from tests.peers.sources import NoSourcesError
+from tools.nodes.cluster import Cluster
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ def nats(cluster: Cluster, tmp_path: Path) -> Nats:
         pytest.skip(f"the nats command line cannot be had: {error}")
 
     def run(*arguments: str, code: int = 0) -> str:
-        command = [program, "-s", cluster.nats.url, "--js-domain", "streamlog", *arguments]
+        command = [str(program), "-s", cluster.nats.url, "--js-domain", "streamlog", *arguments]
         done = subprocess.run(
             command,
             env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
@@ -43,7 +43,7 @@ def nats(cluster: Cluster, tmp_path: Path) -> Nats:
             check=False,
             timeout=60,
         )
-        said = done.stdout + done.stderr
+        said = str(done.stdout + done.stderr)
         assert done.returncode == code, f"nats {' '.join(arguments)}:\n{said}"
         assert "failed schema validation" not in said
         return said

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Settings
 from tests.peers.expectations import Expectations, Verdict, judge
 from tests.peers.sources import PEERS, NoSourcesError, Sources, sources
 from tests.peers.suite import Suite
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import Settings
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

@@ -7,8 +7,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.activity.event_builder import EventBuilder
-from streamlog.activity.events import ActivityEvent
+from streamlog.activity.events import ActivityEvent, EventBuilder
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.controller import batches
 from streamlog.metadata.image.metadata_image import MetadataImage

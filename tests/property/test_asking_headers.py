@@ -23,7 +23,7 @@ from streamlog.record.produced import check_inside, check_outside, stamp
 from streamlog.record.published import asked, lifetime_s
 from tests import enveloped
 from tests.inlet_way import Way, message
-from tests.led_partition import FakeSlice
+from tests.led_partition import FakeSlice, as_partition
 
 NAMES = (b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL", b"Nats-Expected-Stream", b"a", b"nats-msg-id")
 VALUES = (b"1", b"2", b" 1", b"all", b"sub", b"ALL ", b"", b"\t", b"1\r", b"2\n3", b"orders")
@@ -105,9 +105,13 @@ async def lead_twice(steps: list[tuple[object, ...]]) -> None:
     way.partition.commit()
     way.told()
     again = Sequencer("orders", duplicate_window_ms=120_000)
-    await rebuild_window(way.partition, again, since_ms=0)
+    await rebuild_window(as_partition(way.partition), again, since_ms=0)
     assert ids_of(again) == ids_of(way.inlet.sequencer)
-    found = [it for scanned in await look_at_recent(way.partition) for it in scanned.rollups]
+    found = [
+        it
+        for scanned in await look_at_recent(as_partition(way.partition))
+        for it in scanned.rollups
+    ]
     assert [offset for offset, _ in found] == rolled
     dues, _ = _look(FakeSlice(b"".join(way.partition.batches)), 0)  # type: ignore[arg-type]
     assert [offset for _, offset in dues] == list(lasting(way))

@@ -28,7 +28,7 @@ from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, s
 from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
-from tests.backed_up_cluster import GROUP, BackedUpCluster, Watched
+from tests.property.backed_up_cluster import GROUP, BackedUpCluster, Watched
 
 NAMES = ("A", "z")
 """Of which one is before the nodes' own streams, and one behind them."""
@@ -55,7 +55,7 @@ takes = st.lists(
                 BackupOptions(),
                 BackupOptions(),
                 BackupOptions(),
-                BackupOptions(anew=True),
+                BackupOptions(full=True),
                 BackupOptions(prune=True),
             ]
         ),
@@ -195,7 +195,7 @@ def test_nothing_is_skipped_or_mixed_up_in_what_is_made_of_a_backup(
                     do(cluster, deed)
         for what, meanwhile, killed_at, wish in more:
             names = frozenset() if what == "all" else frozenset({what})
-            wish = BackupOptions(names, wish.anew, wish.prune)  # noqa: PLW2901
+            wish = BackupOptions(names, wish.full, wish.prune)  # noqa: PLW2901
             problems = taken(folder, cluster, iter(meanwhile), wish, killed_at)
             with BackupFolder.open(folder) as opened:
                 checked = verify_backup(opened)

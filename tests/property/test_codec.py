@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _codec, codec
+from streamlog.record import codec
 from streamlog.record.batch import check_batch
 from streamlog.record.codec import Record, iter_records
+from streamlog.record.compiled import codec as _codec
 from streamlog.record.compression import Compression, compress
 from tests.oracles import codec as codec_oracle
 from tests.record_batches import HandRecord, hand_batch

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import crc32c
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _columns
 from streamlog.record.columns import COLUMNS
+from streamlog.record.compiled import columns as _columns
 from streamlog.record.compression import Compression, compress
 from tests.oracles import columns as columns_oracle
 from tests.record_batches import HandRecord, hand_batch
@@ -50,7 +51,7 @@ def logs(draw: st.DrawFn) -> list[tuple[bytes, list[tuple[int, HandRecord]]]]:
             offset,
             attributes=flags | codec,
             last_offset_delta=max(delta, 0),
-            compress=lambda body, codec=codec: compress(codec, body),
+            compress=partial(compress, codec),
         )
         seen = [(offset + (r.offset_delta or 0), r) for r in batch if not flags & 0x20]
         log.append((data, seen))

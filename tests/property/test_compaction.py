@@ -7,12 +7,13 @@ import contextlib
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamlog.errors import StorageFull
-from streamlog.record.keys import KeyOffsets
+from streamlog.record.compiled.keys import KeyOffsets
 from tests.compacted_log import RULES, Kept, KeyedLog, view
 from tests.log_folder import check_end_checksums, read_batches
 from tests.simulation.disk import PowerCut, SimDisk
@@ -253,3 +254,14 @@ for machine, examples in ((CompactionMachine, 120), (EncryptedCompactionMachine,
     )
 TestCompaction = CompactionMachine.TestCase
 TestEncryptedCompaction = EncryptedCompactionMachine.TestCase
+
+
+@pytest.mark.parametrize("room", range(100, 180, 4))
+def test_a_disk_that_fills_when_encryption_ends_leaves_no_cleaned_file(room: int) -> None:
+    machine = EncryptedCompactionMachine()
+    machine.start(seed=0)
+    machine.switch(encrypts=True, of_follower=False)
+    machine.delete_what_the_follower_has(key=b"k0")
+    machine.switch(encrypts=False, of_follower=False)
+    machine.clean_on_a_full_disk(of_follower=False, room=room)
+    machine.teardown()

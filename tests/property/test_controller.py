@@ -23,7 +23,7 @@ from streamlog.metadata.image.records import decode_record, encode_record
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
-from tests.controller_model import (
+from tests.property.controller_model import (
     NAMES,
     NODES,
     PARTITIONS_MAX,

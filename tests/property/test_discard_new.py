@@ -7,17 +7,17 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
-from tests.led_partition import FakePartition
+from tests.inlet_way import Written
+from tests.led_partition import FakePartition, as_partition
 from tests.nats_frames import msg
 
 START = 10
@@ -32,13 +32,13 @@ class World:
             name="orders", discard="new", allow_atomic=True, **limits
         )
         metrics = NodeMetrics()
-        self.written: list[bytes] = []
-        self.answers = PublisherAnswers(self.written.append, metrics)
+        self.written = Written()
+        self.answers = PublisherAnswers(self.written, metrics)
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
         )
         self.inlet = PartitionIngest(
-            self.partition,
+            as_partition(self.partition),
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
             settings=IngestSettings(value_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
@@ -46,6 +46,7 @@ class World:
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
+            grown={},
         )
         self.parser = FrameParser()
         self.parser.bind(3, self.inlet.inflow)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from streamlog.kafka.fetch.fetch_session import FetchSession, Steps
-from streamlog.kafka.fetch.partition_fetch import PartitionFetch
+from streamlog.kafka.fetch.fetch_session import FetchSession, PartitionFetch, Steps
 from streamlog.kafka.handlers import fetch as handler
-from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.net.channel import RequestWait
 from streamlog.model import NodeId, TopicPartition
 from streamlog.replication.leader import LeaderProgress
 from streamlog.wire.cursor import Cursor
@@ -87,8 +86,7 @@ class Pair:
                 partition.wake()
             case 8:
                 partition.lagging ^= {FOLLOWER}
-                for watcher in list(partition.watchers):
-                    watcher()
+                partition.tell(partition.watchers)
 
     def named(self) -> dict[int, FetchPartition]:
         named: dict[int, FetchPartition] = {}
@@ -130,7 +128,7 @@ class Pair:
         version = 18 if self.is_replica else 12
         cursor, context = Cursor(encode_request(request, version)), self.node.listener._context
         never: Any = None
-        answer = await handler.handle(cursor, version, b"", context, RequestWait(never))
+        answer = await handler.fetch(cursor, version, b"", context, RequestWait(never))
         frame = b""
         for number, piece in enumerate(answer.pieces):
             frame += piece + b"".join(it.read() for it in answer.slices[number : number + 1])
@@ -201,19 +199,19 @@ def forgets_what_had_an_error(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_hear_of_growth(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FetchSession, "_changed", lambda self, fetch: None)
+    patch.setattr(PartitionFetch, "become_due", lambda self: None)
 
 
 def remembers_what_it_has_not_told(patch: pytest.MonkeyPatch) -> None:
-    inner = FetchSession.keep
+    inner = FetchSession.end
 
-    def keep(self: FetchSession, told: Any) -> Steps:
-        touched = list(self._touched)
-        yield from inner(self, told)
-        for fetch in touched:
+    def end(self: FetchSession) -> Steps:
+        looked_at = list(self.looked_at)
+        yield from inner(self)
+        for fetch in looked_at:
             fetch._told_high_watermark += 1
 
-    patch.setattr(FetchSession, "keep", keep)
+    patch.setattr(FetchSession, "end", end)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
-from streamlog.ingest.acks import _acks
-from streamlog.ingest.acks.acks import ack_head
+from streamlog.ingest import frames
+from streamlog.ingest.acks import ack_head
 from streamlog.record.codec import iter_records
 from tests.nats_frames import COMPILED, PLAIN, Twin
 from tests.oracles import acks as acks_oracle
@@ -188,7 +188,10 @@ def asks(name: bytes) -> bool:
 def test_whole_messages_as_a_naive_model(sent: list[Sent], keyed: bool) -> None:
     outcome = parse(COMPILED, [message.frame() for message in sent], keyed=keyed)
     for index, sid in enumerate(SIDS):
-        expected, replies, oversize, keyless = [], b"", [], []
+        expected: list[Any] = []
+        oversize: list[Any] = []
+        keyless: list[Any] = []
+        replies = b""
         compacted = keyed and index == 0
         for message in (message for message in sent if message.sid == sid):
             headers = [pair for pair in message.headers or [] if is_utf8(pair[0])]
@@ -229,10 +232,10 @@ entries = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=40)),
 @settings(max_examples=200, deadline=None)
 def test_acks(replies: list[tuple[int, bytes]], stream: str, offset: int, payload: bytes) -> None:
     packed = b"".join(struct.pack("<IH", delta, len(reply)) + reply for delta, reply in replies)
-    acks = _acks.build_acks(packed, ack_head(stream), offset)
+    acks = frames.build_acks(packed, ack_head(stream), offset)
     assert acks == acks_oracle.build_acks(packed, ack_head(stream), offset)
     assert acks.count(b'"seq":') >= len(replies)
-    refusals = _acks.build_refusals(packed, payload)
+    refusals = frames.build_refusals(packed, payload)
     assert refusals == acks_oracle.build_refusals(packed, payload)
 
 
@@ -245,4 +248,4 @@ def test_acks_of_garbage(packed: bytes) -> None:
         except ValueError:
             return ValueError
 
-    assert outcome(_acks) == outcome(acks_oracle)
+    assert outcome(frames) == outcome(acks_oracle)

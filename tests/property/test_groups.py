@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.effects import NONE
 from streamlog.groups.records import (
     CommittedOffset,
     KeptGroup,
@@ -16,7 +15,7 @@ from streamlog.groups.records import (
     read_key,
     read_offset,
 )
-from streamlog.groups.requests import PartitionId
+from streamlog.groups.requests import NONE, PartitionId
 from tests.group_world import GroupWorld, Token
 
 GROUPS = ("g", "h")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import keys as compiled
+from streamlog.record.compiled import keys as compiled
 from tests.oracles import keys as oracle
 from tests.record_batches import HandRecord, record_bytes
 

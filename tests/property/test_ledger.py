@@ -5,13 +5,13 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamlog.ledger.core.chain import find_genesis
 from streamlog.ledger.core.encoding import decode_block, encode_block
-from streamlog.ledger.core.genesis import find_genesis
-from streamlog.ledger.core.offline import cut_stream
 from streamlog.ledger.core.verifier import verify_chain
 from streamlog.record.codec import Record
-from tests.ledger_strategies import LedgerStream, ledger_streams
+from tests.oracles.offline_cut import cut_stream
 from tests.ordering_node import Crashed, OrderingNode
+from tests.property.ledger_strategies import LedgerStream, ledger_streams
 
 NODES = 200
 quick = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

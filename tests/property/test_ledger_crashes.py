@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import Unavailable
-from streamlog.ledger.core.chain import ChainTip
+from streamlog.ledger.core.chain import ChainTip, configuration_in, find_genesis
 from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import decode_block, encode_block
-from streamlog.ledger.core.genesis import configuration_in, find_genesis
 from streamlog.ledger.core.verifier import verify_chain
-from streamlog.ledger.store import BlockStore
+from streamlog.ledger.storage.store import BlockStore
 from streamlog.log.settings import LogSettings
-from tests.ledger_strategies import LedgerStream, ledger_stream
+from tests.property.ledger_strategies import LedgerStream, ledger_stream
 from tests.simulation.disk import PowerCut, SimDisk
 
 FOLDER = Path("/ledger/c/blocks")

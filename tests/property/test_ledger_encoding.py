@@ -19,8 +19,8 @@ from streamlog.ledger.core.encoding import (
 from streamlog.ledger.core.entry import Message
 from streamlog.ledger.core.verifier import ChainVerifier, verify_chain
 from streamlog.record.codec import Record
-from tests.ledger_strategies import LedgerStream, ledger_streams, messages
 from tests.naive_ledger import encoded
+from tests.property.ledger_strategies import LedgerStream, ledger_streams, messages
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 records = st.builds(

@@ -20,7 +20,7 @@ from streamlog.ingest.dedup_recovery.window_scan import rebuild_window
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
-from tests.led_partition import FakeSlice
+from tests.led_partition import FakeSlice, as_partition
 
 SEEDS = 60
 STEPS = 120
@@ -145,14 +145,14 @@ class Story:
                 self.publish()
 
     def kept(self) -> KeptSnapshot:
-        return KeptSnapshot(self.log, self.sequencer, self.log.leader_epoch)
+        return KeptSnapshot(as_partition(self.log), self.sequencer, self.log.leader_epoch)
 
     async def save_late(self, happens: Callable[[], None]) -> None:
         """Another snapshot is written first, and meanwhile something happens."""
         other = OtherLog(happens)
         other.append([b"x"], self.now_ms)
         sequencer = Sequencer("other", duplicate_window_ms=self.window_ms)
-        first = KeptSnapshot(other, sequencer, other.leader_epoch)
+        first = KeptSnapshot(as_partition(other), sequencer, other.leader_epoch)
         await self.snapshots.save([first, self.kept()])
 
     def another_leads(self) -> None:
@@ -215,13 +215,13 @@ class Story:
         self.log.is_leader, self.log.failure = True, None
         since_ms = self.now_ms - self.window_ms
         naive = Sequencer("orders", duplicate_window_ms=self.window_ms)
-        await rebuild_window(self.log, naive, since_ms=since_ms)  # type: ignore[arg-type]
+        await rebuild_window(as_partition(self.log), naive, since_ms=since_ms)
         self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
         self.snapshots = DedupSnapshots(list)
         known = await self.snapshots.recall(self.kept(), since_ms)
         self.recalled += known > 0
         await rebuild_window(
-            self.log, self.sequencer, since_ms=since_ms, from_offset=known  # type: ignore[arg-type]
+            as_partition(self.log), self.sequencer, since_ms=since_ms, from_offset=known
         )  # fmt: skip
         self.compare(naive)
 

@@ -10,14 +10,14 @@ from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota, AlterUser
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.controller.beginning import LEADER_EPOCHS_SINCE_MS, begin_log
-from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.controller.clients import alter_user
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.quota import QUOTA_KEYS
 from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
-from tests.lone_node import started
+from tests.node_registration import started
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NODES = st.integers(1, 3).map(NodeId)

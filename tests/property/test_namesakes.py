@@ -8,8 +8,8 @@ from streamlog.errors import StreamlogError
 from streamlog.model import NO_INCARNATION
 from streamlog.partition import state
 from streamlog.replication.isr import InSync
-from tests.namesake_story import NamesakeStory
-from tests.replica_story import BrokenPromise
+from tests.property.namesake_story import NamesakeStory
+from tests.property.replica_story import BrokenPromise
 
 STORIES = 60
 STEPS = 1_000

@@ -13,8 +13,8 @@ from streamlog.errors import (
     StreamlogError,
     UnknownProducer,
 )
-from streamlog.record import _codec
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
+from streamlog.record.compiled import codec as _codec
 from streamlog.replication.producer_state import BATCHES_KEPT
 from streamlog.replication.producer_table import ProducerTable
 from tests.oracles import codec as codec_oracle
@@ -119,7 +119,8 @@ def test_who_wrote_to_a_lost_cluster_begins_anew_or_is_refused() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=80))
 def test_memory_is_bounded_by_time_and_number(writes: list[tuple[int, int]]) -> None:
     """Those are left that wrote last, and not too long ago."""
-    table, now_ms, seen = ProducerTable(expiration_ms=10, producers_max=5), 0, {}
+    table, now_ms = ProducerTable(expiration_ms=10, producers_max=5), 0
+    seen: dict[int, int] = {}
     for producer, pause_ms in writes:
         now_ms += pause_ms
         table.note(header_of((producer, 0, 0, 1), 0), 0, now_ms)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.quorum_trouble import Trouble
+from tests.property.quorum_trouble import Trouble
 from tests.quorum_world import World
 
 SEEDS = int(os.environ.get("STREAMLOG_QUORUM_SEEDS", "3000"))

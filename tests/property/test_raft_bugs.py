@@ -11,19 +11,18 @@ from dataclasses import replace
 import pytest
 
 from streamlog.model import EpochEnd, NodeId
-from streamlog.raft.candidacy import Candidacy
-from streamlog.raft.election_state import ElectionState
+from streamlog.raft.candidate import Candidacy
+from streamlog.raft.election_state import ElectionState, VoteHandler
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.leader import LeaderState
 from streamlog.raft.messages import FetchAnswer, RaftFetchRequest, VoteAnswer, VoteRequest
 from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
-from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
+from tests.property.quorum_trouble import Trouble
 from tests.quorum_checkers import Violation
 from tests.quorum_host import Host
 from tests.quorum_log import Entry, MemoryLog, Payload, configured, recorded, voters_payload
-from tests.quorum_trouble import Trouble
 from tests.quorum_world import World
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -83,7 +82,7 @@ def vote_for_all(patch: pytest.MonkeyPatch) -> None:
         self.be_patient(now_ms)
 
     def may_elect(self: VoteHandler, request: VoteRequest, now_ms: int) -> bool:
-        return not (request.pre_vote and self._standing.hears(now_ms))
+        return not (request.pre_vote and self._election.hears(now_ms))
 
     patch.setattr(ElectionState, "vote", vote)
     patch.setattr(VoteHandler, "_may_elect", may_elect)
@@ -139,7 +138,7 @@ def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
 
 def change_voters_before_the_epoch_is_committed(patch: pytest.MonkeyPatch) -> None:
     def rash(self: RaftNode, *, voters_offset: int = -1) -> str | None:
-        return None if self._office is not None else "not the leader"
+        return None if self._leader_state is not None else "not the leader"
 
     patch.setattr(RaftNode, "change_voters_refusal", rash)
 

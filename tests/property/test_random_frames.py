@@ -18,7 +18,7 @@ from streamlog.wire.cursor import encode_array_length
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS, FETCH, PRODUCE, Api
-from tests.fuzzed_node import FuzzedNode
+from tests.property.frame_fuzzer import FrameFuzzer
 
 INPUTS = 6_000
 INPUTS_SLOW = 300_000
@@ -45,7 +45,7 @@ ENDS = [
 
 
 async def play(seeds: range) -> None:
-    async with FuzzedNode() as node:
+    async with FrameFuzzer() as node:
         for number, seed in enumerate(seeds):
             if number and number % RESTORED_EVERY == 0:
                 await node.restore()
@@ -75,7 +75,7 @@ async def test_a_process_that_stood_still_blames_no_client() -> None:
             await asyncio.sleep(0)
         time.sleep(STANDSTILL_S)  # noqa: ASYNC251
 
-    async with FuzzedNode() as node, asyncio.TaskGroup() as tasks:
+    async with FrameFuzzer() as node, asyncio.TaskGroup() as tasks:
         for turns in range(STANDSTILLS):
             standstill = tasks.create_task(stand_still(turns))
             while not standstill.done():
@@ -105,7 +105,7 @@ async def test_as_many_as_are_allowed_cost_no_more_than_a_large_frame(
 async def test_as_many_as_are_allowed_do_not_hold_the_event_loop(spoken: tuple[Api, int]) -> None:
     by_hand = spoken[0].key in (FETCH, PRODUCE)
     count = cursor.ELEMENTS_MAX if by_hand else control.ELEMENTS_MAX
-    async with FuzzedNode(idle_timeout_ms=IDLE_TRACED_MS) as node:
+    async with FrameFuzzer(idle_timeout_ms=IDLE_TRACED_MS) as node:
         for size in (2 * count, 18 * count):
             for data in swollen(node, spoken, count, size):
                 turns = asyncio.create_task(longest_turn_s())
@@ -126,7 +126,7 @@ async def longest_turn_s() -> float:
 
 
 async def swell(spoken: tuple[Api, int], count: int, size: int) -> None:
-    async with FuzzedNode(idle_timeout_ms=IDLE_TRACED_MS, patience_s=PATIENCE_TRACED_S) as node:
+    async with FrameFuzzer(idle_timeout_ms=IDLE_TRACED_MS, patience_s=PATIENCE_TRACED_S) as node:
         for data in swollen(node, spoken, count, size):
             tracemalloc.start()
             try:
@@ -137,7 +137,7 @@ async def swell(spoken: tuple[Api, int], count: int, size: int) -> None:
             assert peak <= node.node.settings.request_bytes_max
 
 
-def swollen(node: FuzzedNode, spoken: tuple[Api, int], count: int, size: int) -> Iterator[bytes]:
+def swollen(node: FrameFuzzer, spoken: tuple[Api, int], count: int, size: int) -> Iterator[bytes]:
     """An array of so many in so many bytes, first where most requests have one, then anywhere."""
     api, version = spoken
     requests = node.requests(Random(count))

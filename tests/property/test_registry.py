@@ -16,7 +16,7 @@ import pytest
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
-from streamlog.log.partition_metadata import decode_mark
+from streamlog.log.layout import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition import replica_manager as registry_module
@@ -72,7 +72,7 @@ class Story:
         name = self.random.choice(NAMES)
         choices: list[Callable[[str], None]] = [
             self.create_or_delete, self.create_or_delete, self.anew, self.lead, self.lead,
-            self.move, self.hold, self.let_go, self.cut, self.end_cut, self.append, self.append,
+            self.configure, self.move, self.hold, self.let_go, self.cut, self.end_cut, self.append, self.append,
         ]  # fmt: skip
         self.random.choice(choices)(name)
         if self.random.random() < 0.6:
@@ -95,6 +95,14 @@ class Story:
     def lead(self, name: str) -> None:
         if name in self.assigned.image.streams:
             self.assigned.lead(name, self._node())
+
+    def configure(self, name: str) -> None:
+        if name in self.assigned.image.streams:
+            self.assigned.configure(
+                name,
+                retention_ms=self.random.randint(3_600_000, 7_200_000),
+                sync=self.random.choice(("commit", "interval")),
+            )
 
     def move(self, name: str) -> None:
         """Away, or back."""
@@ -168,6 +176,10 @@ class Story:
             assert partition.topic_id == stream_id.bytes
             assert partition.is_leader == (image.leader == ONE)
             assert partition.leader_epoch == image.leader_epoch
+            config = self.applied.streams[tp.stream].config
+            assert partition.config == config
+            assert partition.state.log.settings.retention_ms == config.retention_ms
+            assert partition.sync_policy == (config.sync or "commit")
             mark = decode_mark((folder / "partition.metadata").read_bytes())
             assert mark == (stream_id, image.incarnation(ONE))
         folders = list((self.path / "streams").glob("*/*"))
@@ -210,7 +222,7 @@ async def _cut(partition: Partition, worker: ThreadPoolExecutor) -> None:
 async def test_a_registry_is_as_the_newest_image_says(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_module, "_HEARD_AT_ONCE", (200, 1)[seed % 2])
+    monkeypatch.setattr(registry_module, "_APPLIED_AT_ONCE", (200, 1)[seed % 2])
     story = Story(tmp_path, seed)
     await story.registry.open(story.applied)
     async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ from streamlog.partition import state
 from streamlog.partition.replication import follower
 from streamlog.replication.isr import InSync
 from streamlog.replication.leader import LeaderProgress
-from tests.replica_story import NODES, BrokenPromise, ReplicaStory
+from tests.property.replica_story import NODES, BrokenPromise, ReplicaStory
 
 STORIES = 90
 STEPS = 1_000

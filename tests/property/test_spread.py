@@ -43,7 +43,7 @@ def takers(twin: Twin, sent: list[Any], count: int, wanted: list[int]) -> list[l
         sizes = len(head), len(head) + len(payload)
         parser.feed(b"HMSG %b %d %d %d\r\n%b%b\r\n" % (subject, SID, *sizes, head, payload))
     return [
-        inflow.run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0) if inflow.run.count else b""
+        inflow.run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0) if inflow.run.count else b""  # type: ignore[misc]
         for inflow in inflows
     ]
 

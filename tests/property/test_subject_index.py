@@ -1,6 +1,6 @@
 """The compiled index of subjects is equal to its oracle in plain Python, and that to a list."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import subjects as compiled
+from streamlog.record.compiled import subjects as compiled
 from tests.oracles import subjects as oracle
 from tests.record_batches import HandRecord, record_bytes
 
@@ -39,7 +39,7 @@ steps = st.one_of(
 )
 
 
-def body_of(found: list[bytes | None]) -> bytes:
+def body_of(found: Sequence[bytes | None]) -> bytes:
     """Of records with these subjects; None for one without."""
     headers = [[] if subject is None else [(b"subject", subject)] for subject in found]
     return b"".join(
@@ -104,9 +104,8 @@ def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
     if name == "message_total":
         pattern, below, low = arguments
         return index.message_total(marked(index, pattern), low, below)
-    ours = {"last_of_each": last_of_each, "last_marked": last_marked}
-    ask = partial(ours[name], index) if name in ours else getattr(index, name)
-    return ask(*arguments)
+    ours: dict[str, Callable[..., Any]] = {"last_of_each": last_of_each, "last_marked": last_marked}
+    return ours[name](index, *arguments) if name in ours else getattr(index, name)(*arguments)
 
 
 def last_marked(index: Any, pattern: bytes, low: int, high: int) -> int:
@@ -253,7 +252,7 @@ def test_keeping_what_another_has(
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 4), st.integers(0, 2**62), st.integers(0, 2**63 - 1))
 def test_twins_are_equal_on_anything(body: bytes, count: int, base: int, upper: int) -> None:
-    told = []
+    told: list[tuple[Any, ...]] = []
     for twin in (oracle, compiled):
         index = twin.SubjectIndex(SEED, bytes_max=ROOM, start_offset=base)
         try:

@@ -99,7 +99,17 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
 
 
 partitions = st.builds(
-    FetchPartition, int32, int64, int32, int32, int32, int64, st.none() | st.uuids(), int64, int64
+    FetchPartition,
+    int32,
+    int64,
+    int32,
+    int32,
+    int32,
+    int64,
+    st.none() | st.uuids(),
+    int64,
+    int64,
+    int64,
 )
 by_name = st.builds(FetchTopic, names, st.lists(partitions, max_size=3), st.just(b""))
 by_id = st.builds(FetchTopic, st.just(""), st.lists(partitions, max_size=3), topic_ids)
@@ -156,7 +166,7 @@ tags = st.fixed_dictionaries(
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(told=st.lists(st.tuples(int32, st.integers(-1, 100), int64, int64, tags), max_size=3))
 def test_whatever_an_answer_tells_beside_records_comes_back(
-    told: list[tuple[int, int, int, int, dict[str, Any]]],
+    told: list[tuple[Any, ...]],
 ) -> None:
     partitions = [FetchedPartition(*fields, **more) for *fields, more in told]
     (piece,) = fetch.encode_response(b"head", [("a", partitions)], 12)
@@ -175,7 +185,7 @@ nodes = st.builds(NodeEndpoint, int32, names, int32, st.none() | names)
     nodes=st.lists(nodes, max_size=3).map(tuple),
 )
 def test_any_fetch_answer_comes_back_with_its_holes_filled(
-    answer: list[tuple[str, bytes, list[tuple[int, int, int, int, bytes]]]],
+    answer: list[tuple[str, bytes, list[tuple[Any, ...]]]],
     version: int,
     throttle_ms: int,
     nodes: tuple[NodeEndpoint, ...],
@@ -184,7 +194,7 @@ def test_any_fetch_answer_comes_back_with_its_holes_filled(
     told = [
         (
             topic_id if by_id else name,
-            [FetchedPartition(*fields, len(records)) for *fields, records in group],
+            [FetchedPartition(*numbers, len(records)) for *numbers, records in group],  # type: ignore[call-arg]
         )
         for name, topic_id, group in answer
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.guarded_node import GuardedNode
 from tests.integration.conftest import _as_installed
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 __all__ = ["_as_installed"]
 
@@ -16,7 +16,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
     directory = tmp_path_factory.mktemp("guarded")
     nats = NatsServer(directory)
     nats.start()
-    node = GuardedNode(directory / "node", nats.url, sync="os")
+    node = GuardedNode(directory / "node", nats.url)
     try:
         node.start()
         furnish(node)

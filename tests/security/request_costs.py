@@ -25,17 +25,14 @@ from streamlog.acl.rulebook import NO_RULES
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
-from streamlog.config import HttpSection
+from streamlog.config import AuthorizationSection, HttpSection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionTotals
-from streamlog.http.gauges.partition_scrape import PartitionScrape
-from streamlog.http.readiness import Readiness
-from streamlog.http.site import Site
+from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
+from streamlog.http.site import Readiness, Site
 from streamlog.http.status_page.page import StatusPage
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
-from streamlog.sections import AuthorizationSection
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
@@ -307,7 +304,7 @@ async def _watch(held_s: list[float]) -> None:
         at = now
 
 
-def any_body(schema: type[Any], size: int) -> dict[str, Any]:
+def any_body(schema: Any, size: int) -> dict[str, Any]:
     """Of an API that has no request above: so many items in each list, or a long text."""
     has_lists = any(_item(field.type) is not None for field in fields(schema))
     return {
@@ -317,7 +314,7 @@ def any_body(schema: type[Any], size: int) -> dict[str, Any]:
 
 
 def _any_value(annotation: Any, kind: str | None, size: int, has_lists: bool) -> Any:
-    item = _item(annotation)
+    item: Any = _item(annotation)
     if item is not None:
         if is_dataclass(item):
             return [any_body(item, 1) for _ in range(size)]
@@ -378,7 +375,7 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
     authority = Authority(AuthorizationSection(), lambda: NO_RULES, Audit(), enforced=restricted)
     leaders: Any = SimpleNamespace(states=_no_states)
-    for_all = RequestDispatcher(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)  # type: ignore[arg-type]
+    for_all = RequestDispatcher(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)
     verbs = for_all.seen_by(authority.access_of(Session()))
     verbs.streams.freshness.catch_up = _at_once  # type: ignore[method-assign]
     listener = f"NATS, {'without' if restricted else 'with'} rights"
@@ -393,7 +390,7 @@ async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
 
 def management_requests(verbs: RequestDispatcher, size: int) -> dict[str, tuple[str, Any]]:
     """Those above, and of each verb one with many fields, which it does not know."""
-    many = {f"f{number}": [{}] for number in range(size)}
+    many: dict[str, Any] = {f"f{number}": [{}] for number in range(size)}
     others = {f"{verb}: unknown fields": (it, many) for verb, it in all_verbs(verbs).items()}
     return {**management_bodies(size), **others}
 

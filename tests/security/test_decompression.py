@@ -1,4 +1,4 @@
-"""Few bytes that decompress to many: memory and the event loop's time have limits at every door."""
+"""Few bytes that decompress to many: memory and the event loop's time have limits at every listener."""
 
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,18 +10,18 @@ import pytest
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
-from streamlog.http.status_page.tail_source import LeaderTail, LocalTail
-from streamlog.jetstream.messages.message_range import PICKED_BYTES_MAX, messages_from
+from streamlog.http.status_page.tail import LeaderTail, LocalTail
+from streamlog.jetstream.messages.direct_get import PICKED_BYTES_MAX, messages_from
 from streamlog.jetstream.messages.stored_messages import message_at
-from streamlog.ledger.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace
+from streamlog.ledger.channel.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace
 from streamlog.model import TopicPartition
 from streamlog.record.compression import Compression
 from streamlog.wire.registry import PRODUCE
 from tests.kafka_node import KafkaNode
 from tests.led_partition import FakeSlice
-from tests.opened_batches import MIB, Openings, swollen
 from tests.raw_client import RawClient
 from tests.readable_partition import FakePartition as ReadablePartition
+from tests.security.opened_batches import MIB, Openings, swollen
 
 STREAMED = [Compression.GZIP, Compression.LZ4, Compression.ZSTD]
 AT_ONCE_BYTES = 64 * 1024
@@ -161,14 +161,14 @@ async def test_a_tail_of_another_nodes_partition_keeps_what_it_shows(
 
 
 async def test_one_message_is_opened_by_what_comes_out(openings: Openings) -> None:
-    found = await message_at(Bombs(), 3)
+    found = await message_at(Bombs(), 3)  # type: ignore[arg-type]
     assert len(found.data) == BATCH_BYTES
     assert openings.largest_here() <= AT_ONCE_BYTES
 
 
 async def test_a_passage_is_read_in_pieces(peak: Callable[[], int]) -> None:
     count = 0
-    async for message in messages_from(Bombs(), "", 0):
+    async for message in messages_from(Bombs(), "", 0):  # type: ignore[arg-type]
         assert len(message.data) == BATCH_BYTES
         count += 1
     assert count == BATCHES

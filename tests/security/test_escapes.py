@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.app.escapes import visible, visible_json, visible_lines
 from streamlog.app.logs import configure_logs
 from streamlog.cli.messages.record_lines import json_line
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.escapes import visible, visible_json, visible_lines
 from streamlog.record.codec import Record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u200b\x85\x7f\ud800 \U000e0041"

@@ -15,7 +15,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import ProtocolViolation
-from streamlog.kafka.auth import command_guard
+from streamlog.kafka.auth import authorization
 from streamlog.kafka.auth.authorization import GATES
 from streamlog.kafka.fetch.session_cache import SessionCache
 from streamlog.metadata.commands import (
@@ -233,7 +233,7 @@ async def test_a_replica_is_a_node(node: KafkaNode) -> None:
 
 @pytest.mark.parametrize("command", [Heartbeat, RegisterNode, AlterIsr, CreateStream, AlterQuota])
 def test_commands_of_nodes_are_for_nodes(command: type[Command]) -> None:
-    assert command not in command_guard.NEEDED
+    assert command not in authorization.NEEDED_FOR_COMMAND
 
 
 async def test_an_envelope_is_looked_into(node: KafkaNode) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.app.audit_file import AuditFile
+from streamlog.app.security import AuditFile
 from streamlog.authz.audit import logger
 from streamlog.cli.doctor import limits
 from streamlog.config import NodeSection, Settings
 from streamlog.log.storage.permissions import set_umask, tighten
 from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.model import NodeId
-from tests.integration.conftest import Node
-from tests.server_process import NatsServer
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def loosen(folder: Path) -> None:
 def test_a_node_keeps_everything_to_itself_and_tightens_what_was_open(
     tmp_path: Path, nats_url: str
 ) -> None:
-    node = Node(tmp_path / "node", nats_url)
+    node = NodeProcess.alone(tmp_path / "node", nats_url)
     before = os.umask(0o022)
     try:
         node.start()
@@ -127,9 +127,9 @@ def test_the_doctor_looks_who_may_read_the_folder(tmp_path: Path) -> None:
     data.chmod(0o700)
     settings = Settings(node=NodeSection(id=NodeId(1), data_dir=data))
     (data / "metadata").chmod(0o700)
-    assert not any("look into" in it.said for it in limits.examine(settings, None))
+    assert not any("look into" in it.what for it in limits.examine(settings, None))
     for folder in (data / "metadata", data):
         folder.chmod(0o750)
-        (found,) = [it for it in limits.examine(settings, None) if "look into" in it.said]
-        assert (found.state, f"{folder} (mode 750)" in found.said) == ("warning", True)
+        (found,) = [it for it in limits.examine(settings, None) if "look into" in it.what]
+        assert (found.severity, f"{folder} (mode 750)" in found.what) == ("warning", True)
         assert "chmod -R go=" in found.remedy

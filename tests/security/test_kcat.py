@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from tests.authority import Issued
-from tests.kcat import (
+from tests.guarded_node import ORDERS, SECRET, SealedNode, sealed_node
+from tests.security.kcat import (
     PROGRAM,
     Kcat,
     Way,
@@ -18,7 +19,6 @@ from tests.kcat import (
     fetches_tokens,
     token_endpoint,
 )
-from tests.sealed_node import ORDERS, SECRET, SealedNode, sealed_node
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="kcat is not on PATH"),
@@ -36,7 +36,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SealedNode]:
 
 @pytest.fixture(scope="module")
 def kcat(sealed: SealedNode) -> Kcat:
-    return Kcat(sealed.servers)
+    return Kcat(sealed.kafka)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def test_who_is_known_lists_writes_and_reads(
     alice = way(mechanism, "alice")
     assert kcat.topics(alice) == {ORDERS}
     written = [f"{mechanism} {number}".encode() for number in range(3)]
-    before = sealed.end(ORDERS)
+    before = sealed.high_watermark(ORDERS)
     assert kcat.produce(alice, ORDERS, *written).code == 0
-    assert sealed.end(ORDERS) == before + 3
+    assert sealed.high_watermark(ORDERS) == before + 3
     read = kcat.consume(alice, ORDERS)
     assert read.code == 0, read
     assert read.out.splitlines()[-3:] == written
@@ -93,7 +93,7 @@ def test_who_has_no_right_gets_nothing(
     sealed: SealedNode, kcat: Kcat, way: Ways, mechanism: str
 ) -> None:
     mallory, alice = way(mechanism, "mallory"), way(mechanism, "alice")
-    before = sealed.end(ORDERS)
+    before = sealed.high_watermark(ORDERS)
     assert kcat.topics(mallory) == set()
     with ThreadPoolExecutor(3) as pool:
         forged = pool.submit(kcat.produce, mallory, ORDERS, b"forged")
@@ -102,8 +102,8 @@ def test_who_has_no_right_gets_nothing(
         assert forged.result().code != 0
         assert beyond.result().code != 0
         assert read.result().out == b""
-    assert sealed.end(ORDERS) == before
-    assert sealed.end(SECRET) == 0
+    assert sealed.high_watermark(ORDERS) == before
+    assert sealed.high_watermark(SECRET) == 0
     assert any(
         it["event"] == "refused" and it["principal"] == "User:mallory" for it in sealed.audited()
     )
@@ -135,7 +135,7 @@ def test_who_is_not_known_gets_nothing(
     ways = strangers(sealed, tokens)
     if not fetches_tokens():
         del ways["a token for somebody else"]
-    before = sealed.end(ORDERS)
+    before = sealed.high_watermark(ORDERS)
     with ThreadPoolExecutor(8) as pool:
         listed = dict(zip(ways, pool.map(kcat.list, ways.values()), strict=True))
         put = pool.map(lambda way: kcat.produce(way, ORDERS, b"forged"), ways.values())
@@ -146,7 +146,7 @@ def test_who_is_not_known_gets_nothing(
         assert ORDERS.encode() not in listed[lacking].out, lacking
         assert produced[lacking].code != 0, lacking
         assert consumed[lacking].out == b"", lacking
-    assert sealed.end(ORDERS) == before
+    assert sealed.high_watermark(ORDERS) == before
 
 
 @pytest.mark.parametrize(("whose", "comes_in"), [("alice", True), ("wrong", False)])
@@ -157,7 +157,7 @@ def test_librdkafka_fetches_a_token(
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": sealed.servers, "log_level": 0,
+    admin = AdminClient({"bootstrap.servers": sealed.kafka, "log_level": 0,
                          **by_token(tokens[whose], sealed.ca)})  # fmt: skip
     if comes_in:
         assert set(admin.list_topics(timeout=10).topics) == {ORDERS}

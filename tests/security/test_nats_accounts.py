@@ -14,12 +14,12 @@ from nats.aio.msg import Msg
 from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.authority import Authority
 from streamlog.authz.signature import KEY, sign
+from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
 from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
-from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
 from tests.secured_nats import user_key
-from tests.server_process import NatsServer
+from tools.nodes.server_process import NatsServer
 
 SUBJECT = "$JS.streamlog.API.INFO"
 CONFIG = """
@@ -103,14 +103,14 @@ async def test_who_is_in_the_account_itself_could_forge(heard: Callable[..., Any
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"user":"bob"}', '{"acc":7}', '{"acc":""}'])
 def test_what_tells_no_account_is_refused(text: str) -> None:
-    message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: text})
+    message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: text})  # type: ignore[arg-type]
     with pytest.raises(AuthenticationFailed):
         identity(nats_request_info=True).of_client(message)
 
 
 def test_an_account_is_no_user_whatever_it_is_called() -> None:
     def principal(**info: str) -> str:
-        message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: json.dumps(info)})
+        message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: json.dumps(info)})  # type: ignore[arg-type]
         return str(identity(nats_request_info=True).of_client(message).session.principal)
 
     assert principal(acc="admin") == "Nats:admin"

@@ -13,16 +13,7 @@ from streamlog.authn.session import Session
 from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.kafka import dispatch
-from streamlog.kafka.handlers import (
-    delete_groups,
-    delete_records,
-    describe_configs,
-    describe_log_dirs,
-    describe_topic_partitions,
-    elect_leaders,
-    find_coordinator,
-    metadata,
-)
+from streamlog.kafka.handlers import configs, groups, metadata, replicas, topics
 from streamlog.wire import control
 from streamlog.wire.cursor import STEP_ITEMS
 from streamlog.wire.header import encode_request_header
@@ -110,13 +101,13 @@ class Turns:
 @pytest.mark.parametrize(
     ("kind", "module", "name", "most"),
     [
-        ("DeleteRecords", delete_records, "_partition", delete_records.AT_ONCE),
-        ("DeleteGroups", delete_groups, "_delete", 2),
-        ("ElectLeaders", elect_leaders, "_elect", 2),
-        ("FindCoordinator", find_coordinator, "_find", 2),
-        ("DescribeConfigs", describe_configs, "_result", 2),
-        ("DescribeTopicPartitions", describe_topic_partitions, "_topic", 2),
-        ("DescribeLogDirs", describe_log_dirs, "_shown", 2),
+        ("DeleteRecords", topics, "_purge_partition", topics.PURGES_AT_ONCE),
+        ("DeleteGroups", groups, "_delete_group", 2),
+        ("ElectLeaders", replicas, "_elect_leader", 2),
+        ("FindCoordinator", groups, "_find_group_coordinator", 2),
+        ("DescribeConfigs", configs, "_described", 2),
+        ("DescribeTopicPartitions", metadata, "_described_topic", 2),
+        ("DescribeLogDirs", replicas, "_shown_log", 2),
         ("Metadata of all", metadata, "_topic", 2),
     ],
 )

@@ -7,8 +7,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
-from streamlog.groups.effects import NONE
-from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
+from streamlog.groups.requests import NONE, GroupCaller, Joined, SyncedMember
 from tests.group_world import GroupWorld, Token, subscription
 
 PARTITIONS: Final = 6

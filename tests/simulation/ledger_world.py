@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from streamlog.ledger.core.chain import find_genesis
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig
 from streamlog.ledger.core.consenter import (
     Effect,
@@ -22,13 +23,12 @@ from streamlog.ledger.core.entry import (
     signed,
     time_to_cut,
 )
-from streamlog.ledger.core.genesis import find_genesis
-from streamlog.ledger.core.offline import cut_stream
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.core.verifier import verify_chain
 from streamlog.record.codec import Record
 from tests.ledger_stream import ANN, BOB, EVE, channel, limits, placed
 from tests.naive_ledger import NaiveLedger
+from tests.oracles.offline_cut import cut_stream
 from tests.ordering_node import Crashed, OrderingNode
 from tests.simulation.events import Events
 

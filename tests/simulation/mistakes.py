@@ -1,35 +1,37 @@
 """Known mistakes of replicated logs, each planted into streamlog's own code, one at a time."""
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamlog.errors import Unavailable, UnknownTopicId
-from streamlog.ingest.acks.delayed_acks import DelayedAcks
 from streamlog.ingest.admission import sequencer
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
 from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
 from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
-from streamlog.kafka.auth import resource_checks
+from streamlog.ingest.partition_ingest import DelayedAcks
 from streamlog.kafka.context import Context
-from streamlog.kafka.fetch.partition_fetch import PartitionFetch
+from streamlog.kafka.fetch import fetch_session
+from streamlog.kafka.fetch.fetch_session import PartitionFetch
 from streamlog.log import log
 from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import LogManifest
 from streamlog.log.recovery.recovery import Recovery
 from streamlog.log.storage.disk import Disk
-from streamlog.metadata.applier import Applier
 from streamlog.metadata.commands import IsrChange
 from streamlog.metadata.controller import isr, nodes, placement, streams
 from streamlog.metadata.controller.draft import Draft
 from streamlog.metadata.controller.placement import new_partition
-from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.vote import StoredVote, read_vote
-from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
+from streamlog.metadata.service import Applier
+from streamlog.model import NO_EPOCH, NO_INCARNATION, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
@@ -40,6 +42,7 @@ from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync, ReplicaStanding
 from streamlog.replication.leader import LeaderProgress, Standings
+from streamlog.replication.progress import FollowerProgress
 
 # Partitions
 
@@ -79,6 +82,13 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderProgress, "_is_level", lambda *_: True)
 
 
+def bring_back_by_what_was_there_before(patch: pytest.MonkeyPatch) -> None:
+    """A follower that has left the ISR counts as far as it had come, though it may have cut that
+    off since.
+    """
+    patch.setattr(FollowerProgress, "left", lambda *_: None)
+
+
 def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     """The leader counts its log's end where it may count only what it has synced."""
 
@@ -116,9 +126,7 @@ def acknowledge_purges_alone(patch: pytest.MonkeyPatch) -> None:
 def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:
     """A replica that was moved away and back counts by the log that it had before."""
 
-    def follower_fetch(
-        self: state.PartitionState, node_id: NodeId, *args: Any, **more: Any
-    ) -> EpochEnd | None:
+    def follower_fetch(self: state.PartitionState, node_id: NodeId, *args: Any, **more: Any) -> Any:
         more["incarnation"] = self.incarnations.get(node_id, NO_INCARNATION)
         return inner(self, node_id, *args, **more)
 
@@ -150,9 +158,9 @@ def follow_by_name(patch: pytest.MonkeyPatch) -> None:
     """
     names: dict[bytes, str] = {}
 
-    def find_name(self: PartitionFetch, topic_id: bytes, context: Context) -> None:
+    def find_name(self: PartitionFetch, context: Context) -> None:
         names.update(context.metadata.image.names)
-        name = names.get(topic_id)
+        name = names.get(self._topic_id or b"")
         if name is None:
             raise UnknownTopicId("never heard of")
         self.tp = TopicPartition(name, self.tp.partition)
@@ -206,7 +214,7 @@ def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
 
 def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
     """As Kafka did before KIP-320: it counts though the follower knows another leader epoch."""
-    patch.setattr(resource_checks, "_check_epoch", lambda *_: None)
+    patch.setattr(fetch_session, "check_epoch", lambda *_: None)
 
 
 def append_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -217,10 +225,22 @@ def append_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
     def append_fetched(self: log.PartitionLog, records: memoryview, **_: object) -> int:
         return inner_fetched(self, records)
 
+    def append(
+        self: log.PartitionLog,
+        batch: bytes,
+        now_ms: int,
+        sealed: tuple[int, int, int] | None = None,
+    ) -> None:
+        if sealed is not None and sealed[2] < self.epochs.latest:
+            sealed = sealed[0], sealed[1], self.epochs.latest
+        inner(self, batch, now_ms, sealed)
+
     def next_batch(batch: bytes, **more: Any) -> tuple[int, int, int]:
         return inner_next(batch, **{**more, "epoch": NO_EPOCH})
 
-    inner_fetched, inner_next = log.PartitionLog.append_fetched, log.next_batch
+    inner, inner_fetched = log.PartitionLog.append, log.PartitionLog.append_fetched
+    inner_next = log.next_batch  # type: ignore[attr-defined]
+    patch.setattr(log.PartitionLog, "append", append)
     patch.setattr(log.PartitionLog, "append_fetched", append_fetched)
     patch.setattr(log, "next_batch", next_batch)
 
@@ -236,16 +256,26 @@ def trust_that_leader_epochs_match(patch: pytest.MonkeyPatch) -> None:
 def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:
     """The next image takes effect when all is done that the one before it asks for."""
 
-    async def run(self: Applier) -> None:
-        while True:
-            await self._arrived.wait()
-            async with self._attaching:
-                self._arrived.clear()
-                self._apply()
-                for settled in self._settled:
-                    await settled(None)
+    class SettlingLock(asyncio.Lock):
+        """Held until all listeners have settled."""
 
-    patch.setattr(Applier, "run", run)
+        def __init__(self, applier: Applier) -> None:
+            super().__init__()
+            self._applier, self._settled_image = applier, applier.image
+
+        async def __aexit__(self, *error: object) -> None:
+            if self._applier.image is not self._settled_image:
+                self._settled_image = self._applier.image
+                for settled in self._applier._settled:
+                    await settled(None)
+            self.release()
+
+    def init(self: Applier, image: MetadataImage) -> None:
+        inner(self, image)
+        self._attaching = SettlingLock(self)
+
+    inner = Applier.__init__
+    patch.setattr(Applier, "__init__", init)
 
 
 def await_the_high_watermark_alone(patch: pytest.MonkeyPatch) -> None:
@@ -269,7 +299,7 @@ def commit_older_epochs_by_counting(patch: pytest.MonkeyPatch) -> None:
 def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
     """The epoch is remembered."""
 
-    def forgetful(disk: Disk, directory: store.Path) -> StoredVote | None:
+    def forgetful(disk: Disk, directory: Path) -> StoredVote | None:
         vote = read_vote(disk, directory)
         return vote and replace(vote, voted_for=None)
 
@@ -330,7 +360,7 @@ def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
         except Unavailable:
             return 0
 
-    inner = scheduler.rebuild_window
+    inner = scheduler.rebuild_window  # type: ignore[attr-defined]
     patch.setattr(scheduler, "rebuild_window", rebuild)
 
 

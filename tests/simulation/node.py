@@ -5,25 +5,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.acks import Replies
+from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
-from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler
+from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.log.erasure.loading import load, note_all
-from streamlog.log.log import PartitionLog
+from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.log.sync import SyncTicket
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
@@ -33,10 +33,12 @@ from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
 from streamlog.partition.subjects.reading import erase_offsets, note_batches
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.erasure import erased_by, erasure_batches
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import check_inside, check_outside, stamp
-from streamlog.record.subjects import SubjectIndex
+from tests.inlet_way import StrictIngest
+from tests.led_partition import as_partition
 from tests.log_folder import a_key_ring
 from tests.simulation.checkers import Checkers, Stored
 from tests.simulation.disk import SimDisk
@@ -54,8 +56,16 @@ CONFIG = StreamConfig.of(name=TP.stream)
 TOPIC_ID = bytes(range(16))
 
 
+class SimConnection(NamedTuple):
+    write: Callable[[bytes], None]
+
+
 class SimAnswers(PublisherAnswers):
     """Waits for ``flush`` instead of the end of a loop's turn."""
+
+    def acknowledge(self, head: bytes, replies: Replies, base_offset: int) -> None:
+        self._waiting.append(b"")  # where some wait already, no loop is asked for another turn
+        super().acknowledge(head, replies, base_offset)
 
     def _send(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -195,7 +205,7 @@ class Life:
         self.erasing = SimErasing(self)
         self._snapshots = DedupSnapshots(list)
         self._saving = False
-        self._answers = SimAnswers(answer, METRICS)
+        self._answers = SimAnswers(SimConnection(answer), METRICS)
         self._parser = FrameParser()
         acknowledge(self.state.lead(epoch, (ONE,)))
         self._inlet = self._open_inlet(epoch, self._snapshots)
@@ -386,8 +396,8 @@ class Life:
         if self._saving or self.another is not None or not self._inlet.opened:
             return
         other = Sequencer("other", duplicate_window_ms=WINDOW_MS)
-        kept = KeptSnapshot(self, self._inlet.sequencer, self._inlet.leader_epoch)
-        first = KeptSnapshot(OtherPartition(), other, 1)
+        kept = KeptSnapshot(as_partition(self), self._inlet.sequencer, self._inlet.leader_epoch)
+        first = KeptSnapshot(as_partition(OtherPartition()), other, 1)
         self._saving = True
 
         def saved() -> None:
@@ -510,8 +520,8 @@ class Life:
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=0, metrics=METRICS
         )
-        inlet = PartitionIngest(
-            self,
+        inlet = StrictIngest(
+            as_partition(self),
             leader_epoch=leader_epoch,
             sequencer=Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS),
             settings=IngestSettings(
@@ -525,14 +535,20 @@ class Life:
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             metrics=METRICS,
             now_ms=self._now_ms,
+            grown={},
         )
         openings = DedupRecoveryScheduler(self._opened, snapshots=snapshots, now_ms=self._now_ms)
-        openings.add(inlet, self)
+        if knows_all_ids(inlet, as_partition(self)):
+            self._opened(inlet)
+        else:
+            openings.add(inlet, as_partition(self))
         self._inlet = inlet
         self._go_on_opening(inlet, openings)
         return inlet
 
     def _opened(self, inlet: PartitionIngest) -> None:
+        inlet.erase_owed()
+        inlet.opened = True
         self._parser.bind(1, inlet.inflow)
 
     def _go_on_opening(self, inlet: PartitionIngest, openings: DedupRecoveryScheduler) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from streamlog.errors import CorruptBlock
 from streamlog.ledger.core import consenter as cutting
-from streamlog.ledger.core import follower_events as following
+from streamlog.ledger.core import follower as following
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.consenter import Consenter

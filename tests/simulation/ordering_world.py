@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from streamlog.ledger.core.block import Block
-from streamlog.ledger.core.chain import ChainTip
+from streamlog.ledger.core.chain import ChainTip, find_genesis
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig, OrderingNode
 from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import decode_block, encode_block
@@ -22,12 +22,10 @@ from streamlog.ledger.core.entry import (
     configuration,
     time_to_cut,
 )
-from streamlog.ledger.core.follower import JoinPoint
-from streamlog.ledger.core.follower_events import Diverged
-from streamlog.ledger.core.genesis import find_genesis
-from streamlog.ledger.core.offline import cut_stream
+from streamlog.ledger.core.follower import Diverged, JoinPoint
 from streamlog.ledger.core.signing import Signer
 from streamlog.record.codec import Record
+from tests.oracles.offline_cut import cut_stream
 from tests.simulation.events import Events
 from tests.simulation.lying_peer import LyingPeer
 from tests.simulation.ordering_node import Peer, SimulatedNode

@@ -1,8 +1,7 @@
 """Known mistakes of metadata quorums, each planted into streamlog's own code, one at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,11 +9,10 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import VotersChanged
 from streamlog.metadata.quorum import voter_sets
-from streamlog.metadata.quorum.metadata_replica import MetadataReplica
-from streamlog.metadata.quorum.pending_decisions import PendingDecisions
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica, Outcome
 from streamlog.metadata.quorum.store import StoredBatch
 from streamlog.model import NodeId
-from streamlog.raft.candidacy import Candidacy
+from streamlog.raft.candidate import Candidacy
 from streamlog.raft.events import Event
 from streamlog.raft.node import RaftNode
 from streamlog.raft.voters import ReplicaKey, VoterSet
@@ -23,30 +21,34 @@ from streamlog.raft.voters import ReplicaKey, VoterSet
 def keep_what_was_not_written_among_what_waits(patch: pytest.MonkeyPatch) -> None:
     """It is granted when later records at its offsets are committed."""
 
-    def keep(self: PendingDecisions[Any], error: StreamlogError, end_offset: int) -> None:
-        self._written.extend(self._unwritten)
-        self._unwritten.clear()
+    def keep(self: MetadataReplica, error: StreamlogError) -> list[Outcome]:
+        return []
 
-    patch.setattr(PendingDecisions, "refuse_unwritten", keep)
+    patch.setattr(MetadataReplica, "_refuse_unwritten", keep)
 
 
 def change_two_voters_at_once(patch: pytest.MonkeyPatch) -> None:
     """The last change need not be committed, nor anything of the leader's epoch."""
 
     def rash(self: RaftNode, *, voters_offset: int = -1) -> str | None:
-        return None if self._office is not None else "not the leader"
+        return None if self._leader_state is not None else "not the leader"
 
     patch.setattr(RaftNode, "change_voters_refusal", rash)
 
 
 def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
     """Records that are in the log, or decided in the same go, do not count."""
+    is_written = False
+    property_ = MetadataReplica.newest
+    assert isinstance(property_, property)
+    assert property_.fget is not None
+    inner: Callable[[MetadataReplica], MetadataImage] = property_.fget
 
     def blind(self: RaftNode, *, voters_offset: int = -1) -> str | None:
-        return None if self._office is not None and self.is_active else "not the controller"
+        return None if self._leader_state is not None and self.is_active else "not the controller"
 
     def newest(self: MetadataReplica) -> MetadataImage:
-        known = inner(self)
+        known: MetadataImage = inner(self)
         if is_written:
             return known
         return replace(known, voters=self.image.voters, returning=self.image.returning)
@@ -60,12 +62,7 @@ def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
         finally:
             is_written = False
 
-    is_written = False
     inner_take_in = MetadataReplica._take_in
-    known = MetadataReplica.newest
-    assert isinstance(known, property)
-    assert known.fget is not None
-    inner = known.fget
     patch.setattr(RaftNode, "change_voters_refusal", blind)
     patch.setattr(RaftNode, "_check_majorities", lambda *_: None)
     patch.setattr(MetadataReplica, "_take_in", take_in)

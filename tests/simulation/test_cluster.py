@@ -18,6 +18,7 @@ from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     DamageWorld,
+    FilesLostInUse,
     MovesWorld,
     NatsHangs,
     PurgesWorld,
@@ -39,6 +40,7 @@ SWARMS = [
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(PurgesWorld, range(6), id="records-purged"),
     pytest.param(DamageWorld, range(5), id="files-lost"),
+    pytest.param(FilesLostInUse, range(4), id="files-lost-in-use"),
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
     pytest.param(NatsHangs, range(3), id="nats-hangs"),
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),

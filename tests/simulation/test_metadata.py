@@ -17,7 +17,7 @@ from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
-from tests.lone_node import started
+from tests.node_registration import started
 from tests.simulation.disk import SimDisk
 from tests.simulation.seeds import Budget, Player, chosen
 

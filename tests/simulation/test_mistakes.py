@@ -19,6 +19,7 @@ from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, 
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
+    FilesLostInUse,
     InletsLate,
     LogsLoseTheirBeginning,
     NamesakesLate,
@@ -35,6 +36,7 @@ from tests.simulation.mistakes import (
     apply_when_nats_has_answered,
     await_the_high_watermark_alone,
     believe_whoever_has_the_time_of_append,
+    bring_back_by_what_was_there_before,
     commit_older_epochs_by_counting,
     count_what_is_not_committed_as_stored,
     count_what_is_not_synced,
@@ -83,6 +85,7 @@ ASKED = "erases more than|acknowledged at"
 CASES = [
     (cut_at_the_high_watermark, ClusterWorld, range(7, 67), LOST),
     (who_lags_may_join, FollowersLag, range(1, 61), LOST),
+    (bring_back_by_what_was_there_before, FilesLostInUse, range(5, 65), LOST),
     (count_what_is_not_synced, FewReplicasLosePower, range(5, 65), LOST),
     (count_with_the_logged_in_sync_replicas, FollowersLag, range(67, 127), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(7, 67), UNPURGED),

@@ -20,7 +20,7 @@ async def _in_a_turn(call: Callable[..., Any], *arguments: Any) -> Any:
 def turns_for_threads() -> Iterator[None]:
     """``asyncio.to_thread`` waits for a turn, and calls."""
     to_thread = asyncio.to_thread
-    asyncio.to_thread = _in_a_turn
+    asyncio.to_thread = _in_a_turn  # type: ignore[assignment]
     try:
         yield
     finally:

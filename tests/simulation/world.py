@@ -2,6 +2,8 @@
 
 import errno
 import random
+from collections.abc import Callable
+from functools import partial
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import Unavailable
@@ -40,7 +42,7 @@ class World:
             for name, window in (("a", 1), ("b", 1), ("c", 5))
         }
         troubles = (self._die, self._fill, self._fail_sync, self._fail_write, self._purge)
-        self._troubles = (self._die, self._die, *troubles)
+        self._troubles: tuple[Callable[[], None], ...] = (self._die, self._die, *troubles)
         self.disk.short_writes = self.rng.random() < 0.2
 
     def _publisher(self, name: str, *, window: int, kind: type[Publisher] = Publisher) -> Publisher:
@@ -102,7 +104,7 @@ class World:
             if not reply.partition(".")[2]:
                 continue
             publisher = self._publishers[reply.partition(".")[0]]
-            self._network.carry(lambda p=publisher, r=reply, b=payload: p.answered(r, b))
+            self._network.carry(partial(publisher.answered, reply, payload))
 
     # The node
 

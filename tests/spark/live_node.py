@@ -1,6 +1,6 @@
 """A real node for tests with Spark, and what its disk has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record, iter_records
-from tests.integration.conftest import Dev
-from tests.server_process import wait_until
+from tools.nodes.dev import Dev
+from tools.nodes.server_process import wait_until
 
 TIMEOUT_S = 30.0
 
@@ -36,7 +36,7 @@ class LiveNode(Dev):
             producer.produce(stream, value, partition=0)
         assert producer.flush(TIMEOUT_S) == 0
 
-    def produce_keyed(self, stream: str, records: list[tuple[bytes, bytes | None]]) -> None:
+    def produce_keyed(self, stream: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Keys and values, to the partitions that the keys say."""
         producer = Producer({"bootstrap.servers": self.kafka})
         for key, value in records:

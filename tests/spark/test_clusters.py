@@ -18,13 +18,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 
-from benchmarks.ports import free_port
 from pyspark_streamlog.java import find_java_home
 from streamlog.log.checkpoint import checkpoint_lines
-from tests.cluster import Cluster
 from tests.history import Lane
-from tests.server_process import ServerProcess, listens, wait_until
-from tests.threaded_node import ThreadedNode
+from tests.kafka_node import ThreadedNode
+from tools.nodes.cluster import Cluster
+from tools.nodes.ports import free_port
+from tools.nodes.server_process import ServerProcess, listens, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -62,7 +62,7 @@ def consumed(cluster: Cluster) -> list[Row]:
     consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": "plain"})
     ends = [cluster.committed_end(Lane(STREAM, number)) for number in range(PARTITIONS)]
     consumer.assign([TopicPartition(STREAM, number, 0) for number in range(PARTITIONS)])
-    found: list[Row] = []
+    found: list[Any] = []
     while len(found) < sum(ends):
         messages = consumer.consume(1_000, 10)
         assert messages, f"{len(found)} of {ends}"
@@ -208,7 +208,8 @@ def test_a_standalone_cluster_reads_a_stream_and_files(
     for number in range(PARTITIONS):
         lane = Lane(STREAM, number)
         wait_until(
-            lambda lane=lane: node.replica(lane).end == cluster.committed_end(lane), str(lane)
+            lambda lane=lane: node.replica(lane).end == cluster.committed_end(lane),  # type: ignore[misc]
+            str(lane),
         )
     by_path = {"path": str(node.data_dir), "subscribe": STREAM, "minPartitions": "6"}
     # The checkpoint of high watermarks is written each second.

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ports import free_port
 from pyspark_streamlog import fetch_reader, replicas
 from pyspark_streamlog.fetch_reader import FetchReader
 from pyspark_streamlog.loss import DataLoss
@@ -27,8 +26,9 @@ from streamlog.errors import (
 from streamlog.metadata.commands import AlterQuota
 from streamlog.model import NodeId
 from streamlog.record.columns import arrow_schema
+from tests.kafka_node import ThreadedNode
 from tests.record_batches import HandRecord, hand_batch
-from tests.threaded_node import ThreadedNode
+from tools.nodes.ports import free_port
 
 COLUMNS = ("topic", "partition", "offset", "value")
 CONTROL = 0x20
@@ -165,7 +165,7 @@ def test_the_leader_is_asked_where_a_follower_is_gone(
     node: ThreadedNode, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of the replicas has its turn first."""
-    monkeypatch.setattr(replicas.zlib, "crc32", lambda _: first)
+    monkeypatch.setattr(replicas.zlib, "crc32", lambda _: first)  # type: ignore[attr-defined]
     metadata = node.node.metadata
     node.call(lambda: metadata.register(free_port(), ELSEWHERE))
     isr = (NodeId(7), ELSEWHERE)
@@ -259,7 +259,7 @@ def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(
         read(tasks[0], strict)
     node.add_stream("orders")
     node.append("orders", [b"another"] * 60)
-    with pytest.raises(DataLoss, match=r"offsets \[0, 60\) .*deleted and created anew"):
+    with pytest.raises(DataLoss, match=r"offsets \[0, 60\) .*deleted and created again"):
         read(tasks[0], strict)
     assert read(tasks[0], lax) == []
 

@@ -79,7 +79,14 @@ def test_a_java_without_vectors_is_not_asked_for_them(
     monkeypatch.setenv("JAVA_HOME", str(small))
     home = java.find_java_home()
     assert home != small
-    command = [home / "bin" / "java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "-x", ""]
+    command = [
+        str(home / "bin" / "java"),
+        "-cp",
+        "a b",
+        "--add-modules=jdk.incubator.vector",
+        "-x",
+        "",
+    ]
     monkeypatch.setenv("PATH", os.defpath)
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == "<-cp><a b><-x><>"

@@ -103,11 +103,11 @@ def test_the_latest_flight_of_each_aircraft(
             continue
         key, value = flight["tailnum"].encode(), json.dumps(flight).encode()
         written.append((key, None if number % 7 == 0 else value))
-    for key, value in written:
-        if value is None:
+    for key, last in written:
+        if last is None:
             expected.pop(key, None)
         else:
-            expected[key] = value
+            expected[key] = last
     node.produce_keyed("aircraft", written)
     rows = job("latest").latest(spark, node.kafka, "aircraft").collect()
     assert {bytes(row.key): bytes(row.value) for row in rows} == expected

@@ -20,7 +20,7 @@ from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.produced import ProducedBatch
-from tests.threaded_node import ThreadedNode
+from tests.kafka_node import ThreadedNode
 
 TP = TopicPartition("orders", 0)
 PATIENCE_MS = 20_000

@@ -17,8 +17,8 @@ from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema
-from tests.cluster import Cluster
-from tests.server_process import wait_until
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
 
 COLUMNS = ("offset", "subject", "value")
 ADMIN_TIMEOUT_S = 30
@@ -144,7 +144,7 @@ async def test_a_stream_that_was_created_anew_after_the_plan_is_loss(
     await publish(cluster, "again", 7)
     wait_checkpointed(cluster, "again", 7)
     for options, (range_,) in plans:
-        with pytest.raises(DataLoss, match=r"again-0: offsets \[0, 5\) .*created anew"):
+        with pytest.raises(DataLoss, match=r"again-0: offsets \[0, 5\) .*created again"):
             read(range_, options)
     for place in places(cluster):
         options, (range_,) = plan(place, "again")

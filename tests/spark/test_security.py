@@ -9,11 +9,11 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.security import Security
 from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
-from streamlog.sections import SaslSection
 from tests.authority import Authority
-from tests.threaded_node import ThreadedNode
+from tests.kafka_node import ThreadedNode
 
 
 def security(**given: str) -> Security:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.threaded_node import ThreadedNode
+from tests.kafka_node import ThreadedNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

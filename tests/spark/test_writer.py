@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamlog.record.keys import murmur2
-from tests.server_process import wait_until
+from streamlog.record.compiled.keys import murmur2
 from tests.spark.live_node import LiveNode
+from tools.nodes.server_process import wait_until
 
 if TYPE_CHECKING:
     import pyarrow as pa

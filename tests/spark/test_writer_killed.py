@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server_process import ServerProcess, wait_until
 from tests.spark.live_node import LiveNode
+from tools.nodes.server_process import ServerProcess, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

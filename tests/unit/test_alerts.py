@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from streamlog.tls.certificate import SOON, URGENT
-from tests.metric_families import families
+from tests.unit.metric_families import families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMTOOL = shutil.which("promtool")

@@ -16,19 +16,19 @@ from typing import Any, Final
 
 import pytest
 
-from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.hot_path import MESSAGES, HotPath, frames, instructions
-from tests.led_partition import FakePartition
+from tests.inlet_way import Written
+from tests.led_partition import FakePartition, as_partition
 from tests.partition_world import World, tp
+from tests.unit.hot_path import MESSAGES, HotPath, frames, instructions
 
 INSTRUCTIONS_MAX: Final = {
     "parse": 1_600.0,
@@ -84,13 +84,13 @@ class Way:
         self._read = frames(count)
         self._partition = FakePartition()
         metrics = NodeMetrics()
-        self.written: list[bytes] = []
-        self._answers = PublisherAnswers(self.written.append, metrics)
+        self.written = Written()
+        self._answers = PublisherAnswers(self.written, metrics)
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
         self._inlet = PartitionIngest(
-            self._partition,
+            as_partition(self._partition),
             sequencer=Sequencer("bench", duplicate_window_ms=120_000),
             settings=IngestSettings(value_bytes_max=1 << 20),
             answers=self._answers,
@@ -98,6 +98,7 @@ class Way:
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
+            grown={},
         )
         self._parser = FrameParser()
         self._parser.bind(1, self._inlet.inflow)
@@ -115,8 +116,8 @@ class ManyWays:
 
     def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
-        self.written: list[bytes] = []
-        self._answers = PublisherAnswers(self.written.append, metrics)
+        self.written = Written()
+        self._answers = PublisherAnswers(self.written, metrics)
         self._flusher = registry._flusher
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
@@ -132,6 +133,7 @@ class ManyWays:
                 staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
                 metrics=metrics,
                 now_ms=lambda: 1_000_000,
+                grown={},
             )
             for partition in partitions
         ]

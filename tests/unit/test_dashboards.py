@@ -1,11 +1,12 @@
 """Dashboards of Grafana: whole, without gaps, and about series that there are."""
 
 import re
+from typing import Any
 
 import pytest
 
 from tests.dashboards import FOLDER, NAMES, Query, board, filled_in, queries
-from tests.metric_families import families
+from tests.unit.metric_families import families
 
 QUERIES = list(queries())
 
@@ -19,7 +20,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap(name: str) -> None:
     content = board(name)
     panels = content["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    places = set()
+    places: set[Any] = set()
     for panel in panels:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24

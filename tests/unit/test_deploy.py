@@ -116,6 +116,11 @@ def test_what_the_dockerfile_copies_is_let_through(name: str) -> None:
     sources = {source for copy in copies for source in copy.split()}
     assert sources <= allowed
     assert all((ROOT / source).exists() for source in sources)
+    copied = [(ROOT / source).resolve() for source in sources]
+    links = [
+        it for source in copied if source.is_dir() for it in source.rglob("*") if it.is_symlink()
+    ]
+    assert [it for it in links if not any(map(it.resolve().is_relative_to, copied))] == []
 
 
 def locked(name: str) -> dict[str, Version]:
@@ -324,10 +329,12 @@ def test_selectors_find_the_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "doors"),
+    ("kind", "name", "listeners"),
     [("StatefulSet", "streamlog", {"kafka"}), ("Deployment", "nats", {"nats"})],
 )
-def test_a_door_at_which_nobody_is_asked_is_for_few(kind: str, name: str, doors: set[str]) -> None:
+def test_a_listener_without_authentication_is_for_few(
+    kind: str, name: str, listeners: set[str]
+) -> None:
     """Who reaches NATS may do to streams whatever the socket API lets them do: both have a lock."""
     template = manifest(kind, name)["spec"]["template"]
     policy = manifest("NetworkPolicy", name)["spec"]
@@ -345,8 +352,8 @@ def test_a_door_at_which_nobody_is_asked_is_for_few(kind: str, name: str, doors:
     (few,) = (rule["from"] for rule in policy["ingress"] if "from" in rule)
     assert nodes in few and len(few) == 2
     named = {port["name"] for it in template["spec"]["containers"] for port in it["ports"]}
-    assert (to_few, to_all) == (doors, {"http"})
-    assert named == doors | {"http"}
+    assert (to_few, to_all) == (listeners, {"http"})
+    assert named == listeners | {"http"}
 
 
 def pod_environment(container: dict[str, Any], index: int) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """The checker of consumer groups finds what it is to find."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.group_history import GroupHistory, Violation
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "a": "A 1 0\nP 10 0 0 5\nC 20 0 5\nP 30 0 5 9\nR 40 0\n",
     "b": "A 50 0\nP 60 0 5 12\nC 70 0 12\n",
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.core import Metric
 
-from tests.metric_families import families
+from tests.unit.metric_families import families
 
 TABLE = Path(__file__).parents[2] / "docs" / "metrics.md"
 LABELS: Mapping[str, str] = {

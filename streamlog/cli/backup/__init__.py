@@ -1,1 +1,1 @@
-"""``streamlog backup`` and ``streamlog restore``."""
+"""``streamlog backup``."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamlog.cli.backup import restore
 from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from streamlog.backup.folder import BackupFolder
     from streamlog.log.encryption.key_ring import KeyRing
 
-app = typer.Typer(help="Take backups, and look at them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Take backups, look at them, and restore what they have.", no_args_is_help=True
+)
+app.add_typer(restore.app, name="restore")
 
 
 @app.command()
@@ -60,7 +64,7 @@ def create(
     """Add what has been committed since the last time; the first time that is all there is.
 
     What comes of encrypted streams is encrypted in the backup, too, by the first --key; others that
-    are named open what a --path has. With --config the node's keys are known, and its current one
+    are named open what a --path has. With --config the node's keys are known, and its active one
     is used if no --key is given.
 
     Exit code 1 if a partition could not be read; the others are in the backup all the same.

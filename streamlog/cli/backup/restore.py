@@ -1,4 +1,4 @@
-"""``streamlog restore``: one stream into a running cluster, or a whole cluster out of folders."""
+"""``streamlog backup restore``: one stream into a running cluster, or a whole cluster out of folders."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamlog.log.encryption.key_ring import KeyRing
     from streamlog.model import NodeId
 
-app = typer.Typer(help="Make streams or a cluster of a backup again.", no_args_is_help=True)
+app = typer.Typer(help="Restore a stream or a whole cluster from a backup.", no_args_is_help=True)
 
 
 @app.command()
@@ -100,7 +100,7 @@ def cluster(
     On each machine of several, with the same --nodes and --cluster-id everywhere. A cluster that
     keeps its id must be the only one of that id: never start a node of the old one again.
 
-    Encrypted streams come to be under the current key of --config, else under the first --key,
+    Encrypted streams come to be under the active key of --config, else under the first --key,
     which the nodes must have; the others open the backup.
     """
     from streamlog.backup.cluster_restore import restore_cluster
@@ -108,7 +108,7 @@ def cluster(
 
     paths = dict(_node_path(text) for text in node)
     ids = tuple(_node_id(text) for text in nodes.split(",")) if nodes else ()
-    keys = told_keys(key, config, current_of_config=True)
+    keys = told_keys(key, config, active_of_config=True)
     with BackupFolder.open(backup) as folder:
         done = restore_cluster(folder, paths, nodes=ids, cluster_id=cluster_id, keys=keys)
     if as_json:

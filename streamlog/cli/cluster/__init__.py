@@ -4,10 +4,10 @@ Every command asks any node of ``--bootstrap-server``. What must be decided goes
 controller, which that node finds; its refusal is printed as it came. Who leads what is Kafka's
 Metadata answer, as any Kafka client sees it.
 
-``group`` lists the commands; ``controller`` and ``waiting`` are how they ask, and wait for what
-they asked for; ``findings`` says what is wrong with a cluster.
+``commands`` has most of them, and lists all; ``controller`` and ``waiting`` are how they ask, and
+wait for what they asked for.
 """
 
-from streamlog.cli.cluster.group import app
+from streamlog.cli.cluster.commands import app
 
 __all__ = ["app"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamlog.metadata.commands import Command
 
 ADDRESSES_MAX: Final = 1_000
-"""Of nodes that others name: whoever answers could name further ones for ever."""
+"""Of nodes that others name: a node that answers could name further ones for ever."""
 LOCAL_MS: Final = 2_000
 """How long one node is waited for that is asked what it knows itself."""
 
@@ -43,10 +43,16 @@ class Controller:
         try:
             return Description.of(await self.ask(DescribeCluster()))
         except NoController as error:
-            told = await self._tell_themselves()
-            if not told:
-                raise NoController(str(error)) from None
-            return without_controller(told)
+            return await self.describe_without_controller(str(error))
+
+    async def describe_without_controller(self, why: str = "there is no controller") -> Description:
+        """As those nodes describe the cluster that answer, each for itself. Raises NoController
+        where none does.
+        """
+        told = await self._tell_themselves()
+        if not told:
+            raise NoController(why)
+        return without_controller(told)
 
     async def _tell_themselves(self) -> list[dict[str, Any]]:
         """What each node answers of itself that can be reached, by the addresses of all of them."""
@@ -89,7 +95,7 @@ class Controller:
 
 async def has_controller(cluster: "Cluster") -> bool:
     """As the node knows that answers first. Kafka's Metadata names a node where there is none, for
-    clients send their requests somewhere; whoever may not ask takes it that there is one.
+    clients send their requests somewhere; a client that may not ask assumes that there is one.
     """
     from streamlog.metadata.commands import DescribeCluster, encode_command
 

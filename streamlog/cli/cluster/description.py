@@ -1,9 +1,19 @@
 """What DescribeCluster answers, as values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from streamlog.errors import CorruptData, NodeNotFound
+from streamlog.findings import (
+    AffectedPartitions,
+    ClusterFacts,
+    NodeFacts,
+    out_of_sync,
+    without_leader,
+)
+
+if TYPE_CHECKING:
+    from streamlog.client.topology import Topology
 
 
 class VoterStatus(NamedTuple):
@@ -35,6 +45,8 @@ class NodeDescription(NamedTuple):
     rack: str | None
     epoch: int
     fenced: bool
+    stopping: bool
+    """It told before it stopped."""
     draining: bool
     replicas: int
     leaders: int
@@ -136,6 +148,55 @@ def without_controller(told: Sequence[Mapping[str, Any]]) -> Description:
     replicas = [FollowerStatus(node, end, top - end, None) for node, end in sorted(ends.items())]
     nodes = [node._replace(answers=node.node_id in ends) for node in known.nodes]
     return known._replace(controller=None, replicas=tuple(replicas), nodes=tuple(nodes))
+
+
+def cluster_facts(
+    it: Description, topology: "Topology", *, besides: int | None = None
+) -> ClusterFacts:
+    """For the list of findings. ``besides``: a node of which the caller tells what is wrong."""
+    partitions = [
+        (f"{topic.name}/{partition.partition}", partition)
+        for topic in topology.topics.values()
+        for partition in topic.partitions
+    ]
+    leaderless = [
+        (name, said)
+        for name, partition in partitions
+        if (said := without_leader(partition.leader, partition.isr, it.silent)) is not None
+    ]
+    behind = [
+        (name, said)
+        for name, partition in partitions
+        if (said := out_of_sync(partition.replicas, partition.isr)) is not None
+    ]
+    following = {replica.node_id for replica in it.replicas}
+    return ClusterFacts(
+        controller=it.controller,
+        voters=it.voter_ids,
+        nodes=[
+            NodeFacts(
+                node.node_id,
+                node.host,
+                node.port,
+                fenced=node.fenced,
+                stopping=node.stopping,
+                draining=node.draining,
+                full=node.full,
+                unfit=node.unfit,
+                heard=node.heard,
+                answers=node.answers,
+            )
+            for node in it.nodes
+            if node.node_id != besides
+        ],
+        registered={node.node_id for node in it.nodes},
+        answering=following if it.controller is None else None,
+        followers=following,
+        lost_voters=it.lost_voters,
+        returning=it.returning,
+        leaderless=AffectedPartitions.all_of(leaderless),
+        under_replicated=AffectedPartitions.all_of(behind),
+    )
 
 
 def _one(kind: Any, fields: Mapping[str, Any]) -> Any:

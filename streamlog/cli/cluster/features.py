@@ -15,7 +15,11 @@ WARNING = (
 )
 
 
-def features(servers: Servers = SERVERS, as_json: Json = False) -> None:
+app = typer.Typer(help="Look at the feature level, and raise it.", no_args_is_help=True)
+
+
+@app.command("ls")
+def list_features(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """At which feature level the cluster is, and which ones each node knows."""
     description = ask(servers, lambda controller: controller.describe())
     known = {node.node_id: node.levels for node in description.nodes}
@@ -42,6 +46,7 @@ def features(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
 
 
+@app.command()
 def upgrade(
     level: Annotated[
         int | None, typer.Option(min=1, help="Default: the highest that the controller knows.")

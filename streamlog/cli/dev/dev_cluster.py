@@ -10,9 +10,8 @@ from typing import Final
 
 from streamlog.cli.dev import embedded_nats
 from streamlog.cli.dev.child import Child
-from streamlog.cli.dev.dev_layout import HOST, DevPlan, lay_out
+from streamlog.cli.dev.dev_layout import HOST, DevPlan, lay_out, settle_port
 from streamlog.cli.dev.dev_node import DevNode
-from streamlog.cli.dev.ports import settle_port
 from streamlog.cli.options import context
 from streamlog.cli.output import say
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
@@ -34,7 +33,7 @@ class Stopped(Exception):
 
 
 class DevCluster:
-    """Runs until a signal. A node that dies is reported, not restarted: somebody is trying it."""
+    """Runs until a signal. A node that dies is reported, not restarted: the user may be trying a failure."""
 
     def __init__(self, plan: DevPlan) -> None:
         self._plan = plan

@@ -1,12 +1,13 @@
 """Where the nodes of a development cluster lie and listen, at this start as at those before."""
 
+import random
+import socket
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from streamlog.cli.dev.dev_node import DevNode
-from streamlog.cli.dev.ports import settle_port
 from streamlog.errors import ConfigError
 
 HOST: Final = "127.0.0.1"
@@ -75,4 +76,37 @@ def _known_port(config: Path) -> int | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         problem = f"{config} cannot be understood"
-        raise ConfigError("--data-dir", problem, "mend it or name another folder") from None
+        raise ConfigError("--data-dir", problem, "correct it or name another folder") from None
+
+
+CHOICES: Final = range(12_000, 22_000)
+"""Below the ports that systems give to outgoing connections, which come and go."""
+
+PORT_MAX: Final = 65_535
+
+
+def settle_port(option: str, host: str, port: int, taken: set[int]) -> int:
+    """``port`` if it is free, some free one for 0. Raises ConfigError that names ``option``."""
+    if port > PORT_MAX:
+        raise ConfigError(option, f"there is no port {port}", "choose a lower one")
+    if port:
+        if port in taken or not _is_free(host, port):
+            remedy = "stop what uses it or choose another (0: a free one)"
+            raise ConfigError(option, f"port {port} is in use", remedy)
+        taken.add(port)
+        return port
+    for choice in random.sample(CHOICES, 1_000):
+        if choice not in taken and _is_free(host, choice):
+            taken.add(choice)
+            return choice
+    raise ConfigError(option, "no free port was found", "name one")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True

@@ -1,6 +1,6 @@
 """How long certificates last: those that are shown, those of who vouches for others, all they need.
 
-Where one has expired, whoever looks at it refuses: a CA's takes the whole cluster with it.
+Where one has expired, every peer that checks it refuses: a CA's takes the whole cluster with it.
 """
 
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.errors import ConfigError
+from streamlog.findings import Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AREA: Final = "certificates"
 
 
-def examine(settings: "Settings", now: datetime) -> Iterator[DoctorFinding]:
+def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
     """Of every file that the settings name: of a chain what expires first, of CAs what lasts."""
     from streamlog.tls.files import File, certificates
 
@@ -27,7 +27,7 @@ def examine(settings: "Settings", now: datetime) -> Iterator[DoctorFinding]:
         try:
             found = choose(certificates(File(key, path)), key=lambda it: it.not_after)
         except ConfigError as error:
-            yield DoctorFinding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+            yield Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
         else:
             yield _judged(key, path, found, now)
     if settings.tls.crl is not None:
@@ -49,7 +49,7 @@ def _files(it: "Settings") -> Iterator[tuple[str, Path]]:
             yield key, path
 
 
-def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> DoctorFinding:
+def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> Finding:
     from streamlog.tls.certificate import SOON, URGENT
 
     left = certificate.not_after - now
@@ -58,27 +58,27 @@ def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> 
     measured = {"left_seconds": left.total_seconds()}
     remedy = f"renew {path}: a running node takes the new one by itself"
     if left.total_seconds() <= 0:
-        return DoctorFinding(AREA, "failed", f"{said}has expired at {until}", remedy, measured)
+        return Finding(AREA, "critical", f"{said}has expired at {until}", remedy, measured)
     said += f"expires at {until}, in {left.days} days"
     if left < URGENT:
-        return DoctorFinding(AREA, "failed", said, remedy, measured)
+        return Finding(AREA, "critical", said, remedy, measured)
     if left < SOON:
-        return DoctorFinding(AREA, "warning", said, remedy, measured)
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
 
 
-def _revocations(path: Path, now: datetime) -> DoctorFinding:
+def _revocations(path: Path, now: datetime) -> Finding:
     """Lists are renewed every few days, so that it is no news that one ends soon."""
     from streamlog.tls.files import File, next_updates
 
     try:
         known = [it for it in next_updates(File("tls.crl", path)) if it is not None]
     except ConfigError as error:
-        return DoctorFinding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+        return Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
     if not known:
-        return DoctorFinding(AREA, "ok", "tls.crl does not say how long it holds")
+        return Finding(AREA, "ok", "tls.crl does not say how long it holds")
     until = f"until {min(known):%Y-%m-%d %H:%M} UTC"
     if min(known) <= now:
-        said = f"tls.crl held {until}: whoever shows a certificate of that CA is refused"
-        return DoctorFinding(AREA, "failed", said, f"fetch the CA's newest list into {path}")
-    return DoctorFinding(AREA, "ok", f"tls.crl holds {until}")
+        said = f"tls.crl held {until}: a client that shows a certificate of that CA is refused"
+        return Finding(AREA, "critical", said, f"fetch the CA's newest list into {path}")
+    return Finding(AREA, "ok", f"tls.crl holds {until}")

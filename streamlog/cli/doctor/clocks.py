@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.cli.node.node_http import NodeHttpClient
 from streamlog.errors import ConfigError
+from streamlog.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -29,7 +29,7 @@ _NO_TIME: Final = (
     OSError, http.client.HTTPException,
     ValueError, KeyError, TypeError, OverflowError, RecursionError,
 )  # fmt: skip
-"""What asking somebody who is no node, or no nats-server, leads to."""
+"""What a request to a server that is no node, or no nats-server, leads to."""
 
 Read = Callable[[object], float]
 """The time in an answer."""
@@ -37,14 +37,14 @@ Read = Callable[[object], float]
 
 async def examine(
     settings: "Settings", nodes: list[str], monitor: str | None, timeout_s: float
-) -> AsyncIterator[DoctorFinding]:
+) -> AsyncIterator[Finding]:
     """``nodes``: the HTTP addresses of nodes, none: of this one; ``monitor``: of nats-server's
     monitoring port.
     """
     try:
         own_node = NodeHttpClient(settings)
     except ConfigError as error:
-        yield DoctorFinding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
+        yield Finding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
         return
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=own_node.tls)
@@ -53,7 +53,7 @@ async def examine(
         url = address if "://" in address else f"{own_node.scheme}://{address}"
         yield await asyncio.to_thread(_node, opener, url, timeout_s)
     if monitor is None:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "skipped",
             "the clock of nats-server is not compared: its clients are not told the time",
@@ -63,19 +63,19 @@ async def examine(
         yield await asyncio.to_thread(_nats, monitor, timeout_s)
 
 
-def _node(opener: urllib.request.OpenerDirector, url: str, timeout_s: float) -> DoctorFinding:
+def _node(opener: urllib.request.OpenerDirector, url: str, timeout_s: float) -> Finding:
     who = f"node at {url.partition('://')[2]}"
     return _compared(opener, who, f"{url.rstrip('/')}/healthz", timeout_s, node_time_s)
 
 
-def _nats(monitor: str, timeout_s: float) -> DoctorFinding:
+def _nats(monitor: str, timeout_s: float) -> Finding:
     url = f"{monitor.rstrip('/')}/varz"
     place = urllib.parse.urlsplit(url).hostname or "?"
     return _compared(_OPENER, f"nats-server at {place}", url, timeout_s, nats_time_s)
 
 
 def node_time_s(answer: object) -> float:
-    """Of ``/healthz``, which everybody may read."""
+    """Of ``/healthz``, which every client may read."""
     return float(_fields(answer)["time_ms"]) / 1000
 
 
@@ -92,9 +92,9 @@ def _fields(answer: object) -> dict[str, Any]:
 
 def _compared(
     opener: urllib.request.OpenerDirector, who: str, url: str, timeout_s: float, read: Read
-) -> DoctorFinding:
+) -> Finding:
     if not url.startswith(("http://", "https://")):
-        return DoctorFinding(AREA, "failed", f"{who}: no address of HTTP", "write http://HOST:PORT")
+        return Finding(AREA, "critical", f"{who}: no address of HTTP", "write http://HOST:PORT")
     try:
         began = time.time()
         with opener.open(url, timeout=timeout_s) as answer:
@@ -104,14 +104,14 @@ def _compared(
     except urllib.error.HTTPError as error:
         with error:
             said = f"{who} answers {error.code}: its clock is not compared"
-            return DoctorFinding(AREA, "skipped", said, "name the HTTP address of a node by --http")
+            return Finding(AREA, "skipped", said, "name the HTTP address of a node by --http")
     except _NO_TIME as error:
         said = f"{who} does not tell its time: {error}"
-        return DoctorFinding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
+        return Finding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
     return judged(who, theirs - (began + ended) / 2, ended - began)
 
 
-def judged(who: str, skew_s: float, took_s: float) -> DoctorFinding:
+def judged(who: str, skew_s: float, took_s: float) -> Finding:
     """``skew_s``: how far theirs is ahead of ours, known to half of ``took_s``."""
     ahead = "ahead of" if skew_s > 0 else "behind"
     said = f"the clock of {who} is {abs(skew_s) * 1000:.0f} ms {ahead} this machine's"
@@ -120,8 +120,6 @@ def judged(who: str, skew_s: float, took_s: float) -> DoctorFinding:
     surely_s = abs(skew_s) - took_s / 2
     if surely_s > SKEW_S:
         remedy = "have chrony or systemd-timesyncd run on both: chronyc tracking, timedatectl"
-        state = "failed" if surely_s > SKEW_FAILED_S else "warning"
-        return DoctorFinding(
-            AREA, "failed" if state == "failed" else "warning", said, remedy, measured
-        )
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        severity: Severity = "critical" if surely_s > SKEW_FAILED_S else "warning"
+        return Finding(AREA, severity, said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)

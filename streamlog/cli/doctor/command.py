@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.cli.options.options import Json
-from streamlog.cli.output import print_json, say
+from streamlog.cli.output import print_findings, print_json
+from streamlog.findings import BAD, CLUSTER, CRITICAL, Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
 
-MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARNING", "failed": "FAILED"}
 TIMEOUT_S: Final = 3.0
 
 
@@ -44,17 +43,18 @@ def doctor(
     """Look at settings, certificates, limits, disk, node, NATS, network, clocks; say what to do.
 
     Run it on the node's machine, with the node's configuration and as its user, whether the node
-    runs or not. Exit code 1 if something failed. No secret is ever shown.
+    runs or not. Exit code 1 if something of this node is critical: findings on the rest of the
+    cluster are printed, and `streamlog cluster check` fails for them. No secret is ever shown.
     """
     from streamlog.config import load_settings
     from streamlog.errors import ConfigError
 
-    found: list[DoctorFinding] = []
+    found: list[Finding] = []
     try:
         settings = load_settings(config)
     except ConfigError as error:
         found = [
-            DoctorFinding("configuration", "failed", f"{it.key}: {it.problem}", it.remedy)
+            Finding("configuration", "critical", f"{it.key}: {it.problem}", it.remedy)
             for it in (error, *error.more)
         ]
         _print(found, as_json=as_json)
@@ -70,8 +70,8 @@ def doctor(
     asyncio.run(look())
     if as_json:
         _print(found, as_json=True)
-    bad = ("failed", "warning") if strict else ("failed",)
-    if any(finding.state in bad for finding in found):
+    bad = BAD if strict else (CRITICAL,)
+    if any(it.severity in bad for it in found if it.area != CLUSTER):
         raise typer.Exit(1)
 
 
@@ -82,7 +82,7 @@ async def _examine(
     http: list[str],
     monitor: str | None,
     timeout_s: float,
-) -> AsyncIterator[DoctorFinding]:
+) -> AsyncIterator[Finding]:
     from streamlog.cli.doctor import (
         certificates,
         clocks,
@@ -124,12 +124,9 @@ def _places(settings: "Settings") -> Iterator[str]:
         yield f"{voter}:{port}"
 
 
-def _print(findings: list[DoctorFinding], *, as_json: bool) -> None:
+def _print(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        well = not any(it.state == "failed" for it in findings)
+        well = not any(it.severity == CRITICAL for it in findings if it.area != CLUSTER)
         print_json({"well": well, "findings": [it._asdict() for it in findings]})
-        return
-    for it in findings:
-        say(f"{MARKS.get(it.state, it.state):<8} {it.area}: {it.said}")
-        if it.remedy:
-            say(f"{'':<8}   -> {it.remedy}")
+    else:
+        print_findings(findings)

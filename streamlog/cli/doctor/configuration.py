@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.findings import Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -13,18 +13,18 @@ AREA: Final = "configuration"
 ANY: Final = ("0.0.0.0", "::", "")
 
 
-def examine(settings: "Settings") -> list[DoctorFinding]:
+def examine(settings: "Settings") -> list[Finding]:
     """Whatever can be said without a look at anything else."""
     found = [*_addresses(settings), *_quorum(settings), *_sizes(settings), *_promises(settings)]
-    return found or [DoctorFinding(AREA, "ok", "nothing contradicts itself")]
+    return found or [Finding(AREA, "ok", "nothing contradicts itself")]
 
 
-def _addresses(it: "Settings") -> Iterator[DoctorFinding]:
+def _addresses(it: "Settings") -> Iterator[Finding]:
     kafka, http = it.kafka, it.http
     if kafka.host in ANY and kafka.advertised_host is None:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"kafka.host is {kafka.host!r} and there is no kafka.advertised_host: clients and other"
             " nodes are told to connect to an address that is none",
             "set kafka.advertised_host to the name by which they reach this machine",
@@ -32,59 +32,59 @@ def _addresses(it: "Settings") -> Iterator[DoctorFinding]:
     advertised = kafka.advertised_host or kafka.host
     others = [address for node_id, address in voters_of(it) if node_id != it.node.id]
     if _is_loopback(advertised) and any(not _is_loopback(host) for host, _ in others):
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"this node advertises {advertised!r}, and other voters are on other machines",
             "set kafka.host and kafka.advertised_host to what they can reach",
         )
     if kafka.port and kafka.port == http.port and (kafka.host == http.host or kafka.host in ANY):
-        yield DoctorFinding(
-            AREA, "failed", f"kafka.port and http.port are both {http.port}", "choose another one"
+        yield Finding(
+            AREA, "critical", f"kafka.port and http.port are both {http.port}", "choose another one"
         )
     if not _is_loopback(http.host) and http.show_payloads == "on":
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
-            f"http.show_payloads is on, http.host is {http.host!r}: whoever reaches it reads every stream",
+            f"http.show_payloads is on, http.host is {http.host!r}: every client that reaches it reads every stream",
             'set http.show_payloads = "auto", or let only those reach the port who may read everything',
         )
 
 
-def _quorum(it: "Settings") -> Iterator[DoctorFinding]:
+def _quorum(it: "Settings") -> Iterator[Finding]:
     voters = voters_of(it)
     if not voters:
         return
     ids = [node_id for node_id, _ in voters]
     if it.cluster.id is None and set(ids) != {it.node.id}:
-        yield DoctorFinding(
-            AREA, "failed", "cluster.id is missing", "set it to the same text on every node"
+        yield Finding(
+            AREA, "critical", "cluster.id is missing", "set it to the same text on every node"
         )
     if len(set(ids)) < len(ids):
-        yield DoctorFinding(
-            AREA, "failed", "cluster.voters names a node twice", "each id stands for one node"
+        yield Finding(
+            AREA, "critical", "cluster.voters names a node twice", "each id stands for one node"
         )
     if len(ids) % 2 == 0:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
             f"there are {len(ids)} voters: they bear no more losses than {len(ids) - 1} would",
             "have three voters, or five; further nodes are observers",
         )
     if it.node.id not in ids:
-        yield DoctorFinding(AREA, "note", "this node is no voter: it follows the metadata, no more")
+        yield Finding(AREA, "note", "this node is no voter: it follows the metadata, no more")
         return
     host, port = dict(voters)[it.node.id]
     if port not in (it.kafka.port, it.kafka.advertised_port):
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
             f"cluster.voters has this node at {host}:{port}; it listens on port {it.kafka.port}",
-            "see that one leads to the other, or mend one of them",
+            "see that one leads to the other, or correct one of them",
         )
 
 
-def _sizes(it: "Settings") -> Iterator[DoctorFinding]:
+def _sizes(it: "Settings") -> Iterator[Finding]:
     message = it.log.message_bytes_max
     for key, size in (
         ("ingest.in_flight_bytes_max", it.ingest.in_flight_bytes_max),
@@ -95,14 +95,14 @@ def _sizes(it: "Settings") -> Iterator[DoctorFinding]:
         ("replication.fetch_bytes_max", it.replication.fetch_bytes_max),
     ):
         if size < message:
-            yield DoctorFinding(
+            yield Finding(
                 AREA,
                 "warning",
                 f"{key} ({size}) is less than log.message_bytes_max ({message})",
                 f"raise {key}, or lower log.message_bytes_max",
             )
     if it.cluster.session_timeout_ms >= it.replication.replica_lag_time_max_ms:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
             "cluster.session_timeout_ms is no less than replication.replica_lag_time_max_ms: a dead node is "
@@ -111,9 +111,9 @@ def _sizes(it: "Settings") -> Iterator[DoctorFinding]:
         )
 
 
-def _promises(it: "Settings") -> Iterator[DoctorFinding]:
+def _promises(it: "Settings") -> Iterator[Finding]:
     if it.log.sync != "commit":
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "note",
             f"log.sync is {it.log.sync}: a power cut may lose what was acknowledged",
@@ -125,7 +125,7 @@ def _promises(it: "Settings") -> Iterator[DoctorFinding]:
     has_tls = nats.tls_ca or nats.tls_cert or nats.tls_first
     far = [server for server in in_clear if not _is_loopback(_host(server))]
     if has_secret and far and not has_tls:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
             "a password or token for NATS may go to another machine in the clear",

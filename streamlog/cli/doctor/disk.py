@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.findings import Finding, Severity
 
 AREA: Final = "disk"
 SYNCS: Final = 30
@@ -26,13 +26,13 @@ NOT_FOR_LOGS: Final = {
 }
 
 
-def examine(data_dir: Path, metadata_reserve_bytes: int) -> Iterator[DoctorFinding]:
+def examine(data_dir: Path, metadata_reserve_bytes: int) -> Iterator[Finding]:
     """``metadata_reserve_bytes``: with less room than that a node takes its disk for full."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK):
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"{folder} cannot be written by this user",
             f"chown {folder} to the user that runs the node",
         )
@@ -41,12 +41,12 @@ def examine(data_dir: Path, metadata_reserve_bytes: int) -> Iterator[DoctorFindi
     kind = file_system(folder)
     if kind in NOT_FOR_LOGS:
         remedy = "mount a local disk there, and name it as node.data_dir"
-        yield DoctorFinding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
+        yield Finding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
     try:
         yield _syncs(folder)
     except OSError as error:
         said = f"{folder}: {error.strerror or error}"
-        yield DoctorFinding(AREA, "failed", said, "look at the disk: dmesg, smartctl")
+        yield Finding(AREA, "critical", said, "look at the disk: dmesg, smartctl")
 
 
 def _existing(path: Path) -> Path:
@@ -57,22 +57,22 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _room(folder: Path, metadata_reserve_bytes: int) -> DoctorFinding:
+def _room(folder: Path, metadata_reserve_bytes: int) -> Finding:
     total, _, free = shutil.disk_usage(folder)
     return room(str(folder), total, free, metadata_reserve_bytes)
 
 
-def room(folder: str, total: int, free: int, metadata_reserve_bytes: int) -> DoctorFinding:
+def room(folder: str, total: int, free: int, metadata_reserve_bytes: int) -> Finding:
     """What is free of the disk that ``folder`` is on, in bytes."""
     share = free / total if total else 0.0
     measured = {"free_bytes": float(free), "size_bytes": float(total)}
     said = f"{_size(free)} of {_size(total)} are free at {folder} ({share:.0%})"
     remedy = "shorten retention, delete streams, or enlarge the disk"
     if free < metadata_reserve_bytes:
-        return DoctorFinding(AREA, "failed", f"{said}: it is full", remedy, measured)
+        return Finding(AREA, "critical", f"{said}: it is full", remedy, measured)
     if share < FREE_SHARE_MIN:
-        return DoctorFinding(AREA, "warning", said, remedy, measured)
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
 
 
 def _size(count: int) -> str:
@@ -83,7 +83,7 @@ def _size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _syncs(folder: Path) -> DoctorFinding:
+def _syncs(folder: Path) -> Finding:
     """As the node does it: appends to one file, each followed by fdatasync."""
     path = folder / f".doctor-{secrets.token_hex(8)}.tmp"
     took: list[float] = []
@@ -101,15 +101,13 @@ def _syncs(folder: Path) -> DoctorFinding:
     measured = {"fdatasync_median_seconds": middle, "fdatasync_max_seconds": worst}
     said = f"fdatasync takes {middle * 1000:.2f} ms, {worst * 1000:.2f} ms at worst of {SYNCS}"
     if middle > VERY_SLOW_SYNC_S or middle > SLOW_SYNC_S:
-        state = "failed" if middle > VERY_SLOW_SYNC_S else "warning"
+        severity: Severity = "critical" if middle > VERY_SLOW_SYNC_S else "warning"
         remedy = (
             "acks wait for it: use a disk that keeps its promises faster (NVMe with power-loss "
             "protection), or let nothing else write to it"
         )
-        return DoctorFinding(
-            AREA, "failed" if state == "failed" else "warning", said, remedy, measured
-        )
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        return Finding(AREA, severity, said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

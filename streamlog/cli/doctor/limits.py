@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.findings import Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -18,14 +18,14 @@ FILES_MIN: Final = 4_096
 OTHERS_MAY: Final = 0o077
 
 
-def examine(settings: "Settings", config: Path | None) -> Iterator[DoctorFinding]:
+def examine(settings: "Settings", config: Path | None) -> Iterator[Finding]:
     yield _files(settings)
     yield from _folders(settings)
     for key, path in _secret_files(settings, config):
         yield from _readable_by_others(key, path)
 
 
-def _files(settings: "Settings") -> DoctorFinding:
+def _files(settings: "Settings") -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     measured = {"open_files_soft": float(soft), "open_files_hard": float(hard)}
     folder = settings.node.data_dir / "streams"
@@ -34,14 +34,14 @@ def _files(settings: "Settings") -> DoctorFinding:
     said = f"a process may have {soft} files open; {partitions} partitions are kept here"
     remedy = f"LimitNOFILE={FILES_WANTED} in the unit, or ulimit -n {FILES_WANTED}"
     if 0 <= soft < FILES_MIN:
-        return DoctorFinding(AREA, "failed", said, remedy, measured)
+        return Finding(AREA, "critical", said, remedy, measured)
     if 0 <= soft < wanted:
         more = f", and {settings.kafka.connections_max} connections are allowed for"
-        return DoctorFinding(AREA, "warning", said + more, remedy, measured)
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        return Finding(AREA, "warning", said + more, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
 
 
-def _folders(settings: "Settings") -> Iterator[DoctorFinding]:
+def _folders(settings: "Settings") -> Iterator[Finding]:
     """Where the node has its files: for its account alone."""
     folder = settings.node.data_dir
     for path in (folder, folder / "metadata", folder / "streams"):
@@ -50,7 +50,7 @@ def _folders(settings: "Settings") -> Iterator[DoctorFinding]:
             if mode & OTHERS_MAY:
                 said = f"others may look into {path} (mode {mode & 0o777:o})"
                 remedy = f"restart the node, which tightens it, or chmod -R go= {folder}"
-                yield DoctorFinding(AREA, "warning", said, remedy)
+                yield Finding(AREA, "warning", said, remedy)
                 return
 
 
@@ -77,16 +77,16 @@ def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[s
         yield "the configuration, which has a password or token", config
 
 
-def _readable_by_others(key: str, path: Path) -> Iterator[DoctorFinding]:
+def _readable_by_others(key: str, path: Path) -> Iterator[Finding]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        remedy = "mend the path, or who may look into its folder"
-        yield DoctorFinding(AREA, "failed", f"{key}: {path}: {error.strerror}", remedy)
+        remedy = "correct the path, or who may look into its folder"
+        yield Finding(AREA, "critical", f"{key}: {path}: {error.strerror}", remedy)
         return
     if not os.access(path, os.R_OK):
         remedy = f"chown {path} to the user that runs the node"
-        yield DoctorFinding(AREA, "failed", f"{key}: {path} cannot be read by this user", remedy)
+        yield Finding(AREA, "critical", f"{key}: {path} cannot be read by this user", remedy)
     if mode & OTHERS_MAY:
         said = f"{key}: others may read {path} (mode {mode & 0o777:o})"
-        yield DoctorFinding(AREA, "warning", said, f"chmod 600 {path}")
+        yield Finding(AREA, "warning", said, f"chmod 600 {path}")

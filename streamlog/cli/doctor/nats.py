@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.errors import ConfigError
+from streamlog.findings import Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -14,49 +14,49 @@ AREA: Final = "nats"
 SLOW_S: Final = 0.050
 
 
-async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[DoctorFinding]:
+async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
     from streamlog.nats_tools.probe import visit
 
     for server in settings.nats.servers:
         try:
             found = await visit(settings.nats, server, timeout_s)
         except ConfigError as error:
-            yield DoctorFinding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+            yield Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
             return
         for finding in _told(settings, found):
             yield finding
 
 
-def _told(settings: "Settings", it: "NatsProbe") -> Iterator[DoctorFinding]:
+def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:
     where = f"NATS at {it.address}"
     if it.complaint is not None:
-        yield DoctorFinding(AREA, "failed", f"{where}: {it.complaint.text}", it.complaint.remedy)
+        yield Finding(AREA, "critical", f"{where}: {it.complaint.text}", it.complaint.remedy)
         return
     measured = {"round_trip_seconds": it.round_trip_s, "max_payload_bytes": float(it.max_payload)}
     said = f"{where} (nats-server {it.version}) answers in {it.round_trip_s * 1000:.1f} ms"
     slow = it.round_trip_s > SLOW_S
     remedy = "each message crosses NATS twice, in and as an ack: have a server near" if slow else ""
-    yield DoctorFinding(AREA, "warning" if slow else "ok", said, remedy, measured)
+    yield Finding(AREA, "warning" if slow else "ok", said, remedy, measured)
     yield from _payload(settings.log.message_bytes_max, where, it.max_payload)
     for missing in it.forbidden:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"{where} does not permit to {missing}",
             "grant it to streamlog's user: docs/nats.md has all permissions",
         )
     if it.has_jetstream and settings.nats.default_api_prefix:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"{where} has JetStream, and nats.default_api_prefix has streamlog answer in its place",
             "set default_api_prefix = false, and have clients ask for the domain",
         )
 
 
-def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[DoctorFinding]:
+def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[Finding]:
     if max_payload < message_bytes_max:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "note",
             f"{where} takes messages of {max_payload} bytes at most, log.message_bytes_max allows "
@@ -64,10 +64,10 @@ def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[D
             "raise max_payload of nats-server if publishers need it",
         )
     elif max_payload > message_bytes_max:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "note",
             f"{where} takes messages of {max_payload} bytes, of which streamlog refuses those over "
             f"{message_bytes_max} (log.message_bytes_max)",
-            "set both to the same, lest publishers be refused late",
+            "set both to the same, so that publishers are not refused late",
         )

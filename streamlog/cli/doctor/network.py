@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from streamlog.cli.cluster.description import cluster_facts
 from streamlog.cli.doctor.configuration import voters_of
-from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.findings import CLUSTER, CRITICAL, NODE, Finding, cluster_findings, sentence
+from streamlog.metadata.nodes.node_condition import DAMAGED, LOST, REMEDIES, told
 
 if TYPE_CHECKING:
+    from streamlog.cli.cluster.description import Description
     from streamlog.client.security import Security
     from streamlog.client.topology import NodeInfo, Topology
     from streamlog.config import Settings
@@ -20,9 +23,7 @@ SLOW_S: Final = 0.050
 REACHED: Final = ("ok", "warning")
 
 
-async def examine(
-    settings: "Settings", servers: str, timeout_s: float
-) -> AsyncIterator[DoctorFinding]:
+async def examine(settings: "Settings", servers: str, timeout_s: float) -> AsyncIterator[Finding]:
     """Voters of the settings, and all nodes that the cluster knows, at their advertised address;
     as this node, with its certificate and its login.
     """
@@ -31,11 +32,11 @@ async def examine(
     try:
         security = _security(settings)
     except StreamlogError as error:
-        yield DoctorFinding(AREA, "failed", str(error), "mend [tls] and [sasl]; docs/security.md")
+        yield Finding(AREA, "critical", str(error), "correct [tls] and [sasl]; docs/security.md")
         return
-    topology, is_decided = await _topology(servers, timeout_s, security)
+    topology, description = await _cluster(servers, timeout_s, security)
     if topology is None:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
             "warning",
             f"no node answers at {servers}: only the addresses of cluster.voters are tried",
@@ -50,9 +51,9 @@ async def examine(
     results = await asyncio.gather(
         *(_reach(place, names, settings, timeout_s, security) for place, names in asked.items())
     )
-    reached = {place for place, it in zip(asked, results, strict=True) if it.state in REACHED}
+    reached = {place for place, it in zip(asked, results, strict=True) if it.severity in REACHED}
     if topology is not None:
-        for finding in _identity(settings, topology, reached, is_decided):
+        for finding in _identity(settings, topology, reached, description):
             yield finding
     for result in results:
         yield result
@@ -60,45 +61,50 @@ async def examine(
 
 def _security(settings: "Settings") -> "Security":
     """As nodes come to nodes. Raises ConfigError."""
-    from streamlog.app.inter_node_auth import to_nodes
+    from streamlog.app.security import to_nodes
     from streamlog.tls.certificates import Certificates
 
     return to_nodes(settings, Certificates(settings))
 
 
-async def _topology(
+async def _cluster(
     servers: str, timeout_s: float, security: "Security"
-) -> "tuple[Topology | None, bool]":
-    """And whether there is a controller."""
-    from streamlog.cli.cluster.controller import has_controller
+) -> "tuple[Topology | None, Description | None]":
+    """The cluster as clients see it, and as the controller does; None for what is not answered."""
+    from streamlog.cli.cluster.controller import Controller
     from streamlog.client.cluster import Cluster
     from streamlog.errors import StreamlogError
 
+    topology: Topology | None = None
     try:
         async with Cluster.at(
             servers, timeout_ms=round(timeout_s * 1000), security=security
         ) as cluster:
-            return await cluster.topology([]), await has_controller(cluster)
+            controller = Controller(cluster)
+            topology = await controller.topology()
+            if await controller.has_controller():
+                return topology, await controller.describe()
+            return topology, await controller.describe_without_controller()
     except StreamlogError:
-        return None, True
+        return topology, None
 
 
 def _identity(
     settings: "Settings",
     topology: "Topology",
     reached: Collection[tuple[str, int]],
-    is_decided: bool,
-) -> Iterator[DoctorFinding]:
-    """``reached``: places that answered; who counts as alive is the controller's knowledge, which
-    is old where there is none.
+    description: "Description | None",
+) -> Iterator[Finding]:
+    """``reached``: places that answered; which nodes count as alive is the controller's knowledge,
+    which is old where there is none.
     """
     ours, theirs = settings.cluster.id, topology.cluster_id
     if ours is not None and theirs != ours:
-        yield DoctorFinding(
+        yield Finding(
             AREA,
-            "failed",
+            "critical",
             f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
-            "mend cluster.id, cluster.voters or --bootstrap-server",
+            "correct cluster.id, cluster.voters or --bootstrap-server",
         )
         return
     mine: NodeInfo | None = topology.nodes.get(settings.node.id)  # type: ignore[call-overload]
@@ -106,14 +112,21 @@ def _identity(
     here = sum((node.host, node.port) in reached for node in nodes)
     where = f"this one at {mine.address}" if mine else f"node {settings.node.id} is not among them"
     said = f"{here} of the {len(nodes)} nodes of cluster {theirs} are reached, {where}"
-    yield DoctorFinding(AREA, "ok" if here == len(nodes) else "warning", said)
-    if not is_decided:
-        yield DoctorFinding(
-            AREA,
-            "failed",
-            "the cluster has no controller: nothing is acknowledged or changed",
-            "start a majority of the voters; `streamlog cluster quorum` says who answers",
-        )
+    yield Finding(AREA, "ok" if here == len(nodes) else "warning", said)
+    if description is not None:
+        yield from _of_this_node(settings.node.id, description)
+        facts = cluster_facts(description, topology, besides=settings.node.id)
+        for finding in cluster_findings(facts):
+            yield finding._replace(area=CLUSTER)
+
+
+def _of_this_node(node_id: int, description: "Description") -> Iterator[Finding]:
+    """Damage that the node reports to the cluster. Other conditions of it are found in their areas."""
+    for node in description.nodes:
+        for name in node.unfit if node.node_id == node_id else ():
+            if name in {DAMAGED, LOST}:
+                said = f"Node {node_id}: {told(name)}"
+                yield Finding(NODE, CRITICAL, said, sentence(REMEDIES[name]))
 
 
 async def _reach(
@@ -122,8 +135,8 @@ async def _reach(
     settings: "Settings",
     timeout_s: float,
     security: "Security",
-) -> DoctorFinding:
-    """The first exchange agrees on versions: whoever passes it is a node, or Kafka."""
+) -> Finding:
+    """The first exchange agrees on versions: a server that passes it is a node, or Kafka."""
     from streamlog.client.connection import Connection
     from streamlog.errors import StreamlogError
 
@@ -142,14 +155,14 @@ async def _reach(
         own = any(name.endswith(f" {settings.node.id}") for name in names)
         runs, remedy = await _why_unreached(place, str(error), timeout_s)
         is_down = own and not runs  # it may be meant to be
-        return DoctorFinding(AREA, "note" if is_down else "failed", f"{who}: {error}", remedy)
+        return Finding(AREA, "note" if is_down else "critical", f"{who}: {error}", remedy)
     middle = median(took)
     said = f"{who} is reached in {middle * 1000:.1f} ms ({max(took) * 1000:.1f} ms at worst)"
     measured = {"connect_median_seconds": middle, "connect_max_seconds": max(took)}
     if middle > SLOW_S:
         remedy = "acks with acks=all wait for followers: keep nodes near each other"
-        return DoctorFinding(AREA, "warning", said, remedy, measured)
-    return DoctorFinding(AREA, "ok", said, "", measured)
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
 
 
 async def _why_unreached(place: tuple[str, int], said: str, timeout_s: float) -> tuple[bool, str]:

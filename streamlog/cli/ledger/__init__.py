@@ -2,9 +2,9 @@
 
 ``serve`` is an ordering node, a process of its own beside the streamlog nodes; ``broadcast``,
 ``deliver``, ``configure`` and ``info`` ask any ordering node over NATS; ``verify`` needs only the
-files. ``group`` lists the commands; ``options`` has what several share.
+files. ``options`` has what several share.
 """
 
-from streamlog.cli.ledger.group import app
+from streamlog.cli.ledger.commands import app
 
 __all__ = ["app"]

@@ -69,7 +69,7 @@ def verify_path(
         for found in findings:
             say(_line(found))
         for kept in aside:
-            say(f"{kept.file}: damaged, kept aside; remove it when nobody wants it any more")
+            say(f"{kept.file}: damaged, kept aside; remove it when it is not needed")
         if unopened:
             say(_by_checksums_only(unopened))
         say(f"{segments} segments, {size_bytes} bytes, {len(findings)} findings")

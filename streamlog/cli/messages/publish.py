@@ -43,7 +43,7 @@ def publish(
     else:
         say(f"{summary['published']} published")
         if summary.get("stored") is False:
-            say(f"no stream stores {subject!r}: nobody keeps it", to_stderr=True)
+            say(f"no stream stores {subject!r}: it is not kept", to_stderr=True)
 
 
 async def _publish(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from streamlog.escapes import visible_json
+from streamlog.app.escapes import visible_json
 
 
 class PrintedRecord(Protocol):

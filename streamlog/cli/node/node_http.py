@@ -32,7 +32,7 @@ class NodeHttpClient:
         self.port = settings.http.port
         self.tls: ssl.SSLContext | None = probing_context(settings)
         if not self.port:
-            problem = "is 0: the system chose a port, and nobody else knows it"
+            problem = "is 0: the system chose a port, and no other program knows it"
             raise ConfigError("http.port", problem, "set it to a port of your choice")
 
     @property

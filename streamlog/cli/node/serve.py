@@ -20,7 +20,7 @@ def serve(
     if example:
         from streamlog.cli.output import say
 
-        say((resources.files("streamlog") / "node.toml").read_text(), end="")
+        say((resources.files("streamlog.config") / "node.toml").read_text(), end="")
         return
     gc.disable()  # what is loaded stays: to look for garbage in it is a fifth of the start
     try:

@@ -1,9 +1,10 @@
 """How commands reach the nodes: the same options for each that has ``--bootstrap-server``.
 
-A command does not hand them on from function to function: whoever opens a connection asks for
-``chosen_security``, which is that of the command that runs.
+A command does not hand them on from function to function: the function that opens a connection asks
+for ``chosen_security``, which is that of the command that runs.
 """
 
+import difflib
 import functools
 import inspect
 import os
@@ -11,19 +12,95 @@ import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 
 from streamlog.cli.doctor.configuration import own_address
 from streamlog.cli.options import context
-from streamlog.cli.options.login import MechanismName, PasswordFile, TokenFile, User, chosen_login
-from streamlog.cli.options.options import SERVERS
+from streamlog.cli.options.options import SERVERS, SERVERS_VARIABLE, VARIABLE_PREFIX
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import ConfigError
+from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
+    from streamlog.client.security import ClientLogin
+
+
+User = Annotated[
+    str | None,
+    typer.Option("--user", envvar="STREAMLOG_CLIENT_USER", help="As whom to log in to the nodes."),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        envvar="STREAMLOG_CLIENT_PASSWORD_FILE",
+        help="The password, on the first line of a file; else it is asked for.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="STREAMLOG_CLIENT_TOKEN_FILE",
+        help="A token instead of a user: OAUTHBEARER.",
+    ),
+]
+MechanismName = Annotated[
+    str | None,
+    typer.Option(
+        "--mechanism",
+        envvar="STREAMLOG_CLIENT_MECHANISM",
+        help=f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
+    ),
+]
+
+
+def chosen_login(
+    *,
+    user: str | None,
+    password_file: Path | None,
+    token_file: Path | None,
+    mechanism: str | None,
+) -> "ClientLogin | None":
+    """None: without a login. Raises ConfigError."""
+    from streamlog.client.security import ClientLogin, secret_in
+
+    if token_file is not None:
+        if user is not None or mechanism not in (None, "OAUTHBEARER"):
+            raise ConfigError("--token-file", "a user is given, too", "keep one of them")
+        return ClientLogin("OAUTHBEARER", "", secret_in(token_file, "--token-file"))
+    if user is None:
+        if mechanism is not None or password_file is not None:
+            raise ConfigError("--user", "is missing", "say as whom to log in")
+        return None
+    if mechanism == "OAUTHBEARER":
+        raise ConfigError("--mechanism", "OAUTHBEARER needs a token", "set --token-file")
+    if password_file is not None:
+        return ClientLogin(
+            mechanism or MECHANISMS[0], user, secret_in(password_file, "--password-file")
+        )
+    return ClientLogin(mechanism or MECHANISMS[0], user, _PromptedPassword(user))
+
+
+class _PromptedPassword:
+    """A password that is asked for once, when it is needed."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._password: str | None = None
+
+    def __call__(self) -> str:
+        if self._password is None:
+            from streamlog.cli.options.password import asked_for
+
+            self._password = asked_for(
+                f"Password of {self._user}", confirm=False, option="--password-file"
+            )
+        return self._password
+
 
 Tls = Annotated[
     bool,
@@ -98,6 +175,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
         given = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
         config = given.pop("node_config")
+        _check_environment()
         if config is None:
             security = _security(**given)
             if options.get("servers") == SERVERS and not _names_servers():
@@ -127,17 +205,34 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _check_environment() -> None:
+    """Raises ConfigError for a variable of ours that no option has: it would change nothing."""
+    known = {SERVERS_VARIABLE}
+    for kind, _ in OPTIONS.values():
+        (option,) = get_args(kind)[1:]
+        if option.envvar is not None:
+            known.add(option.envvar)
+    for name in sorted(os.environ):
+        if name.startswith(VARIABLE_PREFIX) and name not in known:
+            endings = [it.removeprefix(VARIABLE_PREFIX) for it in known]
+            near = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), endings, 1, 0.5)
+            remedy = "docs/commands.md has all of them"
+            if near:
+                remedy = f"did you mean {VARIABLE_PREFIX}{near[0]}?"
+            raise ConfigError(name, "there is no such variable", remedy)
+
+
 def _names_servers() -> bool:
     """On the command line or in the environment, be it the default that is named."""
     on_line = any(
         it == "--bootstrap-server" or it.startswith("--bootstrap-server=") for it in sys.argv
     )
-    return on_line or "STREAMLOG_CLIENT_SERVERS" in os.environ
+    return on_line or SERVERS_VARIABLE in os.environ
 
 
 def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
     """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
-    from streamlog.app.inter_node_auth import to_nodes
+    from streamlog.app.security import to_nodes
     from streamlog.config import load_settings
     from streamlog.tls.certificates import Certificates
 

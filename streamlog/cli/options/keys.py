@@ -26,22 +26,22 @@ KeysOf = Annotated[
 
 
 def told_keys(
-    keys: list[str] | None, config: Path | None, *, current_of_config: bool = False
+    keys: list[str] | None, config: Path | None, *, active_of_config: bool = False
 ) -> "KeyRing":
     """All of them. What is new is encrypted by the first of ``keys``; without any, or if that is
-    asked for, by the current one of ``config``, if there is one.
+    asked for, by the active one of ``config``, if there is one.
 
     Raises ConfigError for what cannot be had.
     """
     from streamlog.log.encryption.key_source import key_ring, parsed_sources
 
     sources = parsed_sources(keys or (), "--key")
-    current = next(iter(sources), None)
+    active = next(iter(sources), None)
     if config is not None:
         from streamlog.config import load_settings
 
         encryption = load_settings(config).encryption
         sources = {**encryption.keys, **sources}
-        if encryption.active_key is not None and (current is None or current_of_config):
-            current = encryption.active_key
-    return key_ring(sources, current)
+        if encryption.active_key is not None and (active is None or active_of_config):
+            active = encryption.active_key
+    return key_ring(sources, active)

@@ -1,15 +1,21 @@
 """How a command gets to NATS: by its options, and by the variables that the nats CLI has as well.
 
-A password or a token has no option: arguments of a process are for everybody to see.
+A password or a token has no option: arguments of a process are visible to every user.
 """
 
+import asyncio
 import os
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from streamlog.config import NatsSection
 from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.jetstream.client import ManagementClient
+
 
 VARIABLES: Final = {
     "user": "NATS_USER",
@@ -56,3 +62,22 @@ def _renamed(text: str) -> str:
     for key, name in _NAMES.items():
         text = re.sub(rf"{re.escape(key)}\b", name, text)
     return text
+
+
+T = TypeVar("T")
+
+
+def ask(
+    nats: str,
+    creds: str | None,
+    domain: str,
+    question: Callable[["ManagementClient"], Awaitable[T]],
+) -> T:
+    """What ``question`` brings, of a client that is connected for it alone."""
+    from streamlog.jetstream.client import ManagementClient
+
+    async def asked() -> T:
+        async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
+            return await question(client)
+
+    return asyncio.run(asked())

@@ -8,6 +8,9 @@ import typer
 NATS_URL = "nats://127.0.0.1:4222"
 DOMAIN = "streamlog"
 SERVERS = "127.0.0.1:9092"
+VARIABLE_PREFIX = "STREAMLOG_CLIENT_"
+"""Of the environment variables of commands that ask nodes; a node's settings have another one."""
+SERVERS_VARIABLE = f"{VARIABLE_PREFIX}BOOTSTRAP_SERVER"
 
 NatsUrl = Annotated[
     str,
@@ -26,7 +29,7 @@ Servers = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
-        envvar="STREAMLOG_CLIENT_SERVERS",
+        envvar=SERVERS_VARIABLE,
         help="The socket API of any node: host:port, several by commas. Where it is left out and"
         " `streamlog dev` runs: all of its nodes.",
     ),

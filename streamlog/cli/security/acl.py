@@ -28,7 +28,7 @@ FILE: Final = "rules_file"
 _RESOURCE = "A name; PREFIX* for all that begin so; * for all. May be repeated."
 Principals = Annotated[
     list[str] | None,
-    typer.Option("--principal", "-p", help="As in User:alice; User:* is everybody."),
+    typer.Option("--principal", "-p", help="As in User:alice; User:* is every user."),
 ]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="An address it is asked from. Default: any.")
@@ -213,7 +213,7 @@ def _pattern(rule: "Rule") -> str:
 
 async def _described(cluster: "Cluster", wanted: "RuleFilter") -> list[tuple["Rule", str]]:
     """And where each stands."""
-    from streamlog.kafka.configs.acl_codec import asked_filter, read_file_note, read_shown
+    from streamlog.kafka.auth.acl_codec import asked_filter, read_file_note, read_shown
     from streamlog.wire import registry
     from streamlog.wire.errors import check
 
@@ -234,7 +234,7 @@ async def _matching(cluster: "Cluster", filters: list["RuleFilter"]) -> list[tup
 
 
 async def _create(cluster: "Cluster", rules: list["Rule"]) -> None:
-    from streamlog.kafka.configs.acl_codec import shown_creation
+    from streamlog.kafka.auth.acl_codec import shown_creation
     from streamlog.wire import registry
 
     creations = [shown_creation(rule) for rule in rules]
@@ -247,7 +247,7 @@ async def _delete(
     cluster: "Cluster", filters: list["RuleFilter"]
 ) -> tuple[list["Rule"], list[str]]:
     """Those that are no more, and why others stay."""
-    from streamlog.kafka.configs.acl_codec import asked_filter, read_shown
+    from streamlog.kafka.auth.acl_codec import asked_filter, read_shown
     from streamlog.wire import registry
 
     request = {"filters": [asked_filter(it) for it in filters]}

@@ -25,7 +25,7 @@ def new_key(
 ) -> None:
     """Write 32 random bytes, in base64, to a file that only this user may read.
 
-    Whoever loses it loses what is encrypted by it: keep a copy where the disks are not.
+    Without it, data that is encrypted by it is lost: keep a copy where the disks are not.
     """
     import base64
     import secrets

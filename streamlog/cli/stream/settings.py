@@ -140,6 +140,13 @@ OPTIONS: Final[dict[str, Any]] = {
         bool | None,
         typer.Option(help="Is what is stored from now on to be encrypted, by the nodes' key?"),
     ],
+    "readonly": Annotated[
+        bool | None,
+        typer.Option(
+            "--read-only/--no-read-only",
+            help="Take no records? Retention, compaction and purges go on.",
+        ),
+    ],
     "subject_transform": Annotated[
         str | None,
         typer.Option(metavar="'SRC -> DEST'", help="Under which subjects messages are stored."),

@@ -1,18 +1,23 @@
-"""Gauges of the metadata quorum and the nodes, as this node knows them at scrape time."""
+"""Gauges of the metadata quorum and the nodes, as this node knows them at scrape time; of its disk and
+its version (``MachineGauges``), which are read where they become text.
+"""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streamlog import __version__
 from streamlog.metadata.nodes.node_condition import DISABLING
 
 ROLES: Final = (
     "leader", "follower", "observer", "candidate", "prospective", "unattached", "resigned",
 )  # fmt: skip
-NOBODY: Final = -1
+NO_CONTROLLER: Final = -1
 
 
 class ClusterStatistics(NamedTuple):
@@ -31,7 +36,7 @@ class ClusterStatistics(NamedTuple):
     clock_skew_s: float | None = None
     """How far this node's clock is ahead of that of most nodes; None before it is known."""
     unfit: tuple[str, ...] = ()
-    """What this node cannot lead with, by the names of ``metadata.condition``."""
+    """What this node cannot lead with, by the names of ``metadata.nodes.node_condition``."""
 
 
 class ClusterGauges(Collector):
@@ -42,7 +47,7 @@ class ClusterGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         it = self._statistics
-        controller = NOBODY if it.controller is None else it.controller
+        controller = NO_CONTROLLER if it.controller is None else it.controller
         for name, text, value in (
             ("quorum_epoch", "Epoch of the metadata quorum", it.quorum_epoch),
             ("quorum_controller", "Node id of the controller; -1: unknown", controller),
@@ -79,3 +84,26 @@ class ClusterGauges(Collector):
         for role in ROLES:
             roles.add_metric((role,), int(role == it.role))
         yield roles
+
+
+class MachineGauges(Collector):
+    """``collect`` asks the file system, which may take its time: not for the event loop."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "streamlog_build_info", "1; the label is the version", labels=("version",)
+        )
+        build.add_metric((__version__,), 1)
+        yield build
+        try:
+            found = os.statvfs(self._data_dir)
+        except OSError:
+            return  # a disk that fails says so where it is written
+        for name, text, blocks in (
+            ("free", "Free bytes on the disk of data_dir", found.f_bavail),
+            ("size", "Size of the disk of data_dir", found.f_blocks),
+        ):
+            yield GaugeMetricFamily(f"streamlog_disk_{name}_bytes", text, blocks * found.f_frsize)

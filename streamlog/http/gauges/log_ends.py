@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.security import NO_SECURITY, Security
@@ -11,6 +11,7 @@ from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.wire import registry
 from streamlog.wire.offset_marks import LATEST
 
@@ -18,29 +19,18 @@ PERIOD_S: Final = 5.0
 TIMEOUT_MS: Final = 2_000
 
 
-class PartitionEnds(Protocol):
-    """What is needed of a partition of this node."""
-
-    @property
-    def may_serve_reads(self) -> bool: ...
-    @property
-    def high_watermark_known(self) -> bool: ...
-    @property
-    def high_watermark(self) -> int: ...
-
-
 class LogEnds:
     """A replica here that may serve reads knows; it is a fetch behind its leader at most.
 
     Of all others, each leader is asked every ``period_s``, in one request; one that does not answer
-    leaves them unknown, until it does. Where replicas are on every node nobody is ever asked.
+    leaves them unknown, until it does. Where replicas are on every node no node is ever asked.
     """
 
     def __init__(
         self,
         *,
         wanted: Callable[[], Awaitable[Collection[TopicPartition]]],
-        local: Callable[[TopicPartition], PartitionEnds],
+        local: Callable[[TopicPartition], Partition],
         image: Callable[[], MetadataImage],
         period_s: float = PERIOD_S,
         security: Security = NO_SECURITY,
@@ -58,7 +48,7 @@ class LogEnds:
         return self._remote.get(tp) if end is None else end
 
     async def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of these, which may be many, likewise."""
+        """Of these, which may be many, the same."""
         ends = {}
         async for tp in cooperatively(tps):
             end = self.end(tp)

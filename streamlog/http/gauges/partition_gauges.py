@@ -1,14 +1,51 @@
 """Gauges of partitions, made from statistics at scrape time: of all together, or of each."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol, Self
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, Self
 
+from aiohttp import web
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamlog.fairness import cooperatively
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.partition import Partition
+from streamlog.partition.state import PartitionStatistics
+
+STREAMS_MAX: Final = 100
+"""Named in one request."""
+
+
+class PartitionScrape:
+    """Ten thousand partitions are 90,000 series: a Prometheus asks for those that it is to keep."""
+
+    def __init__(
+        self,
+        *,
+        statistics: Callable[[Iterable[str] | None], Awaitable[list[PartitionStatistics]]],
+        partitions_max: int,
+    ) -> None:
+        """``statistics``: of the partitions here of these streams; None: of all."""
+        self._statistics = statistics
+        self._partitions_max = partitions_max
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/metrics/partitions", self._metrics)]
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        streams = request.query.getall("stream", [])
+        if len(streams) > STREAMS_MAX:
+            raise web.HTTPBadRequest(text=f"stream: at most {STREAMS_MAX} in one request\n")
+        found = await self._statistics(set(streams) if streams else None)
+        found.sort(key=lambda it: it.tp)
+        shown = tuple(islice(found, self._partitions_max))
+        gauges = EachPartition(shown, omitted=len(found) - len(shown))
+        text = await asyncio.to_thread(generate_latest, gauges)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
 
 Value = Callable[[PartitionStatistics], int]
 
@@ -46,16 +83,6 @@ LED: Final[tuple[tuple[str, str, Counted], ...]] = (
 """Of the partitions that this node leads, so that a sum over nodes counts each once."""
 
 
-class MeasuredPartition(Protocol):
-    """``partition.partition.Partition``."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def failure(self) -> Exception | None: ...
-    def statistics(self) -> PartitionStatistics: ...
-
-
 class PartitionTotals:
     """Of the partitions that are added."""
 
@@ -71,7 +98,7 @@ class PartitionTotals:
         self.led = [0] * len(LED)
 
     @classmethod
-    async def of(cls, partitions: Iterable[MeasuredPartition]) -> Self:
+    async def of(cls, partitions: Iterable[Partition]) -> Self:
         """In turns: there may be very many."""
         totals = cls()
         async for it in cooperatively(partitions):

@@ -1,23 +1,25 @@
-"""What the page knows about the node and its cluster at one moment; made by whoever runs them."""
+"""What the page knows about the node and its cluster at one moment; ``app`` makes it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from streamlog.http.gauges.lag_gauges import MeasuredGroup
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.model import NodeId, TopicPartition
 
 if TYPE_CHECKING:
-    from streamlog.partition.statistics import PartitionStatistics
+    from streamlog.partition.state import PartitionStatistics
 
 
-class GroupElsewhere(MeasuredGroup, Protocol):
-    """A group, and who coordinates it."""
+class CoordinatedGroup(NamedTuple):
+    """A group at one moment, as its coordinator has told."""
 
-    @property
-    def coordinator(self) -> NodeId: ...
+    group_id: str
+    state: str
+    member_count: int
+    committed: Mapping[TopicPartition, int]
+    coordinator: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class ClusterSnapshot:
     nats_remedy: str = ""
     loop_lag_s: float = 0.0
     troubles: Sequence[Trouble] = ()
-    """What keeps this node from its work, as ``metadata.condition`` judges it."""
+    """What keeps this node from its work, as ``metadata.nodes.node_condition`` judges it."""
     failures: Mapping[TopicPartition, str] | None = None
     """Partitions that cannot be written to here, and why."""
     keyless: frozenset[TopicPartition] = frozenset()
@@ -47,7 +49,7 @@ class ClusterSnapshot:
     damaged: tuple[TopicPartition, ...] = ()
     answers: Mapping[NodeId, bool] = field(default_factory=dict)
     """Where there is no controller: which of the others answer this node; else empty."""
-    groups: Sequence[GroupElsewhere] = ()
+    groups: Sequence[CoordinatedGroup] = ()
     groups_hidden: int = 0
     """Beyond the limit; not shown."""
     tail_refused: str = ""

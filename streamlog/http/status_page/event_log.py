@@ -22,7 +22,7 @@ PARTITIONS_MAX: Final = 4
 
 
 class ClusterEvent(NamedTuple):
-    """Numbers only grow, so that whoever has seen some asks for the rest."""
+    """Numbers only grow, so that a page that has some asks for the rest."""
 
     number: int
     time_ms: int
@@ -80,7 +80,7 @@ def _of_nodes(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str
 
 def _of_node(before: NodeImage, after: NodeImage) -> Iterator[str]:
     if before.incarnation != after.incarnation:
-        yield "started anew"
+        yield "was restarted"
     if after.fenced and after.stopping and not before.stopping:
         yield "is stopped in order"
     elif after.fenced and not before.fenced:
@@ -134,7 +134,7 @@ def _of_partition(before: PartitionImage, after: PartitionImage) -> Iterator[tup
 
 
 def _who(leader: int) -> str:
-    return "nobody" if leader == NO_LEADER else str(leader)
+    return "no node" if leader == NO_LEADER else str(leader)
 
 
 def _partitions(count: int) -> str:

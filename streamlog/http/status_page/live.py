@@ -2,23 +2,72 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
 from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest
-from streamlog.http.status_page.change_signal import ChangeSignal
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
 from streamlog.http.status_page.event_log import EventLog
 from streamlog.http.status_page.query import LISTS, Query
 from streamlog.http.status_page.rates import Rates
 from streamlog.http.status_page.sse import ClientLimit, Events, MayStay, anybody
 from streamlog.http.status_page.view import View
-from streamlog.http.status_page.watched_partitions import WatchedPartitions
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
+
+
+class ChangeSignal:
+    """Wakes all who wait, each time; it does not wait for them.
+
+    ``next`` is the event of the next time: code that takes it before a look misses nothing.
+    """
+
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+        self.closed = False
+
+    def ring(self) -> None:
+        rung, self.next = self.next, asyncio.Event()
+        rung.set()
+
+    def close(self) -> None:
+        """For good: all waits end."""
+        self.closed = True
+        self.ring()
+
+
+FRESH_MS: Final = 10_000
+PARTITIONS_MAX: Final = 1_000
+"""Remembered; what was looked at longest ago goes."""
+
+
+class WatchedPartitions:
+    """``note`` at each look; ``partitions`` are those of the last ``FRESH_MS``."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, int] = {}
+        self._last_ms: int | None = None
+
+    def note(self, now_ms: int, partitions: Iterable[TopicPartition] = ()) -> None:
+        self._last_ms = now_ms
+        for tp in partitions:
+            self._seen.pop(tp, None)
+            self._seen[tp] = now_ms
+        while len(self._seen) > PARTITIONS_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """The page was watched lately."""
+        return self._last_ms is not None and now_ms - self._last_ms < FRESH_MS
+
+    def partitions(self, now_ms: int) -> set[TopicPartition]:
+        for tp in [tp for tp, at_ms in self._seen.items() if now_ms - at_ms >= FRESH_MS]:
+            del self._seen[tp]
+        return set(self._seen)
+
 
 PERIOD_S: Final = 1.0
 ROUNDS_MAX: Final = 10
@@ -31,7 +80,7 @@ KEEP_ALIVE_BEATS: Final = 15
 class Live:
     """``run`` as a task; ``changed`` at each change of the image, after the node has acted on it.
 
-    While nobody watches, a look a second is all that it costs: who the controller is, and whether
+    While no page is open, a look a second is all that it costs: who the controller is, and whether
     the node is ready, so that it can be told later when that changed.
     """
 
@@ -90,15 +139,15 @@ class Live:
         return self._seats.taken > 0 or self._interest.is_fresh(now_ms)
 
     def changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Told at once to whoever watches."""
+        """Sent at once to all open pages."""
         now_ms = wall_ms()
         self._chronicle.changed(old, new, now_ms)
-        if self.is_watched(now_ms):  # else whoever looks next compares all streams, in turns
+        if self.is_watched(now_ms):  # else the next look compares all streams, in turns
             self._view.overview.follow(new)
         self._beat.ring()
 
     def close(self) -> None:
-        """Whoever watches is let go."""
+        """Ends all streams of events."""
         self._beat.close()
 
     def _note(self, moment: ClusterSnapshot) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from importlib import resources
+from typing import Final
 
 from aiohttp import web
 
@@ -14,21 +16,49 @@ from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.gauges.log_ends import LogEnds
-from streamlog.http.status_page.assets import Assets
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.live import Live
-from streamlog.http.status_page.node_probe import NodeProbe
+from streamlog.http.status_page.live import Live, WatchedPartitions
+from streamlog.http.status_page.other_nodes import NodeProbe, RemoteGroups
 from streamlog.http.status_page.rates import Rates
-from streamlog.http.status_page.remote_groups import RemoteGroups
 from streamlog.http.status_page.sse import MayStay, anybody
-from streamlog.http.status_page.tail import MayRead, Tail, Tailed, everybody
-from streamlog.http.status_page.tail_source import LeaderTail, LocalTail, TailedPartition
+from streamlog.http.status_page.tail import LeaderTail, LocalTail, MayRead, Tail, Tailed, everyone
 from streamlog.http.status_page.view import View
-from streamlog.http.status_page.watched_partitions import WatchedPartitions
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.state import PartitionStatistics
+
+FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/static/console.css": ("console.css", "text/css"),
+    "/static/console.js": ("console.js", "text/javascript"),
+    "/static/dom.js": ("dom.js", "text/javascript"),
+    "/static/lists.js": ("lists.js", "text/javascript"),
+    "/static/tail.js": ("tail.js", "text/javascript"),
+    "/static/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+class Assets:
+    """Read once, when first asked for."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, bytes] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get(path, partial(self._file, name, content_type))
+            for path, (name, content_type) in FILES.items()
+        ]
+
+    async def _file(self, name: str, content_type: str, _: web.Request) -> web.Response:
+        body = self._bodies.get(name)
+        if body is None:
+            folder = resources.files("streamlog.http.status_page") / "static"
+            body = self._bodies[name] = (folder / name).read_bytes()
+        return web.Response(body=body, content_type=content_type, charset="utf-8")
+
 
 logger = logging.getLogger(__name__)
 
@@ -36,29 +66,6 @@ ENDS_PERIOD_S: Final = 1.0
 TIMEOUT_MS: Final = 2_000
 PAUSE_S: Final = 5.0
 """Before what failed is begun again."""
-
-
-class PagePartition(TailedPartition, Protocol):
-    """A partition that this node keeps: ``partition.partition.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def may_serve_reads(self) -> bool: ...
-    @property
-    def high_watermark_known(self) -> bool: ...
-    @property
-    def size_bytes(self) -> int: ...
-    def statistics(self) -> PartitionStatistics: ...
-
-
-class PagePartitions(Protocol):
-    """``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> PagePartition:
-        """Raises StreamlogError where there is none."""
-
-    def partitions(self) -> Iterable[PagePartition]: ...
 
 
 class StatusPage:
@@ -72,8 +79,8 @@ class StatusPage:
         moment: Callable[["StatusPage"], ClusterSnapshot],
         survey: Callable[[], Awaitable[None]],
         image: Callable[[], MetadataImage],
-        partitions: PagePartitions,
-        may_read: MayRead = everybody,
+        partitions: ReplicaManager,
+        may_read: MayRead = everyone,
         may_stay: MayStay = anybody,
         security: Security = NO_SECURITY,
         has_controller: Callable[[], bool] = lambda: True,
@@ -142,7 +149,7 @@ class StatusPage:
             logger.exception("the status page was not told of a change")
 
     def close(self) -> None:
-        """Whoever watches is let go, before the site stops."""
+        """Ends all streams of events, before the site stops."""
         self._live.close()
         self._tail.close()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from streamlog.errors import InvalidRequest
-from streamlog.http.status_page.counts import WANTS as PARTITION_WANTS
+from streamlog.http.status_page.overview import WANTS as PARTITION_WANTS
 
 LISTS: Final = ("streams", "partitions", "groups", "events")
 LED_HERE: Final = "led_here"

@@ -11,8 +11,8 @@ LOOKS: Final = 6
 
 
 class Rates:
-    """``look`` once a second, while somebody watches; a pause of more than ``GAP_MS`` begins
-    anew.
+    """``look`` once a second, while the page is watched; a pause of more than ``GAP_MS`` begins
+    again.
     """
 
     GAP_MS: Final = 5_000

@@ -18,7 +18,7 @@ MayStay = Callable[[web.Request], Awaitable[bool]]
 
 
 async def anybody(_: web.Request) -> bool:
-    """Where nobody is asked who they are."""
+    """Where clients need not authenticate."""
     return True
 
 
@@ -61,7 +61,7 @@ class Events:
 
 
 class ClientLimit:
-    """How many may listen at once; whoever comes then is told to come later, with a 503."""
+    """How many may listen at once; further ones get a 503 with Retry-After."""
 
     def __init__(self, most: int, name: str, may_stay: MayStay = anybody) -> None:
         self._most = most

@@ -1,4 +1,8 @@
-"""``/api/tail``: the newest records of a partition, as they are committed."""
+"""``/api/tail``: the newest records of a partition, as they are committed.
+
+They are read here, if this node may serve reads; else at the leader. Of a record no more is kept
+than is shown: a batch may decompress to thousands of times its bytes.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,16 +10,99 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from streamlog.client.cluster import Cluster
+from streamlog.client.position import Offset
+from streamlog.client.reader import PartitionReader
 from streamlog.errors import (
     InvalidRequest,
+    OffsetOutOfRange,
     PartitionNotFound,
     StreamlogError,
     StreamNotFound,
 )
 from streamlog.http.status_page.query import TEXT_MAX, number
 from streamlog.http.status_page.sse import ClientLimit, Events, MayStay, anybody
+from streamlog.http.status_page.view import shown
+from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.stream.config import PARTITIONS_MAX
 from streamlog.model import TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import batches, check_batch
+from streamlog.record.codec import iter_records
+
+READ_BYTES: Final = 256 * 1024
+"""At once; one batch that is larger comes whole."""
+PATIENCE_MS: Final = 2_000
+
+Shown = dict[str, Any]
+"""A record as ``record_view.shown`` has it."""
+
+
+class LocalTail:
+    """A replica on this node."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    async def bounds(self) -> tuple[int, int]:
+        return self._partition.log_start_offset, self._partition.high_watermark
+
+    async def read(self, offset: int, count: int) -> list[Shown]:
+        """The file is read and decoded in a worker thread."""
+        with await self._partition.read(offset, READ_BYTES) as found:
+            return await asyncio.to_thread(_records, found, offset, count)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LeaderTail:
+    """A partition that this node does not keep, or is behind with."""
+
+    def __init__(self, cluster: Cluster, tp: TopicPartition) -> None:
+        self._cluster = cluster
+        self._tp = tp
+        self._start: int | None = None
+        """As last heard; asked for again after a read that came too late."""
+
+    async def bounds(self) -> tuple[int, int]:
+        end = await self._cluster.latest_offset(self._tp)
+        if self._start is None or self._start > end:
+            self._start = await self._cluster.earliest_offset(self._tp)
+        return self._start, end
+
+    async def read(self, offset: int, count: int) -> list[Shown]:
+        try:
+            return await self._read(offset, count)
+        except OffsetOutOfRange:
+            self._start = None
+            raise
+
+    async def _read(self, offset: int, count: int) -> list[Shown]:
+        async with PartitionReader(
+            self._cluster,
+            self._tp,
+            Offset(offset),
+            fetch_bytes=READ_BYTES,
+            patience_ms=PATIENCE_MS,
+        ) as reader:
+            return [shown(record) async for record in reader.records(count=count)]
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+def _records(found: FileSlice, offset: int, count: int) -> list[Shown]:
+    records: list[Shown] = []
+    for _, batch in batches(found.read()):
+        check_batch(batch)
+        for record in iter_records(batch):
+            if record.offset >= offset:
+                records.append(shown(record))
+                if len(records) == count:
+                    return records
+    return records
+
 
 PERIOD_S: Final = 0.25
 RECORDS_MAX: Final = 25
@@ -26,13 +113,13 @@ NOT_READABLE: Final = (
     " (http.basic_auth); a token of http.token_file has no rights to streams"
 )
 FAILURES_MAX: Final = 20
-"""In a row; then the page is told why, and asks anew if it likes."""
+"""In a row; then the page is told why, and asks again if it likes."""
 
 
 MayRead = Callable[[web.Request, str], bool]
 
 
-def everybody(_: web.Request, __: str) -> bool:
+def everyone(_: web.Request, __: str) -> bool:
     """Where access is not restricted."""
     return True
 
@@ -58,7 +145,7 @@ class Tail:
         open_partition: Callable[[TopicPartition], Tailed],
         clients_max: int,
         refused: Callable[[], str],
-        may_read: MayRead = everybody,
+        may_read: MayRead = everyone,
         may_stay: MayStay = anybody,
     ) -> None:
         """``open_partition`` raises StreamlogError where there is none; ``refused``: why payloads

@@ -7,16 +7,52 @@ from heapq import nsmallest
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeVar
 
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, GroupElsewhere, Local
-from streamlog.http.status_page.counts import counts_of, wants
+from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
 from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.findings import findings
-from streamlog.http.status_page.overview import Overview
+from streamlog.http.status_page.node_findings import findings
+from streamlog.http.status_page.overview import Overview, counts_of, wants
 from streamlog.http.status_page.query import LED_HERE, Query
 from streamlog.http.status_page.rates import Rates
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.record.codec import Record
+
+KEY_BYTES_MAX: Final = 256
+VALUE_BYTES_MAX: Final = 2_048
+HEADERS_MAX: Final = 20
+HEADER_BYTES_MAX: Final = 256
+
+
+def shown(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _record_data(record.key, KEY_BYTES_MAX),
+        "value": _record_data(record.value, VALUE_BYTES_MAX),
+        "headers": [
+            [name[:HEADER_BYTES_MAX], _record_data(value, HEADER_BYTES_MAX)]
+            for name, value in record.headers[:HEADERS_MAX]
+        ],
+        "headers_more": max(0, len(record.headers) - HEADERS_MAX),
+    }
+
+
+def _record_data(data: bytes | None, most: int) -> dict[str, Any] | None:
+    """Text where it is UTF-8, else hexadecimal; with its true length where it was cut."""
+    if data is None:
+        return None
+    cut = bytes(data[:most])
+    try:
+        # A cut may go through the middle of a character.
+        text, form = cut.decode(errors="strict" if len(data) <= most else "ignore"), "text"
+        if len(data) > most and len(cut) - len(text.encode()) > 3:
+            raise UnicodeError
+    except UnicodeError:
+        text, form = cut[: most // 2].hex(" "), "hex"
+    whole = len(data) <= (most if form == "text" else most // 2)
+    return {form: text, "size_bytes": len(data), "cut": not whole}
+
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -292,7 +328,7 @@ class View:
         rows = [self._group(it, moment.now_ms) for it in _page(groups, query)]
         return FoundItems(rows, len(groups))
 
-    def _group(self, group: GroupElsewhere, now_ms: int) -> Row:
+    def _group(self, group: CoordinatedGroup, now_ms: int) -> Row:
         for _ in self._lagging(group, now_ms):
             pass
         return {
@@ -304,7 +340,7 @@ class View:
             **self._lags[group.group_id][1],
         }
 
-    def _lagging(self, group: GroupElsewhere, now_ms: int) -> Iterator[int]:
+    def _lagging(self, group: CoordinatedGroup, now_ms: int) -> Iterator[int]:
         """As ``_summing``: a group may have committed in ten thousand partitions, too."""
         known = self._lags.get(group.group_id)
         if known is not None and 0 <= now_ms - known[0] < SUMS_MS:
@@ -347,7 +383,7 @@ def _numbers(moment: ClusterSnapshot, stream: StreamImage, only: str) -> Sequenc
     ]
 
 
-def _matching_groups(moment: ClusterSnapshot, query: Query) -> list[GroupElsewhere]:
+def _matching_groups(moment: ClusterSnapshot, query: Query) -> list[CoordinatedGroup]:
     found = [it for it in moment.groups if query.filter in it.group_id]
     return sorted(found, key=lambda it: it.group_id)
 

@@ -3,20 +3,20 @@
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.admission.rollup import ALL
-from streamlog.ingest.admission.subject_sequences import IndexedPartition, SubjectSequences
+from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
 from streamlog.partition.deletes.discard_new import (
     NO_MORE_BYTES,
     NO_MORE_MESSAGES,
-    BoundedPartition,
     RoomLeft,
     room_left,
 )
+from streamlog.partition.partition import Partition
 from streamlog.record.batch import HEADER_BYTES
 from streamlog.record.codec import RecordRun, record_sizes
 
@@ -74,23 +74,10 @@ class SubjectCounts:
         return subject is not None and 0 < self._limit <= self._of_subject[subject]
 
 
-class SubjectSurplus(Protocol):
-    """What is needed of ``partition.deletes.max_per_subject.MaxPerSubject``."""
-
-    def find(self) -> bool: ...
-
-
-class FilledPartition(BoundedPartition, IndexedPartition, Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def surplus(self) -> SubjectSurplus: ...
-
-
 class DiscardNew:
     """Of one partition: what is there, and what was appended and is not committed yet."""
 
-    def __init__(self, partition: FilledPartition, sequences: SubjectSequences) -> None:
+    def __init__(self, partition: Partition, sequences: SubjectSequences) -> None:
         self._partition = partition
         self._sequences = sequences
 

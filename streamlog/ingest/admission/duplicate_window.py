@@ -1,4 +1,4 @@
-"""Message ids of the last while, and where their first messages are. Pure.
+"""Deduplication (dedup) by ``Nats-Msg-Id``: recent ids with the offsets of their first messages. Pure.
 
 Ids are kept in slots of an eighth of the window each, so that forgetting is dropping a whole slot:
 an id is known for at least the window, and at most an eighth longer.

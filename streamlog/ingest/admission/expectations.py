@@ -22,11 +22,11 @@ _WRONG_LAST_SEQUENCE = PublishRefusal(400, 10164, "wrong last sequence", "expect
 
 SubjectSequence = Callable[[bytes], int | None]
 """The last sequence of the subjects that match, as of the message that is judged; 0: there is none,
-None: nobody knows now."""
+None: not known now."""
 
 
 def unknown_sequence(_pattern: bytes) -> int | None:
-    """Nobody ever knows."""
+    """The sequence is never known."""
     return None
 
 

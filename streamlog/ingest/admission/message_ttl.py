@@ -1,4 +1,4 @@
-"""Messages that say how long they stay: ``Nats-TTL``. Pure; ``partition.expiry`` has them go."""
+"""Messages that say how long they stay: ``Nats-TTL``. Pure; ``partition.deletes.message_ttl`` has them go."""
 
 from enum import Enum, auto
 from typing import Final

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply
+from streamlog.ingest.acks import Replies, iter_replies, pack_reply
 from streamlog.ingest.admission.batch_staging import RunBatch
 from streamlog.ingest.admission.publish_headers import block_of
 from streamlog.ingest.admission.refusal import PublishRefusal
@@ -24,7 +24,7 @@ class KeptMessages(NamedTuple):
 
     @property
     def header_block(self) -> bytes:
-        """Enough of it for whoever judges: all headers, in order."""
+        """Enough of it for a decision: all headers, in order."""
         return block_of(self.headers[1:], more=wish_of(self.reply))
 
     @property

@@ -6,15 +6,15 @@ be appended, it is owed: it is tried again before anything else is stored.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from streamlog.errors import Overloaded
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.admission.rollup import ALL, SUBJECT
-from streamlog.ingest.admission.subject_sequences import IndexedPartition
+from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import NOTHING, SubjectIndex
 
 Place = tuple[int, bytes | None]
 """The offset of a message that has others go, and their subject; None: of all subjects."""
@@ -41,25 +41,8 @@ class Rollup(NamedTuple):
     """Answered once the erasure is committed; of a message in a batch, b""."""
 
 
-class AppendedDeletes(Protocol):
-    """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
-
-    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None: ...
-
-
-class RolledPartition(IndexedPartition, Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def erased(self) -> OffsetSet: ...
-    @property
-    def erasing(self) -> AppendedDeletes: ...
-
-
 def superseded(
-    partition: RolledPartition,
+    partition: Partition,
     rollups: Iterable[Place],
     index: SubjectIndex | None,
 ) -> OffsetSet:
@@ -92,9 +75,7 @@ class Rollups:
 
     __slots__ = ("_at_hand", "_partition", "_run", "erased_end", "owed")
 
-    def __init__(
-        self, partition: RolledPartition, at_hand: Callable[[], SubjectIndex | None]
-    ) -> None:
+    def __init__(self, partition: Partition, at_hand: Callable[[], SubjectIndex | None]) -> None:
         """``at_hand``: the index, if it is there; else it will be soon."""
         self._partition = partition
         self._at_hand = at_hand

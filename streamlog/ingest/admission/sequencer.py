@@ -5,7 +5,7 @@ others cost nothing. The order of the checks is JetStream's; ``expectations`` an
 have them.
 
 Invariant: an id is in the window only if its message is in the log or in the run that is about to
-be appended; whoever drops a run or hears that an append failed calls ``abort``.
+be appended; a caller that drops a run or hears that an append failed calls ``abort``.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,19 @@ from streamlog.ingest.admission.expectations import (
     unknown_sequence,
 )
 from streamlog.ingest.admission.message_ttl import Lifetimes
-from streamlog.ingest.admission.publish_headers import Headers, publish_headers
+from streamlog.ingest.admission.publish_headers import (
+    Headers,
+    counters,
+    not_in_batches,
+    publish_headers,
+    schedules,
+    sources,
+)
 from streamlog.ingest.admission.refusal import (
     IDS_FULL,
     REPEATED_IN_BATCH,
     REPEATED_SOON,
     PublishRefusal,
-)
-from streamlog.ingest.admission.unsupported_headers import (
-    counters,
-    not_in_batches,
-    schedules,
-    sources,
 )
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 
@@ -227,7 +228,7 @@ class Sequencer:
     def _objection_in_batch(
         self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]
     ) -> PublishRefusal | None:
-        """Likewise of message ``number`` of a batch; its id joins those of the batch."""
+        """The same for message ``number`` of a batch; its id joins those of the batch."""
         refusal = (
             not_in_batches(headers)
             or counters(headers)

@@ -5,37 +5,17 @@ into it as well, and out again if the run is not appended after all.
 """
 
 from collections import Counter
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.errors import StreamlogError
+from streamlog.partition.partition import Partition
 from streamlog.record.codec import RecordRun
-from streamlog.record.subjects import NOTHING, SubjectIndex
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
 
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much of the log is read at once to judge a message; where there is more, it is told to come
 again."""
 EVERYTHING: Final = 2**62
-
-
-class IndexedSubjects(Protocol):
-    """What is needed of ``partition.subjects.subjects.Subjects``."""
-
-    @property
-    def is_ready(self) -> bool: ...
-    async def know(self) -> SubjectIndex: ...
-    def at_hand(self, bytes_max: int = ...) -> SubjectIndex | None: ...
-    def want(self) -> None: ...
-    def let_go(self) -> None: ...
-
-
-class IndexedPartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def subjects(self) -> IndexedSubjects: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
 
 
 class SubjectSequences:
@@ -46,7 +26,7 @@ class SubjectSequences:
 
     __slots__ = ("_base_offset", "_partition", "_position", "_run", "_wanted")
 
-    def __init__(self, partition: IndexedPartition, run: RecordRun) -> None:
+    def __init__(self, partition: Partition, run: RecordRun) -> None:
         self._partition = partition
         self._run = run
         self._wanted = False
@@ -90,7 +70,7 @@ class SubjectSequences:
             self._base_offset = NOTHING
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """No message asks any more."""
         self._wanted = False
         self._partition.subjects.let_go()
 

@@ -30,7 +30,7 @@ async def alone(call: Callable[[], T], size_bytes: int) -> T:
     return await asyncio.to_thread(call)
 
 
-class _Asked(NamedTuple):
+class _QueuedCall(NamedTuple):
     call: Callable[[], Any]
     size_bytes: int
     answer: asyncio.Future[Any]
@@ -46,14 +46,14 @@ class SharedHops:
     def __init__(self, at_once: int) -> None:
         """``at_once``: so many hops may be under way."""
         self._free = at_once
-        self._asked: list[_Asked] = []
+        self._asked: list[_QueuedCall] = []
         self._is_due = False
         """Hops begin at the end of this turn of the event loop."""
 
     async def run(self, call: Callable[[], T], size_bytes: int) -> T:
         """What ``call`` returns, or raises. It reads about ``size_bytes``."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(call, size_bytes, answer))
+        self._asked.append(_QueuedCall(call, size_bytes, answer))
         self._begin_soon()
         return await answer
 
@@ -65,7 +65,9 @@ class SharedHops:
     def _begin(self) -> None:
         self._is_due = False
         loop = asyncio.get_running_loop()
-        self._asked = [it for it in self._asked if not it.answer.done()]  # nobody waits for others
+        self._asked = [
+            it for it in self._asked if not it.answer.done()
+        ]  # no caller waits for others
         while self._free and self._asked:
             count = self._count_of_next()
             some, self._asked = self._asked[:count], self._asked[count:]
@@ -84,7 +86,7 @@ class SharedHops:
         return count
 
     def _done(
-        self, some: list[_Asked], hop: asyncio.Future[list[tuple[Any, Exception | None]]]
+        self, some: list[_QueuedCall], hop: asyncio.Future[list[tuple[Any, Exception | None]]]
     ) -> None:
         self._free += 1
         if self._asked:

@@ -5,25 +5,23 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptData, Unavailable
-from streamlog.ingest.admission.rollup_deletes import RolledPartition
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, InThread, SharedHops, alone
 from streamlog.ingest.dedup_recovery.snapshots import (
     DedupSnapshots,
     KeptSnapshot,
-    SnapshotPartition,
 )
 from streamlog.ingest.dedup_recovery.window_scan import (
     NEVER_MS,
     Scanned,
-    ScannedPartition,
     look_at_recent,
     rebuild_window,
     recent_of,
 )
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -44,27 +42,35 @@ class DedupRecovery(NamedTuple):
     """
 
     inlet: PartitionIngest
-    partition: "OpenedPartition"
+    partition: Partition
     known_offset: int
     """The sequencer has the ids below it."""
     deadline_ms: int
 
 
-class OpenedPartition(ScannedPartition, SnapshotPartition, RolledPartition, Protocol):
-    """What is needed of ``partition.partition.Partition``."""
+def knows_all_ids(inlet: PartitionIngest, partition: Partition, known_offset: int = 0) -> bool:
+    """Nothing of the log has to be read, as of an empty one: the inlet may open at once. The
+    sequencer has the ids below ``known_offset``.
+    """
+    start, end = partition.log_start_offset, partition.log_end_offset
+    known = max(known_offset, start) >= end and (start == end or not inlet.sequencer.rolls_up)
+    return known and partition.subjects.is_ready
 
 
 class DedupRecoveryScheduler:
-    """``add``; ``run`` opens them in the background, ``drain`` at once. ``opened`` is told each."""
+    """``add``; ``run`` has them opened in the background, ``drain`` at once."""
 
     def __init__(
         self,
-        opened: Callable[[PartitionIngest], None],
+        open_: Callable[[PartitionIngest], None],
         *,
         snapshots: DedupSnapshots,
         now_ms: Callable[[], int],
     ) -> None:
-        self._opened = opened
+        """``open_``: called with each whose ids are known; it has what is owed erased before
+        anything else is appended.
+        """
+        self._open = open_
         self._snapshots = snapshots
         self._now_ms = now_ms
         self._waiting: deque[DedupRecovery] = deque()
@@ -75,18 +81,8 @@ class DedupRecoveryScheduler:
         self.count = 0
         """Inlets that are not open yet."""
 
-    def add(
-        self, inlet: PartitionIngest, partition: OpenedPartition, *, known_offset: int = 0
-    ) -> None:
-        """The sequencer has the ids below ``known_offset``, a batch's first one, already.
-
-        Where that is all, as in an empty log, the inlet is open when this returns.
-        """
-        start, end = partition.log_start_offset, partition.log_end_offset
-        known = max(known_offset, start) >= end and (start == end or not inlet.sequencer.rolls_up)
-        if known and partition.subjects.is_ready:
-            self._open(inlet)
-            return
+    def add(self, inlet: PartitionIngest, partition: Partition, *, known_offset: int = 0) -> None:
+        """The sequencer has the ids below ``known_offset``, a batch's first one, already."""
         deadline_ms = self._now_ms() + inlet.sequencer.duplicate_window_ms
         self._waiting.append(DedupRecovery(inlet, partition, known_offset, deadline_ms))
         self.count += 1
@@ -141,7 +137,8 @@ class DedupRecoveryScheduler:
                     if recent is not None:
                         async with self._knowing:
                             await self._know_subjects(inlet, opening.partition, recent)
-                        self._open(inlet)
+                        if not inlet.closed:
+                            self._open(inlet)
             finally:
                 if is_over:
                     self.count -= 1
@@ -189,9 +186,7 @@ class DedupRecoveryScheduler:
             return recent
         return []
 
-    async def _look_at_recent(
-        self, partition: OpenedPartition, in_thread: InThread
-    ) -> list[Scanned]:
+    async def _look_at_recent(self, partition: Partition, in_thread: InThread) -> list[Scanned]:
         """Nothing where it is damaged. Raises Unavailable."""
         try:
             return await look_at_recent(partition, in_thread)
@@ -202,7 +197,7 @@ class DedupRecoveryScheduler:
             return []
 
     async def _know_subjects(
-        self, inlet: PartitionIngest, partition: OpenedPartition, recent: list[Scanned]
+        self, inlet: PartitionIngest, partition: Partition, recent: list[Scanned]
     ) -> None:
         """Where messages expect the sequence of a subject, or have others go, before the first of
         them is judged. A leader may have ended between such a message and the erasure of what was
@@ -221,9 +216,3 @@ class DedupRecoveryScheduler:
                 await partition.subjects.know()
         except Exception as error:  # it must not keep the stream shut
             logger.warning("subjects are not known", extra={**extra, "error": str(error)})
-
-    def _open(self, inlet: PartitionIngest) -> None:
-        if not inlet.closed:
-            inlet.erase_owed()
-            inlet.opened = True
-            self._opened(inlet)

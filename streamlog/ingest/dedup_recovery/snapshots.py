@@ -6,13 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
-from streamlog.ingest.dedup_recovery.snapshot import FILE_NAME, DedupSnapshot, decode, encode
-from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
+from streamlog.ingest.dedup_recovery.snapshot_format import FILE_NAME, DedupSnapshot, decode, encode
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -32,55 +33,12 @@ SHARE: Final = 20
 """Writing takes at most one part in so many of the time, however large windows are."""
 
 
-class SnapshotPartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def last_epoch(self) -> int:
-        """Of the last batch."""
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    @property
-    def failure(self) -> StreamlogError | None:
-        """Why it is offline: what became of the last appends is not known."""
-
-    @property
-    def topic_id(self) -> bytes: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def epoch_end(self, epoch: int) -> EpochEnd: ...
-
-    def read_beside(self, name: str) -> bytes:
-        """A small file in its folder; empty if there is none. Blocks. Raises StreamlogError."""
-
-    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Replace it as a whole, and durably, unless that is not asked for. Blocks. Raises
-        StreamlogError.
-        """
-
-
 class KeptSnapshot(NamedTuple):
     """A partition, and a sequencer that knows all ids of its log while the partition is led in that
     epoch. In any other epoch records may have come that the sequencer was not told of.
     """
 
-    partition: SnapshotPartition
+    partition: Partition
     sequencer: Sequencer
     leader_epoch: int
 
@@ -226,7 +184,7 @@ def _taken(kept: KeptSnapshot) -> DedupSnapshot | None:
     return DedupSnapshot(partition.topic_id, known_offset, epoch, since_ms, last, slots)
 
 
-def _fits(snapshot: DedupSnapshot, partition: SnapshotPartition, since_ms: int) -> bool:
+def _fits(snapshot: DedupSnapshot, partition: Partition, since_ms: int) -> bool:
     """One epoch of one topic has one log: where it reaches as far, it is the log that the snapshot
     knows. A file may have been written while its stream was deleted and created again.
     """
@@ -240,7 +198,7 @@ def _fits(snapshot: DedupSnapshot, partition: SnapshotPartition, since_ms: int) 
     return epoch == snapshot.epoch and end_offset >= snapshot.known_offset
 
 
-def _read(partition: SnapshotPartition) -> DedupSnapshot | None:
+def _read(partition: Partition) -> DedupSnapshot | None:
     data = partition.read_beside(FILE_NAME)
     return decode(data, FILE_NAME) if data else None
 

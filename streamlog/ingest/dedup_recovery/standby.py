@@ -11,20 +11,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
-from streamlog.ingest.admission.subject_sequences import IndexedPartition
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.window_scan import (
-    ScannedPartition,
     first_offset,
     remember,
     scan,
 )
-from streamlog.log.segment.slice import FileSlice
-from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +33,6 @@ READ_BYTES: Final = 512 * 1024
 """Decoded of one log in one go, in a thread that the event loop has to take turns with."""
 
 
-class FollowedPartition(ScannedPartition, IndexedPartition, Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-
-    def epoch_end(self, epoch: int) -> EpochEnd: ...
-
-    def add_watcher(self, watcher: Callable[[], None]) -> None: ...
-
-    def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
-
-
 class Prepared(NamedTuple):
     """A sequencer that has the ids of the window below ``known_offset``."""
 
@@ -55,8 +41,8 @@ class Prepared(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Followed:
-    partition: FollowedPartition
+class _StandbyWindow:
+    partition: Partition
     sequencer: Sequencer
     watcher: Callable[[], None]
     known_offset: int = UNKNOWN
@@ -81,18 +67,18 @@ class Standby:
 
     def __init__(self, *, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._followed: dict[str, dict[TopicPartition, _Followed]] = {}
+        self._followed: dict[str, dict[TopicPartition, _StandbyWindow]] = {}
         """By stream."""
-        self._behind: dict[_Followed, None] = {}
+        self._behind: dict[_StandbyWindow, None] = {}
         """Those of which more may be committed by now."""
         self._any_behind = asyncio.Event()
         self._hops = SharedHops(1)
 
     def follow(
-        self, stream: str, partitions: Iterable[FollowedPartition], *, duplicate_window_ms: int
+        self, stream: str, partitions: Iterable[Partition], *, duplicate_window_ms: int
     ) -> None:
         """These partitions of the stream and no others."""
-        before, now = self._followed.pop(stream, {}), dict[TopicPartition, _Followed]()
+        before, now = self._followed.pop(stream, {}), dict[TopicPartition, _StandbyWindow]()
         for partition in partitions:
             followed = before.get(partition.tp)
             if followed is None or followed.partition is not partition:
@@ -116,7 +102,7 @@ class Standby:
         for followed in (it for stream in self._followed.values() for it in stream.values()):
             followed.sequencer.expire(self._now_ms())
 
-    def take(self, partition: FollowedPartition) -> Prepared | None:
+    def take(self, partition: Partition) -> Prepared | None:
         """What is known of this one, which is followed no longer; None where it is of no use, as
         that of a stream of the same name that was deleted.
         """
@@ -143,32 +129,32 @@ class Standby:
                     group.create_task(self._catch_up_with(waiting))
             await asyncio.sleep(PAUSE_S)
 
-    async def _catch_up_with(self, waiting: deque[_Followed]) -> None:
+    async def _catch_up_with(self, waiting: deque[_StandbyWindow]) -> None:
         while waiting:
             followed = waiting.popleft()
             if self._is_followed(followed):  # a node that starts leads most of them by now
                 await self._catch_up(followed)
 
-    def _new(self, partition: FollowedPartition, duplicate_window_ms: int) -> _Followed:
+    def _new(self, partition: Partition, duplicate_window_ms: int) -> _StandbyWindow:
         def moved() -> None:
             self._behind[followed] = None
             self._any_behind.set()
 
         sequencer = Sequencer(partition.tp.stream, duplicate_window_ms=duplicate_window_ms)
-        followed = _Followed(partition, sequencer, moved)
+        followed = _StandbyWindow(partition, sequencer, moved)
         partition.add_watcher(moved)
         moved()
         return followed
 
-    def _end(self, followed: _Followed) -> None:
+    def _end(self, followed: _StandbyWindow) -> None:
         followed.partition.remove_watcher(followed.watcher)
         self._behind.pop(followed, None)
 
-    def _is_followed(self, followed: _Followed) -> bool:
+    def _is_followed(self, followed: _StandbyWindow) -> bool:
         tp = followed.partition.tp
         return self._followed.get(tp.stream, {}).get(tp) is followed
 
-    async def _catch_up(self, followed: _Followed) -> None:
+    async def _catch_up(self, followed: _StandbyWindow) -> None:
         """With what is committed by now. What cannot be read now is read by the next leader."""
         try:
             await self._read_on(followed)
@@ -181,7 +167,7 @@ class Standby:
             logger.exception("message ids could not be read ahead")
             self._start_again(followed)
 
-    async def _read_on(self, followed: _Followed) -> None:
+    async def _read_on(self, followed: _StandbyWindow) -> None:
         """May be overtaken by ``take`` at each await: nothing is changed after that."""
         partition, window_ms = followed.partition, followed.sequencer.duplicate_window_ms
         if not followed.is_sound():
@@ -204,7 +190,7 @@ class Standby:
                 partition.subjects.want()
         followed.sequencer.expire(self._now_ms())
 
-    def _start_again(self, followed: _Followed) -> None:
+    def _start_again(self, followed: _StandbyWindow) -> None:
         window_ms = followed.sequencer.duplicate_window_ms
         if self._is_followed(followed):
             stream = followed.partition.tp.stream

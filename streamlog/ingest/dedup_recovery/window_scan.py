@@ -6,7 +6,7 @@ retry of it must not be stored a second time.
 
 import logging
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
@@ -14,6 +14,7 @@ from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from streamlog.record.published import asked
@@ -34,29 +35,6 @@ ROLLUP = "Nats-Rollup"
 _ROLLUP_BYTES = ROLLUP.encode()
 RECENT_MESSAGES = 1000
 """Of these it is looked what they want to know of subjects."""
-
-
-class ScannedPartition(Protocol):
-    """What the rebuilding needs of ``partition.partition.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
-
-    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice: ...
 
 
 class KnownId(NamedTuple):
@@ -82,7 +60,7 @@ class Scanned(NamedTuple):
 
 
 async def rebuild_window(
-    partition: ScannedPartition,
+    partition: Partition,
     sequencer: Sequencer,
     *,
     since_ms: int,
@@ -94,7 +72,7 @@ async def rebuild_window(
 
     How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
     must not stay shut for them. Raises Unavailable where asking again may help, as with a disk that
-    is full just when an index has to be mended.
+    is full just when an index has to be repaired.
 
     ``whole`` has a small log read from its start, and gets what was read of it.
     """
@@ -126,7 +104,7 @@ async def rebuild_window(
     return count
 
 
-async def look_at_recent(partition: ScannedPartition, in_thread: InThread = alone) -> list[Scanned]:
+async def look_at_recent(partition: Partition, in_thread: InThread = alone) -> list[Scanned]:
     """The last messages; all of the last batch is among them. Raises StreamlogError."""
     end, found = partition.log_end_offset, list[Scanned]()
     offset = _recent_from(partition)
@@ -139,7 +117,7 @@ async def look_at_recent(partition: ScannedPartition, in_thread: InThread = alon
     return found
 
 
-def recent_of(partition: ScannedPartition, whole: list[Scanned]) -> list[Scanned] | None:
+def recent_of(partition: Partition, whole: list[Scanned]) -> list[Scanned] | None:
     """As ``look_at_recent``, out of what was read of a log from its start; None where its end is
     not among that.
     """
@@ -153,11 +131,11 @@ def recent_of(partition: ScannedPartition, whole: list[Scanned]) -> list[Scanned
     ]
 
 
-def _recent_from(partition: ScannedPartition) -> int:
+def _recent_from(partition: Partition) -> int:
     return max(partition.log_start_offset, partition.log_end_offset - RECENT_MESSAGES)
 
 
-async def first_offset(partition: ScannedPartition, since_ms: int) -> int:
+async def first_offset(partition: Partition, since_ms: int) -> int:
     """Below it, all is older. What is not committed has no time yet that could be looked up."""
     found = await partition.offset_for_timestamp(since_ms)
     return partition.high_watermark if found is None else found[0]

@@ -7,8 +7,7 @@ apart: NATS ends a subject there.
 import struct
 from typing import Final, NamedTuple
 
-from streamlog.ingest.acks.acks import publication
-from streamlog.ingest.acks.replies import iter_replies, pack_reply
+from streamlog.ingest.acks import iter_replies, pack_reply, publication
 from streamlog.ingest.liftbridge.envelope import NONE
 
 _MARK: Final = b" "
@@ -19,9 +18,9 @@ class ReplyAddress(NamedTuple):
     """``ack`` is the Ack as far as it was known when the message came."""
 
     reply: bytes
-    """Which wants JetStream's answer; empty: nobody does."""
+    """Which wants JetStream's answer; empty: none does."""
     inbox: bytes
-    """Which wants the Ack; empty likewise."""
+    """Which wants the Ack; empty: none does."""
     policy: int
     """``LEADER``, ``ALL`` or ``NONE``."""
     ack: bytes

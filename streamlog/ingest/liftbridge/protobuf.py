@@ -16,7 +16,7 @@ _GROUP_END: Final = 4
 _VARINT_BYTES_MAX: Final = 10
 _NUMBER_MAX: Final = 2**29 - 1
 _GROUPS_MAX: Final = 64
-"""Within each other; nobody has used any for long."""
+"""Within each other; they have long been out of use."""
 _64_BITS: Final = 2**64
 
 
@@ -103,5 +103,5 @@ def integer_field(number: int, value: int) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Nothing for no bytes, likewise."""
+    """Nothing for no bytes."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value if value else b""

@@ -28,9 +28,9 @@ class TranslatedEnvelope(NamedTuple):
     value: bytes
     headers: list[tuple[bytes, bytes]]
     block: bytes
-    """Of headers, NATS's and those of the envelope, for whoever decides."""
+    """Of headers, NATS's and those of the envelope, for the decision."""
     address: bytes
-    """Packed, or the reply subject where that is all; empty: nobody wants an answer."""
+    """Packed, or the reply subject where that is all; empty: no answer is wanted."""
 
 
 class EnvelopeTranslator:

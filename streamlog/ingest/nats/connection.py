@@ -1,54 +1,305 @@
-"""nats-py's client with another way of reading: one feed of our parser for each read of the socket.
+"""The connection to NATS that messages come by and acks leave by: nats-py's client with another way of
+reading and writing.
 
-Ours: the read loop, subscriptions, writing acks; nats-py's, by way of ``client``: all the rest.
+Ours: one feed of our parser for each read of the socket; the subscriptions; one write for all acks of
+a turn of the event loop. nats-py's, by way of ``client``: all the rest.
+
+Backpressure: where more waits for a commit than ``in_flight_bytes_max``, NATS is read no further;
+where that does not help in time, messages are refused.
 """
 
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import ParseResult
 
 import nats.errors
 
-from streamlog.errors import ProtocolViolation
+from streamlog.clock import wall_ms
+from streamlog.errors import BrokenInvariant, ProtocolViolation
+from streamlog.ingest.acks import Replies, error_json, publication
+from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
+from streamlog.ingest.frames import FrameParser, build_acks, build_refusals
+from streamlog.ingest.liftbridge import envelope
+from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.socket_reader import Feed, SocketReader
 from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
 from streamlog.ingest.nats.transport import NatsTransport
-from streamlog.ingest.parser.frames import FrameParser, RecordCollector
+from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 """Acks that NATS has not taken yet. Above it we read nothing more."""
 LINE_BYTES_MAX = 64 * 1024
+NS_PER_MS: Final = 1_000_000
 FRAME_OVERHEAD_BYTES = 64 * 1024
 """Of a frame beside the payload that the server allows: the control line, our own slack."""
 DEFAULT_PAYLOAD_BYTES_MAX = 1024 * 1024
 
 
-class Receiver(Protocol):
-    """Who the messages are for."""
+AroundRead = Callable[[], AbstractContextManager[None]]
 
-    def received(self, touched: list[RecordCollector]) -> None:
-        """A read is parsed; take what these have gathered."""
+
+class InFlightBytes:
+    """At the limit NATS is read no further, for at most ``backpressure_timeout_ms``; then messages are refused."""
+
+    def __init__(
+        self, *, in_flight_bytes_max: int, backpressure_timeout_ms: int, metrics: NodeMetrics
+    ) -> None:
+        self.taken_bytes = 0
+        """Handed to ``take`` and not yet given back; may pass the limit by one read."""
+        self.refusing = False
+        """A stall was not enough; ends when there is room again."""
+        self._in_flight_bytes_max = in_flight_bytes_max
+        self._stall_s_max = backpressure_timeout_ms / 1000
+        self._metrics = metrics
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        metrics.in_flight_bytes.set_function(lambda: self.taken_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        if not self.taken_bytes:
+            self._empty.clear()
+        self.taken_bytes += size_bytes
+        if self.taken_bytes > self._in_flight_bytes_max:
+            self._has_room.clear()
+
+    def give_back(self, size_bytes: int) -> None:
+        self.taken_bytes -= size_bytes
+        if self.taken_bytes < 0:
+            raise BrokenInvariant("what was given back had been taken")
+        if not self.taken_bytes:
+            self._empty.set()
+        if self.taken_bytes <= self._in_flight_bytes_max and not self._has_room.is_set():
+            self._has_room.set()
+            if self.refusing:
+                self.refusing = False
+                logger.info("room again", extra={"in_flight_bytes": self.taken_bytes})
 
     @property
     def has_room(self) -> bool:
-        """The next read may be made at once."""
+        """The next read may be made: there is room, or what has none is refused."""
+        return self._has_room.is_set() or self.refusing
 
-    async def wait_for_room(self) -> None:
+    async def wait(self) -> None:
         """Return when the next read may be made."""
+        if self.has_room:
+            return
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._stall_s_max):
+                await self._has_room.wait()
+        except TimeoutError:
+            self.refusing = True
+            logger.warning("no room, refusing", extra={"in_flight_bytes": self.taken_bytes})
+        finally:
+            self._metrics.ingest_paused_seconds.inc(time.monotonic() - started)
 
-    def connected(self) -> None:
-        """The connection is there (again)."""
+    async def wait_empty(self, timeout_s: float) -> bool:
+        """Nothing waits for a commit; False if that does not come in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._empty.wait()
+        except TimeoutError:
+            return False
 
 
-AroundRead = Callable[[], AbstractContextManager[None]]
+class ReplyWriter(Protocol):
+    """Takes whole protocol lines; NATS, as far as answers go."""
+
+    @property
+    def write(self) -> Callable[[bytes], None]: ...
+
+
+class PublisherAnswers:
+    """Gathers acks and refusals; all of one turn of the event loop leave in one write."""
+
+    def __init__(
+        self,
+        connection: ReplyWriter,
+        metrics: NodeMetrics,
+        *,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._connection = connection
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._waiting: list[bytes] = []
+
+    def acknowledge(self, head: bytes, replies: Replies, base_offset: int) -> None:
+        """Positive acks, ``head`` being that of the stream's."""
+        packed, reply_count, enveloped = replies
+        if not reply_count:
+            return
+        self._metrics.publish_acked.count += reply_count
+        if enveloped:
+            packed, addresses = parted(packed)
+            for position, address in addresses:
+                offset = base_offset + position
+                self._send(address.answers(b"%b%d}" % (head, offset + 1), self._stored(offset)))
+        if packed:
+            if not self._waiting:
+                asyncio.get_running_loop().call_soon(self.flush)
+            self._waiting.append(build_acks(packed, head, base_offset))
+
+    def acknowledge_one(self, reply: bytes, answer: bytes, offset: int) -> None:
+        """A positive ack that is not like the others: of a duplicate, or a batch."""
+        if reply:
+            self._answer(reply, answer, self._stored(offset))
+            self._metrics.publish_acked.inc()
+
+    def tell(self, subject: bytes, payload: bytes) -> None:
+        """What is neither: part of a batch has come, or an advisory. Of these an envelope's inbox
+        hears nothing."""
+        if is_address(subject):
+            subject = unpack(subject).reply
+        if subject:
+            self._send(publication(subject, payload))
+
+    def refuse(self, stream: str, replies: Replies, count: int, refusal: PublishRefusal) -> None:
+        """One refusal for all ``replies``; ``count`` messages are refused, asking or not."""
+        self._metrics.publish_rejected.labels(refusal.reason).inc(count)
+        packed, reply_count, enveloped = replies
+        if reply_count and enveloped:
+            packed, addresses = parted(packed)
+            json, rest = _payload(stream, refusal), envelope.refused(envelope_error(refusal))
+            for _, address in addresses:
+                self._send(address.answers(json, rest))
+        if packed:
+            self._send(build_refusals(packed, _payload(stream, refusal)))
+
+    def refuse_one(self, stream: str, reply: bytes, refusal: PublishRefusal) -> None:
+        self._metrics.publish_rejected.labels(refusal.reason).inc()
+        if reply:
+            rest = envelope.refused(envelope_error(refusal))
+            self._answer(reply, _payload(stream, refusal), rest)
+
+    def _answer(self, reply: bytes, json: bytes, rest: bytes) -> None:
+        """``rest``: the end of the Ack, where the message came in an envelope."""
+        if is_address(reply):
+            self._send(unpack(reply).answers(json, rest))
+        else:
+            self._send(publication(reply, json))
+
+    def _stored(self, offset: int) -> bytes:
+        return envelope.stored(offset, self._now_ms() * NS_PER_MS)
+
+    def _send(self, data: bytes) -> None:
+        """Nothing is left of an address that wants no answer of this kind."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(data)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._connection.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+
+
+def _payload(stream: str, refusal: PublishRefusal) -> bytes:
+    return error_json(refusal.code, refusal.err_code, refusal.description, stream)
+
+
+class SocketReader(asyncio.BufferedProtocol):
+    """Reads from NATS straight into one buffer: no stream, and no copy, between socket and parser.
+
+    It takes a connection over from the stream that its handshake was read with. Writing stays with
+    the stream's protocol, which is told of everything that concerns it.
+
+    A subclass takes a read in ``buffer_updated``: the first bytes of ``_buffer``, which are the next
+    read's once it returns, but none any more where ``_error`` is set. It may ``_pause``, or ``_end``
+    the connection by an error.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        self._transport = transport
+        self._reader = reader
+        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._writing = transport.get_protocol()
+        self._error: Exception | None = None
+        """Why nothing more will come."""
+        self._paused = asyncio.Event()
+        """Nothing is read: ``buffer_updated`` asked for it, or there is nothing more to read."""
+
+    def start(self) -> None:
+        """Take what the stream has read too far, and everything after it. Raises OSError."""
+        read_ahead: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        ended = self._transport.is_closing() or self._reader._eof  # type: ignore[attr-defined]
+        if not ended:
+            self._transport.pause_reading()  # uvloop changes its way of reading only at a resume
+            self._transport.set_protocol(self)
+        while read_ahead:
+            count = min(len(read_ahead), len(self._buffer))
+            self._buffer[:count] = read_ahead[:count]
+            del read_ahead[:count]
+            self.buffer_updated(count)
+        if ended:
+            raise ConnectionResetError("NATS closed the connection")
+        if not self._paused.is_set():
+            self._read_on()
+
+    async def wait_paused(self) -> None:
+        """Return after a read has asked for a pause; raises what has ended the connection."""
+        await self._paused.wait()
+        if self._error is not None:
+            raise self._error
+
+    def resume(self) -> None:
+        if self._error is None:
+            self._paused.clear()
+            self._read_on()
+
+    def stop(self) -> None:
+        """Take nothing more, whatever still comes."""
+        self._end(ConnectionAbortedError("stopped"))
+
+    # As a protocol
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        return self._buffer
+
+    def eof_received(self) -> bool:
+        self._end(ConnectionResetError("NATS closed the connection"))
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error or ConnectionResetError("the connection to NATS was lost"))
+        self._writing.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._writing.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writing.resume_writing()
+
+    def _end(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+            self._pause()
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():  # else it is about to tell us so
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        self._paused.set()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
 
 class IngestTransport(NatsTransport):
@@ -71,11 +322,13 @@ class IngestTransport(NatsTransport):
         assert self._io_writer is not None, "connected"
         self._io_writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
-    def take_in(self, feed: Feed) -> SocketReader:
-        """Once it is started, every read goes to ``feed``. The handshake must be over."""
+    def reader(self, client: "IngestClient", around_read: AroundRead | None) -> "IngestReader":
+        """Once it is started, it takes every read. The handshake must be over."""
         assert self._io_writer is not None and self._io_reader is not None, "connected"
         transport = cast(asyncio.Transport, self._io_writer.transport)  # uvloop's is one in kind
-        return SocketReader(transport, self._io_reader, feed, buffer_bytes=self._read_buffer_bytes)
+        return (IngestReader if around_read is None else TracedReader)(
+            transport, self._io_reader, client, buffer_bytes=self._read_buffer_bytes
+        )
 
     @property
     def is_full(self) -> bool:
@@ -110,26 +363,29 @@ class IngestClient(NatsClient):
     def __init__(
         self,
         access: NatsOptions,
-        receiver: Receiver,
         subscriptions: Subscriptions,
         *,
+        in_flight: InFlightBytes,
+        connected: Callable[[], None],
         read_buffer_bytes: int,
         around_read: AroundRead | None = None,
     ) -> None:
+        """``connected`` is called when the connection is there, or there again."""
         super().__init__(access)
-        self._around_read = around_read
-        self._receiver = receiver
+        self.around_read = around_read
+        self.in_flight = in_flight
+        self._told_connected = connected
         self._subscriptions = subscriptions
         self._read_buffer_bytes = read_buffer_bytes
         self._ps = _ParserSlot(self)  # type: ignore[assignment]
-        self._controls: list[tuple[str, bytes]] = []
-        """What the server said beside messages, not yet acted upon."""
+        self.controls: list[tuple[str, bytes]] = []
+        """What the server said beside messages, not yet acted on."""
         self.renew_parser()
 
     def subscribe_all(self, subscriptions: Iterable[Subscription]) -> list[int]:
         """Their sids; said to the server in one write, or when it is there."""
         sids = [self._subscriptions.add(subscription) for subscription in subscriptions]
-        self._subscriptions.bind(self._parser, sids)
+        self._subscriptions.bind(self.parser, sids)
         self.write(self._subscriptions.commands(sids))
         return sids
 
@@ -143,7 +399,7 @@ class IngestClient(NatsClient):
     def forget(self, sids: Iterable[int]) -> None:
         """Drop what still comes for them, which ended before."""
         for sid in sids:
-            self._parser.unbind(sid)
+            self.parser.unbind(sid)
 
     def write(self, data: bytes) -> None:
         """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
@@ -165,10 +421,10 @@ class IngestClient(NatsClient):
 
     def renew_parser(self) -> None:
         """A new connection starts at the start of a frame."""
-        self._controls.clear()
+        self.controls.clear()
         payload_bytes_max = self._server_info.get("max_payload", DEFAULT_PAYLOAD_BYTES_MAX)
-        self._parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
-        self._subscriptions.bind(self._parser, self._subscriptions.sids())
+        self.parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
+        self._subscriptions.bind(self.parser, self._subscriptions.sids())
 
     def _new_transport(self) -> IngestTransport:
         return IngestTransport(self._read_buffer_bytes)
@@ -183,18 +439,18 @@ class IngestClient(NatsClient):
         # The new read task has not run yet, so nothing comes before the parser is ready for it.
         self.renew_parser()
         self.write(self._subscriptions.commands(self._subscriptions.sids()))
-        self._receiver.connected()
+        self._told_connected()
 
     async def _read_loop(self) -> None:
         transport = self._transport
         assert isinstance(transport, IngestTransport), "connected"
-        intake = transport.take_in(self._feed if self._around_read is None else self._told_feed)
+        intake = transport.reader(self, self.around_read)
         try:
             intake.start()
             while transport is self._transport and not (self.is_closed or self.is_reconnecting):
                 await intake.wait_paused()
                 await self._process_controls()
-                await self._receiver.wait_for_room()
+                await self.in_flight.wait()
                 await transport.drain_if_full()
                 intake.resume()
         except (OSError, ProtocolViolation, nats.errors.Error) as error:
@@ -206,22 +462,8 @@ class IngestClient(NatsClient):
         finally:
             intake.stop()
 
-    def _told_feed(self, data: memoryview) -> bool:
-        """For who wants to know when a read begins and has been handed on."""
-        assert self._around_read is not None
-        with self._around_read():
-            return self._feed(data)
-
-    def _feed(self, data: memoryview) -> bool:
-        """Hand a read on; False if something is to be waited for before the next one."""
-        self._receiver.received(self._parser.feed(data))
-        self._controls += self._parser.take_controls()
-        transport = self._transport
-        assert isinstance(transport, IngestTransport), "connected"
-        return not self._controls and self._receiver.has_room and not transport.is_full
-
     async def _process_controls(self) -> None:
-        controls, self._controls = self._controls, []
+        controls, self.controls = self.controls, []
         for name, argument in controls:
             if name == "PING":
                 self.write(b"PONG\r\n")
@@ -235,9 +477,51 @@ class IngestClient(NatsClient):
     def _process_pong_now(self) -> None:
         if self._pongs:
             pong = self._pongs.pop(0)
-            if not pong.done():  # else whoever waited has given up
+            if not pong.done():  # else the waiter has given up
                 pong.set_result(True)
         self._pings_outstanding = 0
+
+
+class IngestReader(SocketReader):
+    """The reads of an ``IngestClient``'s connection."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        client: "IngestClient",
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        super().__init__(transport, reader, buffer_bytes=buffer_bytes)
+        self._client = client
+
+    def buffer_updated(self, count: int) -> None:
+        """Parse a read, and append what it brought: one batch for each partition in it. Pause if
+        something is to be waited for before the next read: backpressure.
+        """
+        if self._error is not None:
+            return
+        client = self._client
+        try:
+            for collector in client.parser.feed(self._buffer[:count]):
+                collector.owner.take()
+            client.controls += client.parser.take_controls()
+        except Exception as error:  # for ``wait_paused``, not for the event loop
+            self._end(error)
+            return
+        unwritten = self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX
+        if client.controls or unwritten or not client.in_flight.has_room:
+            self._pause()
+
+
+class TracedReader(IngestReader):
+    """On a node that traces batches from their read on."""
+
+    def buffer_updated(self, count: int) -> None:
+        assert self._client.around_read is not None
+        with self._client.around_read():
+            super().buffer_updated(count)
 
 
 def _json(text: bytes) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class ConnectionState:
         self._metrics = metrics
         self._login = login
         self._told: set[str] = set()
-        """What was said about why NATS is not there, lest an attempt say it again."""
+        """What was said about why NATS is not there, so that an attempt does not say it again."""
         self._complaints = NatsErrorCounts(metrics, "ingest")
         self._was_connected = False
 

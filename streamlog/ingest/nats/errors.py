@@ -67,10 +67,10 @@ _REMEDIES: Final = {
     NatsErrorKind.LOGIN: "see that nats-server knows this login; a new file is read at the next attempt",
     NatsErrorKind.TLS: "see to nats.tls_* here and to the tls block of nats-server",
     NatsErrorKind.LIMIT: "raise that limit of nats-server or of the account",
-    NatsErrorKind.PUBLISH: "grant it to streamlog's user (docs/nats.md); until then whoever waits for it"
+    NatsErrorKind.PUBLISH: "grant it to streamlog's user (docs/nats.md); until then a publisher that waits for it"
     " hears nothing",
     NatsErrorKind.SUBSCRIBE: "grant it to streamlog's user (docs/nats.md); until then nothing of it is taken"
-    " in, and whoever publishes there hears that nobody listens",
+    " in, and a publisher there hears that no subscriber listens",
     NatsErrorKind.SLOW_CONSUMER: "give this node more processor time, or raise max_pending and"
     " write_deadline of nats-server; what was under way must be published again",
 }
@@ -87,8 +87,8 @@ _SAID: Final = (
 
 _CERT: Final = "nats.tls_cert and nats.tls_key"
 _TLS: Final = (
-    ("hostname mismatch", "name what it is for as nats.tls_server_name, or mend nats.servers"),
-    ("ip address mismatch", "name what it is for as nats.tls_server_name, or mend nats.servers"),
+    ("hostname mismatch", "name what it is for as nats.tls_server_name, or correct nats.servers"),
+    ("ip address mismatch", "name what it is for as nats.tls_server_name, or correct nats.servers"),
     ("certificate has expired", "renew the certificate of nats-server"),
     ("not yet valid", "see to the clocks, and to the certificate of nats-server"),
     ("local issuer", "name the CA that signed the certificate of nats-server as nats.tls_ca"),

@@ -1,16 +1,15 @@
-"""What is listened to, on one connection that is made anew for as long as it is wanted."""
+"""What is listened to, on one connection that is made again for as long as it is wanted."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
-from streamlog.ingest.nats.connection import AroundRead, IngestClient
+from streamlog.ingest.frames import Partitioner, RecordCollector
+from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriptions import SubjectFilter, Subscription, Subscriptions
-from streamlog.ingest.parser.frames import Partitioner, RecordCollector
 
 logger = logging.getLogger(__name__)
 
@@ -18,14 +17,13 @@ ROUND_TRIP_TIMEOUT_S: Final = 2.0
 
 
 class Subscriber:
-    """The subscriptions outlive connections; ``received`` is told of each read.
+    """The subscriptions outlive connections.
 
     Invariant: a sid that has ended is never said again, but is heard until NATS knows of its end.
     """
 
     def __init__(
         self,
-        received: Callable[[list[RecordCollector]], None],
         *,
         access: NatsOptions,
         name: str,
@@ -34,7 +32,6 @@ class Subscriber:
         outage: ConnectionState,
         around_read: AroundRead | None = None,
     ) -> None:
-        self.received = received
         self._around_read = around_read
         self._access = access
         self._name = name
@@ -42,7 +39,7 @@ class Subscriber:
         self._room = room
         self._outage = outage
         self._subscriptions = Subscriptions()
-        self._client = self._new_client()
+        self._begin_client()
         self._closed = asyncio.Event()
         """The current client has ended for good."""
         self._ended: list[int] = []
@@ -78,7 +75,7 @@ class Subscriber:
         return sids
 
     def end(self, sids: Iterable[int]) -> None:
-        """Listen no longer. What is under way still comes, for whoever it is for to refuse it."""
+        """Listen no longer. What is under way still comes, and its receiver refuses it."""
         ended = list(sids)
         if ended:
             self._client.unsubscribe_all(ended)
@@ -88,10 +85,6 @@ class Subscriber:
     def source(self, sid: int) -> SubjectFilter:
         return self._subscriptions.source(sid)
 
-    def write(self, data: bytes) -> None:
-        """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
-        self._client.write(data)
-
     async def round_trip(self) -> None:
         """All that was said is at the server, and all that it had sent before is received; or it
         is not there, or does not answer in time.
@@ -100,7 +93,7 @@ class Subscriber:
 
     async def wait_heard(self) -> None:
         """All that was said by now is at the server; or it is not there, or does not answer in
-        time. Whoever waits at the same time shares a round trip.
+        time. Callers that wait at the same time share a round trip.
         """
         said = self._said_count
         while self._heard_count < said and self._said.is_set():
@@ -125,20 +118,6 @@ class Subscriber:
         self._outage.closed()
         await self._client.close()
 
-    # As the client's ``Receiver``
-
-    @property
-    def has_room(self) -> bool:
-        return self._room.has_room
-
-    async def wait_for_room(self) -> None:
-        await self._room.wait()
-
-    def connected(self) -> None:
-        self.is_known = False
-        self._say()  # by the client, just now
-        self._outage.connected(self._client.connected_url, subscriptions=len(self))
-
     # Its tasks
 
     async def _stay_connected(self) -> None:
@@ -157,7 +136,7 @@ class Subscriber:
                 logger.exception("connecting to NATS failed")
                 await self._client.close()
                 await asyncio.sleep(self._access.reconnect_wait_s)
-            self._client = self._new_client()
+            self._begin_client()
 
     async def _settle(self) -> None:
         """Once NATS has heard all that was said, nothing comes any more that is not wanted."""
@@ -187,14 +166,22 @@ class Subscriber:
         self._said_count += 1
         self._said.set()
 
-    def _new_client(self) -> IngestClient:
-        return IngestClient(
+    def _begin_client(self) -> None:
+        self._client = IngestClient(
             self._access,
-            self,
             self._subscriptions,
+            in_flight=self._room,
+            connected=self._connected,
             read_buffer_bytes=self._read_buffer_bytes,
             around_read=self._around_read,
         )
+        self.write = self._client.write
+        """To the present connection."""
+
+    def _connected(self) -> None:
+        self.is_known = False
+        self._say()  # by the client, just now
+        self._outage.connected(self._client.connected_url, subscriptions=len(self))
 
     async def _client_closed(self) -> None:
         self._closed.set()

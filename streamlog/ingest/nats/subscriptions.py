@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlog.ingest.parser.frames import FrameParser, Partitioner, RecordCollector
+from streamlog.ingest.frames import FrameParser, Partitioner, RecordCollector
 
 
 class SubjectFilter(NamedTuple):

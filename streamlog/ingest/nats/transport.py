@@ -10,12 +10,12 @@ from nats.aio.transport import TcpTransport
 
 
 class NatsTransport(TcpTransport):
-    """Leaves no socket behind, and waits for no end that nobody will be told of."""
+    """Leaves no socket behind, and waits for no end that will not be told."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._is_broken = False
-        """In the midst of a handshake: the stream will never hear of the end."""
+        """In the middle of a handshake: the stream will never hear of the end."""
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         self.abort()

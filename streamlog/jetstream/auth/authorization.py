@@ -5,7 +5,6 @@ from typing import Final
 from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.metadata.stream.config import StreamConfig
-from streamlog.metadata.stream.stream_subjects import bound_subjects
 
 OPEN: Final = frozenset({"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.CREATE"})
 """They tell what the asker may see, and no more; CREATE looks at rights by itself."""
@@ -40,21 +39,10 @@ def check_verb(access: Permissions, verb: str, stream: str) -> None:
         access.check_topic(operation, stream)
 
 
-def check_bindings(
-    access: Permissions, config: StreamConfig, known: StreamConfig | None = None
-) -> None:
-    """What a stream takes from NATS and has published there, beyond what it did as ``known``.
-    Raises TopicForbidden.
-    """
-    before = frozenset[str]() if known is None else bound_subjects(known)
-    for subject in sorted(bound_subjects(config) - before):
-        access.check_subject(subject)
-
-
 def check_update(access: Permissions, known: StreamConfig, config: StreamConfig) -> None:
     """Other partitions and replicas are no configs to Kafka: they need ALTER. Raises
     TopicForbidden.
     """
     if (known.partitions, known.replicas) != (config.partitions, config.replicas):
         access.check_topic(Operation.ALTER, known.name)
-    check_bindings(access, config, known)
+    access.check_bindings(config, known)

@@ -1,8 +1,14 @@
-"""Who asks over NATS, and what they may do."""
+"""Who asks over NATS, and what they may do.
+
+A request signed by a known key is carried out once, whichever node it comes to. Each node remembers
+what it has seen, which says nothing of what others have. So each asks the controller, too, before
+anything is done or told.
+"""
 
 import hashlib
 import itertools
 import json
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -14,12 +20,12 @@ from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
-from streamlog.authz.signature import KEY, NODE, RequestVerifier, node_signature, sign
+from streamlog.authz.signature import KEY, NODE, NONCE, TIME, RequestVerifier, node_signature, sign
+from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
-from streamlog.config import Settings
-from streamlog.errors import AuthenticationFailed
-from streamlog.secret_file import SecretFile
-from streamlog.sections import AuthorizationSection
+from streamlog.config import AuthorizationSection, SecretFile, Settings
+from streamlog.errors import AuthenticationFailed, InvalidRequest
+from streamlog.metadata.commands import SpendNonce
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 """Set by nats-server where a request comes through a service import that is shared."""
@@ -31,7 +37,7 @@ STRETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
 
 
 class RequestIdentity(NamedTuple):
-    """Who has sent one request; ``access`` None: whoever it is may do everything."""
+    """Who has sent one request; ``access`` None: it may do everything."""
 
     session: Session
     access: Permissions | None
@@ -63,11 +69,11 @@ class RequestIdentities:
             checks_reply=settings.check_reply_subject,
         )
         self._sender = secrets.token_urlsafe(18)
-        """This process, among nodes. Another one of the same node counts anew."""
+        """This process, among nodes. Another one of the same node counts from the start."""
         self._numbers = itertools.count()
 
     def of_client(self, message: Msg) -> RequestIdentity:
-        """Raises AuthenticationFailed for a wrong signature; without any it is nobody known."""
+        """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
         headers = message.headers or {}
         session, counts_once = Session(), False
         if self._authority.enforced:
@@ -91,7 +97,7 @@ class RequestIdentities:
                 raise
 
     def as_node(self, subject: str, payload: bytes, reply: str) -> dict[str, str] | None:
-        """Headers of what this node asks another one; None where nobody asks for them."""
+        """Headers of what this node asks another one; None where they are not wanted."""
         found = self._node_secrets()  # others may demand it before this node does
         if not found:
             return None
@@ -137,7 +143,7 @@ def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     """Of the file that all nodes share, read at each use: what is put in its place counts at once.
 
     Lines, the first of which is signed with; with ``authorization.node_secret_file`` unset keys made of
-    those of ``sasl.node_password_file``. Whoever may subscribe to what nodes say over NATS has
+    those of ``sasl.node_password_file``. A client that may subscribe to what nodes say over NATS has
     signatures to guess a password by, so that each guess is made as slow as one of scrypt is.
     """
     found = _node_secrets(settings)
@@ -167,13 +173,43 @@ def check_node_secrets(settings: Settings) -> None:
     found = _node_secrets(settings)
     if found is not None:
         found.check()
-    node_secrets_of(settings)()  # so that nobody waits for it later
+    node_secrets_of(settings)()  # so that no request waits for it later
 
 
 def _node_secrets(settings: Settings) -> SecretFile | None:
     own, passwords = settings.authorization.node_secret_file, settings.sasl.node_password_file
     if own is not None:
         return SecretFile(own, key="authorization.node_secret_file", noun="secret")
-    if passwords is not None:  # somebody may have chosen them to be short
+    if passwords is not None:  # an operator may have chosen them to be short
         return SecretFile(passwords, key="sasl.node_password_file", noun="password", bytes_min=1)
     return None
+
+
+logger = logging.getLogger(__name__)
+
+
+class ReplayGuard:
+    """Of requests whose signatures were found right."""
+
+    def __init__(self, metadata: Metadata, window_ms: int) -> None:
+        self._metadata = metadata
+        self._window_ms = window_ms
+
+    async def check(self, message: Msg) -> None:
+        """Raises AuthenticationFailed, and what asking the controller does."""
+        headers = message.headers or {}
+        if KEY not in headers:
+            return
+        command = SpendNonce(
+            signer=headers[KEY],
+            nonce=headers[NONCE],
+            signed_ms=int(headers[TIME]),
+            window_ms=self._window_ms,
+        )
+        try:
+            granted = await self._metadata.request(command)
+        except InvalidRequest as error:  # a controller of before it knew that
+            logger.debug("signed request not told to the controller", extra={"error": str(error)})
+            return
+        if refusal := str(granted.result["refusal"]):
+            raise AuthenticationFailed(refusal)

@@ -17,10 +17,11 @@ from streamlog.jetstream.leaders.local_leader import LocalLeader, message_of
 from streamlog.jetstream.leaders.node_rpc import NodeAnswer, NodeRpc
 from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
 from streamlog.jetstream.messages.message_query import DirectQuery, MessageQuery
-from streamlog.jetstream.messages.stored_messages import ReadablePartition, StoredMessage
+from streamlog.jetstream.messages.stored_messages import StoredMessage
 from streamlog.jetstream.verbs.subject_counts import Part
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.partition.partition import Partition
 
 STATE_TIMEOUT_S: Final = 1.0
 """A leader that is not heard in this time is left out of a description."""
@@ -89,7 +90,7 @@ class LeaderRouter:
             repeatable=True,
         )
 
-    async def direct(self, stream: str, query: DirectQuery, reply: str) -> ReadablePartition | None:
+    async def direct(self, stream: str, query: DirectQuery, reply: str) -> Partition | None:
         """The replica of partition 0 that is here, if it is in sync; otherwise None, and the
         leader has begun to answer at ``reply``. Raises NotLeader, NodeUnreachable, ...
         """
@@ -98,7 +99,7 @@ class LeaderRouter:
             return self._here.readable(tp)
         fields = {"stream": stream, "partition": 0, "query": query.json(), "reply": reply}
 
-        async def here() -> ReadablePartition | None:
+        async def here() -> Partition | None:
             return self._here.readable(tp)
 
         return await self._at_leader(tp, "DIRECT", fields, here=here, decode=lambda _: None)
@@ -146,7 +147,7 @@ class LeaderRouter:
         )
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
-        """None: it is not known, or nobody is there to tell."""
+        """None: it is not known, or no node is there to tell."""
         leader = self._image().stream(tp.stream).partition(tp.partition).leader
         try:
             if leader == self._node_id:
@@ -170,7 +171,7 @@ class LeaderRouter:
         decode: Callable[[NodeAnswer], T],
         repeatable: bool = False,
     ) -> T:
-        """Wherever the leader is; again while nobody leads, or somebody else by now.
+        """Wherever the leader is; again while no node leads, or another one by now.
 
         ``repeatable``: also when it is not known whether it was done.
         """

@@ -1,46 +1,110 @@
-"""What a node answers about the partitions that it leads, and about no others."""
+"""What a node answers about the partitions that it leads, and about no others.
+
+Purges and deletions are among it: which messages are meant, and their end.
+"""
 
 import base64
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
-from streamlog.jetstream.errors import BAD_REQUEST, ApiRefused
+from streamlog.jetstream.errors import (
+    BAD_REQUEST,
+    ApiRefused,
+    message_delete_failed,
+    sequence_not_found,
+)
 from streamlog.jetstream.leaders.node_rpc import NodeAnswer
-from streamlog.jetstream.leaders.partition_state import (
-    LeaderPartitionState,
-    ShownPartition,
-    state_of,
-)
-from streamlog.jetstream.messages.message_deletes import ShrinkingPartition, delete, purge
+from streamlog.jetstream.leaders.partition_state import LeaderPartitionState, state_of
+from streamlog.jetstream.messages.matching import Matching
 from streamlog.jetstream.messages.message_query import MessageQuery
-from streamlog.jetstream.messages.stored_messages import (
-    ReadablePartition,
-    StoredMessage,
-    find_message,
-)
+from streamlog.jetstream.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.subject_counts import CountedPartition, Part, count_subjects, part_of
+from streamlog.jetstream.verbs.subject_counts import Part, count_subjects, part_of
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.record.offset_set import OffsetSet
+
+ALL: Final = ("", ">")
+"""Filters that any subject matches."""
+OFFSETS_AT_ONCE: Final = 20_000
+"""Noted before others have their turn of the event loop."""
 
 
-class ManagedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
-    """What is needed of ``partition.partition.Partition``."""
+async def purge(
+    partition: Partition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
+) -> int:
+    """Have messages go whose subjects match, those before ``sequence`` (0: all), or all but the
+    last ``keep``; how many they were. Returns when that is committed.
 
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def may_serve_reads(self) -> bool: ...
-    @property
-    def high_watermark_known(self) -> bool: ...
+    Raises NotLeader, NotEnoughReplicas, StorageFull, ...
+    """
+    start, end = partition.log_start_offset, partition.high_watermark
+    upper = min(sequence - 1, end) if sequence else end
+    erased = partition.erased
+    if pattern in ALL:
+        if keep:
+            upper = erased.start_of_last_absent(keep, start, end)
+        count = max(0, upper - start) - erased.count(start, upper)
+        await partition.purge(upper)
+    else:
+        found = await _matching(partition, pattern, upper)
+        if keep:
+            found.keep_between(start, _start_of_last(found, keep, upper))
+        count = len(found)
+        await partition.erasing.erase(found)
+    await _forget_front(partition)
+    return count
 
 
-class ManagedPartitions(Protocol):
-    """What is needed of ``partition.replica_manager.ReplicaManager``."""
+async def delete(partition: Partition, sequence: int) -> None:
+    """Have one message go. Returns when that is committed. Raises Refused, as ``purge`` else."""
+    offset = sequence - 1
+    if offset >= partition.high_watermark:
+        raise ApiRefused(message_delete_failed("stream store EOF"))
+    if offset < partition.log_start_offset:
+        raise ApiRefused(message_delete_failed("no message found"))
+    try:
+        await message_at(partition, sequence)
+    except ApiRefused:
+        raise ApiRefused(sequence_not_found(sequence)) from None
+    await partition.erasing.erase(OffsetSet([offset]))
+    await _forget_front(partition)
 
-    def partition(self, tp: TopicPartition) -> ManagedPartition: ...
-    def partitions(self) -> Iterator[ManagedPartition]: ...
+
+async def _forget_front(partition: Partition) -> None:
+    """What is erased at the log's start need not be there at all. No client need wait for that: the
+    replicas have the erasures.
+    """
+    start = partition.erased.first_absent(partition.log_start_offset)
+    await partition.shorten(min(start, partition.high_watermark))
+
+
+async def _matching(partition: Partition, pattern: str, upper: int) -> OffsetSet:
+    """The offsets of messages below ``upper`` that are there."""
+    matching, found = Matching(partition.subjects, pattern, upper), OffsetSet()
+    start = partition.log_start_offset
+    while start < upper:
+        offsets, start = await matching.offsets(start, upper, limit=OFFSETS_AT_ONCE)
+        for offset in offsets:
+            found.add(offset)
+    found.keep_between(partition.log_start_offset, upper)
+    found.remove_all(partition.erased)
+    return found
+
+
+def _start_of_last(found: OffsetSet, keep: int, upper: int) -> int:
+    """From where on there are at most ``keep`` of them below ``upper``."""
+    low, high = 0, upper
+    while low < high:
+        middle = (low + high) // 2
+        if found.count(middle, upper) <= keep:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 class LocalLeader:
@@ -49,7 +113,7 @@ class LocalLeader:
     Without the lease another may lead already, so that what is here may be old: nothing is told.
     """
 
-    def __init__(self, partitions: ManagedPartitions, lease: Lease | None) -> None:
+    def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
         self._verbs: dict[str, Callable[[Fields], Awaitable[NodeAnswer]]] = {
@@ -105,7 +169,7 @@ class LocalLeader:
         """See ``subjects.count_subjects``."""
         return count_subjects(self._informed(tp))
 
-    def readable(self, tp: TopicPartition) -> ReadablePartition:
+    def readable(self, tp: TopicPartition) -> Partition:
         """Also of a follower that is in sync, which may not know yet what was committed last."""
         try:
             partition = self._partitions.partition(tp)
@@ -117,7 +181,7 @@ class LocalLeader:
             raise NotLeader(f"the replica of {tp} on this node is not in sync")
         return partition
 
-    def _led(self, tp: TopicPartition) -> ManagedPartition:
+    def _led(self, tp: TopicPartition) -> Partition:
         try:
             partition = self._partitions.partition(tp)
         except PartitionNotFound as error:
@@ -126,7 +190,7 @@ class LocalLeader:
             raise NotLeader(f"{tp} is not led by this node")
         return partition
 
-    def _informed(self, tp: TopicPartition) -> ManagedPartition:
+    def _informed(self, tp: TopicPartition) -> Partition:
         """A leader so new that it does not know what is committed is none yet."""
         partition = self._led(tp)
         if not partition.high_watermark_known:

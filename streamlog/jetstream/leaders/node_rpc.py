@@ -12,8 +12,8 @@ import nats.errors
 from nats.aio.client import Client
 
 from streamlog.errors import CorruptData, NodeUnreachable, NotLeader, RequestTimedOut
+from streamlog.jetstream.auth.signed_request import Sign, ask
 from streamlog.jetstream.errors import ApiError, ApiRefused, api_error
-from streamlog.jetstream.signed_request import Sign, ask
 from streamlog.model import NodeId
 
 
@@ -33,7 +33,7 @@ def encode_answer(answer: NodeAnswer) -> bytes:
 
 
 def encode_error(error: Exception) -> bytes:
-    """Whoever is not the leader says so in a way that can be told from all else."""
+    """A node that is not the leader says so in a way that cannot be mistaken."""
     if isinstance(error, NotLeader):
         return encode_answer(NodeAnswer({"not_leader": str(error)}))
     return encode_answer(NodeAnswer({"error": api_error(error).json()}))

@@ -4,36 +4,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from streamlog.errors import StreamlogError
-from streamlog.log.segment.slice import FileSlice
-from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.model import NodeId
+from streamlog.partition.partition import Partition
 from streamlog.record.batch import read_header
-from streamlog.record.offset_set import OffsetSet
-
-
-class Surplus(Protocol):
-    """What is needed of ``partition.deletes.max_per_subject.MaxPerSubject``."""
-
-    async def settle(self) -> None: ...
-
-
-class ShownPartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def erased(self) -> OffsetSet: ...
-    @property
-    def surplus(self) -> Surplus: ...
-    def statistics(self) -> PartitionStatistics: ...
-    def replica_lags(self) -> dict[NodeId, int]: ...
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-    async def latest_timestamp(self) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +62,7 @@ class LeaderPartitionState:
         )
 
 
-async def state_of(partition: ShownPartition, *, details: bool = False) -> LeaderPartitionState:
+async def state_of(partition: Partition, *, details: bool = False) -> LeaderPartitionState:
     """As of now; a log begins with its first message that is not erased."""
     with suppress(StreamlogError):  # then what goes is still counted
         await partition.surplus.settle()

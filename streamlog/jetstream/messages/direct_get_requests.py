@@ -22,8 +22,8 @@ from streamlog.jetstream.messages.direct_get import (
     status,
 )
 from streamlog.jetstream.messages.message_query import DirectQuery
-from streamlog.jetstream.messages.stored_messages import ReadablePartition
 from streamlog.jetstream.requests.fields import Fields, text
+from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class DirectRequests:
         connection: AdminConnection,
         reply: str,
         stream: str,
-        partition: ReadablePartition,
+        partition: Partition,
         query: DirectQuery,
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""

@@ -1,29 +1,23 @@
 """Messages whose subject matches a pattern, looked for a little at a time.
 
-A stream may have millions of subjects and of messages, and whoever may read it asks as often as
+A stream may have millions of subjects and of messages, and a client that may read it asks as often as
 they like: each look compares some of the subjects, or passes over some of the offsets, and others
 have their turn of the event loop in between.
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
 from streamlog.errors import Overloaded
-from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
+from streamlog.partition.subjects.subjects import Subjects
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex, is_pattern
 
 LOOKS_AT_ONCE: Final = 20_000
 """Comparisons of a pattern with a subject, of about 0.1 µs each, in one turn of the event loop."""
 LOOKED_AT_ONCE: Final = 2_000_000
 """Offsets that are passed over in one turn, at about a nanosecond each."""
 TRIES_MAX: Final = 8
-"""The index may be made anew while it is used."""
-
-
-class KnownSubjects(Protocol):
-    """What is needed of ``partition.subjects.subjects.Subjects``."""
-
-    async def know(self) -> SubjectIndex: ...
-    def at_hand(self) -> SubjectIndex | None: ...
+"""The index may be rebuilt while it is used."""
 
 
 class Matching:
@@ -33,7 +27,7 @@ class Matching:
     index stays: a subject that is new has messages beyond them alone.
     """
 
-    def __init__(self, subjects: KnownSubjects, pattern: str, below: int) -> None:
+    def __init__(self, subjects: Subjects, pattern: str, below: int) -> None:
         """``below``: the high watermark."""
         self.below = below
         self._subjects = subjects
@@ -117,14 +111,14 @@ class Matching:
             await asyncio.sleep(0)
 
     async def _known(self) -> SubjectIndex:
-        """The index, with the subjects that match noted. Raises Overloaded where it is made anew
+        """The index, with the subjects that match noted. Raises Overloaded where it is rebuilt
         all the time.
         """
         for _ in range(TRIES_MAX):
             index = await self._subjects.know()
             if index is self._index or await self._note(index):
                 return index
-        raise Overloaded("the index of subjects is made anew again and again")
+        raise Overloaded("the index of subjects is rebuilt again and again")
 
     async def _note(self, index: SubjectIndex) -> bool:
         """False where another index has taken its place meanwhile."""

@@ -9,19 +9,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from streamlog.client.reader import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
-from streamlog.ingest.acks.advisory import timestamp
-from streamlog.log.segment.slice import FileSlice
+from streamlog.ingest.acks import timestamp
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.republish import Republish
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, decode_records
-from streamlog.record.subjects import SubjectIndex
 
 logger = logging.getLogger(__name__)
 
@@ -34,34 +34,6 @@ Unpublished = Literal["disconnected", "too large", "subject", "headers"]
 """Why a message is not published: NATS is away; it takes none so large; no subject so long, or that
 is none; or a header's name is none that may be written."""
 Publish = Callable[[str, bytes, dict[str, str]], Awaitable[Unpublished | None]]
-
-
-class Indexed(Protocol):
-    """``partition.subjects.subjects.Subjects``."""
-
-    async def know(self) -> SubjectIndex: ...
-
-
-class ReadPartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def subjects(self) -> Indexed: ...
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-    def add_watcher(self, watcher: Callable[[], None]) -> None: ...
-    def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
-
-
-class RepublishPartitions(Protocol):
-    """``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> ReadPartition: ...
 
 
 class Task(NamedTuple):
@@ -89,7 +61,7 @@ class Republisher:
     def __init__(
         self,
         node_id: NodeId,
-        partitions: RepublishPartitions,
+        partitions: ReplicaManager,
         publish: Publish,
         metrics: NodeMetrics,
     ) -> None:
@@ -175,7 +147,7 @@ class Republisher:
             logger.warning("messages are not published again", extra=extra)
 
     async def _some(
-        self, tp: TopicPartition, partition: ReadPartition, republish: Republish, offset: int
+        self, tp: TopicPartition, partition: Partition, republish: Republish, offset: int
     ) -> int:
         """What one read brings from ``offset`` on; where the next one begins."""
         try:
@@ -194,7 +166,7 @@ class Republisher:
         return end
 
     async def _one(
-        self, tp: TopicPartition, partition: ReadPartition, republish: Republish, record: Record
+        self, tp: TopicPartition, partition: Partition, republish: Republish, record: Record
     ) -> None:
         if not record.headers or record.headers[0][0] != "subject":
             return

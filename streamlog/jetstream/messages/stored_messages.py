@@ -10,26 +10,19 @@ import contextlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from streamlog.errors import Overloaded
 from streamlog.jetstream.errors import NO_MESSAGE, ApiRefused
-from streamlog.jetstream.messages.matching import (
-    LOOKED_AT_ONCE,
-    LOOKS_AT_ONCE,
-    TRIES_MAX,
-    KnownSubjects,
-    Matching,
-)
+from streamlog.jetstream.messages.matching import LOOKED_AT_ONCE, LOOKS_AT_ONCE, TRIES_MAX, Matching
 from streamlog.jetstream.messages.message_query import MessageQuery
 from streamlog.jetstream.verbs.stream_info import rfc3339
-from streamlog.kafka.net.sendfile import read_warm
-from streamlog.log.segment.slice import FileSlice
+from streamlog.kafka.net.page_cache import read_warm
+from streamlog.partition.partition import Partition
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record, may_have, opened, opened_at_once, record_in
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex, is_pattern
 from streamlog.record.compression import Buffer
-from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
 
 AT_ONCE_BYTES: Final = 64 * 1024
 """A batch no larger than this, and in the page cache, is read on the event loop."""
@@ -42,21 +35,6 @@ LOOKS_MAX: Final = 20_000_000
 LOOKED_FOR_MAX: Final = 100_000
 """Subjects whose last message is not the one that is wanted; for more, none is looked for."""
 _WITHOUT_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
-
-
-class ReadablePartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def erased(self) -> OffsetSet: ...
-    @property
-    def subjects(self) -> KnownSubjects: ...
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +90,7 @@ def _in_a_line(text: bytes) -> bytes:
     return text.translate(_WITHOUT_LINE_ENDS)
 
 
-async def find_message(partition: ReadablePartition, query: MessageQuery) -> StoredMessage:
+async def find_message(partition: Partition, query: MessageQuery) -> StoredMessage:
     """Raises Refused if there is none; Overloaded where subjects cannot be known."""
     if query.last:
         return await last_message(partition, query.last)
@@ -122,7 +100,7 @@ async def find_message(partition: ReadablePartition, query: MessageQuery) -> Sto
     return await message_at(partition, sequence)
 
 
-async def first_sequence(partition: ReadablePartition, query: MessageQuery) -> int:
+async def first_sequence(partition: Partition, query: MessageQuery) -> int:
     """Where it begins, by sequence or by time; past the end where nothing is that late."""
     if query.start_ms is None:
         return query.sequence
@@ -130,7 +108,7 @@ async def first_sequence(partition: ReadablePartition, query: MessageQuery) -> i
     return partition.high_watermark + 1 if found is None else found[0] + 1
 
 
-async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessage:
+async def message_at(partition: Partition, sequence: int) -> StoredMessage:
     """Raises Refused if there is none."""
     offset = sequence - 1
     if not partition.log_start_offset <= offset < partition.high_watermark:
@@ -147,9 +125,7 @@ async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessa
     return found
 
 
-async def next_message(
-    partition: ReadablePartition, pattern: str, from_sequence: int
-) -> StoredMessage:
+async def next_message(partition: Partition, pattern: str, from_sequence: int) -> StoredMessage:
     """The first message at or after ``from_sequence`` whose subject matches."""
     matching = Matching(partition.subjects, pattern, partition.high_watermark)
     offset = max(from_sequence - 1, 0)
@@ -160,7 +136,7 @@ async def next_message(
     raise ApiRefused(NO_MESSAGE)
 
 
-async def last_message(partition: ReadablePartition, pattern: str) -> StoredMessage:
+async def last_message(partition: Partition, pattern: str) -> StoredMessage:
     """The last message whose subject matches."""
     below = partition.high_watermark
     matching = Matching(partition.subjects, pattern, below)
@@ -171,7 +147,7 @@ async def last_message(partition: ReadablePartition, pattern: str) -> StoredMess
 
 
 async def last_of_many(
-    partition: ReadablePartition,
+    partition: Partition,
     patterns: Sequence[str],
     *,
     up_to_sequence: int | None = None,
@@ -195,11 +171,11 @@ async def last_of_many(
         found = await _last_of_each(partition, index, exact, wild, below=below, limit=limit)
         if found is not None:
             return None if len(found) > limit else sorted(offset + 1 for offset in found)
-    raise Overloaded("the index of subjects is made anew again and again")
+    raise Overloaded("the index of subjects is rebuilt again and again")
 
 
 async def _last_of_each(
-    partition: ReadablePartition,
+    partition: Partition,
     index: SubjectIndex,
     names: AbstractSet[bytes],
     wild: Sequence[bytes],
@@ -208,7 +184,7 @@ async def _last_of_each(
     limit: int,
 ) -> list[int] | None:
     """Of subjects with these names, or that match one of the others: the offsets, or more than
-    ``limit`` of them. None: the index was made anew meanwhile, and its numbers are others. Others
+    ``limit`` of them. None: the index was rebuilt meanwhile, and its numbers are others. Others
     have their turn of the event loop meanwhile.
     """
     named = {number for name in names if (number := index.number_of(name)) is not None}

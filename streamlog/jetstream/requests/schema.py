@@ -1,7 +1,7 @@
 """What a request's JSON is made of: fields of a type each. Pure.
 
 Read as nats-server reads it, in Go: a field's name in any case; null as a field that is not there;
-a wrong type, a number that does not fit, and a field that nobody knows are refused as invalid JSON.
+a wrong type, a number that does not fit, and an unknown field are refused as invalid JSON.
 """
 
 import json

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+from streamlog.authz.visibility import Metadata
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.jetstream.verbs.streams import ManagedMetadata
 from streamlog.metadata.stream.config import INTERNAL_STREAMS
 
 
 class AccountCounts:
-    """Of requests, whoever makes them."""
+    """Of requests, of all clients together."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -22,7 +22,7 @@ class Account:
 
     def __init__(
         self,
-        metadata: ManagedMetadata,
+        metadata: Metadata,
         leaders: LeaderRouter,
         domain: str,
         counts: AccountCounts,

@@ -12,11 +12,11 @@ class ReadBarrier:
         self._metadata = metadata
         self._next: asyncio.Future[None] | None = None
         """The end of the round that has yet to begin: a question that is on its way may be older
-        than whoever comes now."""
+        than the caller that comes now."""
         self._round = asyncio.Lock()
 
     async def catch_up(self) -> None:
-        """Whoever was told of a decision by another node finds it here.
+        """A client that learned of a decision from another node finds it here.
 
         Without a controller nothing is decided, and what there is will do.
         """

@@ -39,7 +39,7 @@ def stream_info(
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
-    ``states`` of the partitions in order; None: nobody was there to tell.
+    ``states`` of the partitions in order; None: no node was there to tell.
     """
     config = config_to_json(stream.config)
     if states and all(state is not None and state.is_auto_paused for state in states):
@@ -112,7 +112,7 @@ def replicas_json(
 def _replica(
     node_id: NodeId, partition: PartitionImage, lags: Mapping[NodeId, int], image: MetadataImage
 ) -> dict[str, Any]:
-    """``current`` is: in sync. ``lag`` is left out where there is none, or nobody to tell."""
+    """``current`` is: in sync. ``lag`` is left out where there is none, or no node to tell."""
     node, lag = image.nodes.get(node_id), lags.get(node_id, 0)
     replica: dict[str, Any] = {
         "name": node_name(node_id),

@@ -1,14 +1,16 @@
-"""The verbs about streams: a request's fields in; a reply's fields, Refused or our errors out."""
+"""The verbs about streams and their consumers: a request's fields in; a reply's fields, Refused or our errors out."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.visibility import Metadata
 from streamlog.errors import StreamExists, StreamNotFound
-from streamlog.jetstream.auth.authorization import check_bindings, check_update
+from streamlog.jetstream.auth.authorization import check_update
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
+    CONSUMER_NOT_FOUND,
     NAME_MISMATCH,
     NO_PEERS,
     PATH_IN_NAME,
@@ -16,20 +18,18 @@ from streamlog.jetstream.errors import (
     ApiRefused,
     invalid_config,
     message_delete_failed,
+    no_consumer,
     purge_failed,
 )
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.messages.message_query import MessageQuery
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.config_rules import check_creation, normalised
 from streamlog.jetstream.verbs.read_barrier import ReadBarrier
-from streamlog.jetstream.verbs.stream_config import config_from_json
+from streamlog.jetstream.verbs.stream_config import check_creation, config_from_json, normalised
 from streamlog.jetstream.verbs.stream_info import stream_info
 from streamlog.jetstream.verbs.subject_counts import page_of
-from streamlog.metadata.commands import Command
 from streamlog.metadata.controller.streams import LASTING
-from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import (
     StreamConfig,
     check_writable_by_clients,
@@ -38,7 +38,7 @@ from streamlog.metadata.stream.config import (
 )
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.metadata.stream.write_state import check_may_be_cut
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import TopicPartition
 
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
@@ -48,28 +48,12 @@ COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
 
 
-class ManagedMetadata(Protocol):
-    """What is needed of ``metadata.service.MetadataService``."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def controller_id(self) -> NodeId | None: ...
-    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...
-    async def update_stream(
-        self, config: StreamConfig, seen: StreamConfig | None = None
-    ) -> StreamImage: ...
-    async def delete_stream(self, name: str) -> None: ...
-    async def request(self, command: Command) -> Granted: ...
-    async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
-
-
 class Streams:
     """Every method is one verb."""
 
     def __init__(
         self,
-        metadata: ManagedMetadata,
+        metadata: Metadata,
         leaders: LeaderRouter,
         *,
         domain: str,
@@ -77,7 +61,7 @@ class Streams:
         access: Permissions | None = None,
         freshness: ReadBarrier | None = None,
     ) -> None:
-        """``access``: of whoever asks; ``metadata`` is as that one sees it."""
+        """``access``: of the client; ``metadata`` is as that one sees it."""
         self._metadata = metadata
         self._access = access
         self.freshness = freshness or ReadBarrier(metadata)
@@ -94,7 +78,7 @@ class Streams:
         config = self._honoured(normalised(fields))
         if self._access is not None:
             self._access.check_creation(name)
-            check_bindings(self._access, config)
+            self._access.check_bindings(config)
         stream, created = await self._metadata.create_stream(config)
         if not created and self._access is not None and not self._access.sees(name):
             raise StreamExists(f"stream {name!r} exists")
@@ -263,3 +247,37 @@ class Streams:
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
+
+
+NOT_SERVED: Final = no_consumer(
+    "streamlog serves no JetStream consumers; any Kafka client reads the stream"
+)
+
+
+class Consumers:
+    """The verbs about consumers: there are none, and none can be made.
+
+    A client's connection may not publish what a consumer delivers (its replies begin with
+    ``$JS.ACK``, which nats-server refuses from clients), so that a consumer could be described, but
+    never read.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    async def create(self, name: str, _: Fields) -> dict[str, Any]:
+        await self._streams.stream(name)
+        raise ApiRefused(NOT_SERVED)
+
+    async def one(self, name: str, _: Fields) -> dict[str, Any]:
+        """INFO, DELETE, PAUSE: of one that is not there."""
+        await self._streams.stream(name)
+        raise ApiRefused(CONSUMER_NOT_FOUND)
+
+    async def names(self, name: str, _: Fields) -> dict[str, Any]:
+        await self._streams.stream(name)
+        return {"total": 0, "offset": 0, "limit": NAMES_MAX, "consumers": []}
+
+    async def list_consumers(self, name: str, _: Fields) -> dict[str, Any]:
+        await self._streams.stream(name)
+        return {"total": 0, "offset": 0, "limit": LIST_MAX, "consumers": []}

@@ -8,10 +8,10 @@ import asyncio
 import heapq
 import json
 from collections.abc import AsyncIterator, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from streamlog.errors import StreamlogError
-from streamlog.jetstream.messages.matching import KnownSubjects
+from streamlog.partition.partition import Partition
 
 SUBJECTS_MAX: Final = 100_000
 """In one page, as JetStream has it."""
@@ -24,15 +24,6 @@ SORTED_AT_ONCE: Final = 5_000
 """Then others have their turn of the event loop."""
 
 
-class CountedPartition(Protocol):
-    """What is needed of ``partition.partition.Partition``."""
-
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def subjects(self) -> KnownSubjects: ...
-
-
 class Part(NamedTuple):
     """Some of a partition's subjects."""
 
@@ -41,7 +32,7 @@ class Part(NamedTuple):
     """Where the next part begins; None: there is none."""
 
 
-def count_subjects(partition: CountedPartition) -> int | None:
+def count_subjects(partition: Partition) -> int | None:
     """How many there are, where that costs no more than a look; else None."""
     try:
         index = partition.subjects.at_hand()
@@ -50,7 +41,7 @@ def count_subjects(partition: CountedPartition) -> int | None:
     return None if index is None else index.subject_count(partition.high_watermark)
 
 
-async def part_of(partition: CountedPartition, pattern: str, cursor: int) -> Part:
+async def part_of(partition: Partition, pattern: str, cursor: int) -> Part:
     """From ``cursor`` on, 0 at first. Has the index made. Raises Overloaded, ..."""
     wanted, totals, size = pattern.encode(), dict[str, int](), 0
     index = await partition.subjects.know()

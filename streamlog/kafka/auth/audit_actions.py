@@ -1,4 +1,4 @@
-"""Requests that the audit log tells of, whoever makes them: what about, and what came of it."""
+"""Requests that the audit log records from any client: what about, and what came of it."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import StreamlogError
-from streamlog.kafka.configs.acl_codec import OPERATIONS, PERMISSIONS
+from streamlog.kafka.auth.acl_codec import OPERATIONS, PERMISSIONS
 from streamlog.kafka.context import Context
 from streamlog.metadata.forwarding import decode_result
 from streamlog.wire import registry

@@ -20,13 +20,13 @@ from streamlog.authn.scram import (
     salted_password,
 )
 from streamlog.client.security import lines_of
+from streamlog.config import SaslSection
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.kafka.auth.watched_file import WatchedFile
 from streamlog.metadata.image.credential import Credentials
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.bootstrap_users import read_bootstrap_users
-from streamlog.sections import SaslSection
 
 if TYPE_CHECKING:
     from streamlog.authn.token import Verified
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NONCE_BYTES: Final = 24
 SECRET_BYTES: Final = 32
 WORKERS: Final = 2
-"""Threads that hash passwords of PLAIN: milliseconds each, which nobody else is to wait for."""
+"""Threads that hash passwords of PLAIN: milliseconds each, for which no other client is to wait."""
 NODE_PASSWORDS_MAX: Final = 4
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -152,13 +152,13 @@ class Authenticator:
         return KnownCredential([self._decoy(scram, user)[1]], is_decoy=True)
 
     def _credentials(self, user: str) -> Credentials:
-        """None of whoever is not there. The metadata's users come before those of the file."""
+        """None for a user that does not exist. The metadata's users come before those of the file."""
         if user == ANONYMOUS.name:
             return {}
         return self._image().users.get(user) or self._bootstrap_users.get(user, {})
 
     def _node(self, scram: Scram) -> KnownCredential:
-        """As a decoy has it, for nobody is to see who is a node's user, and who not."""
+        """As a decoy has it, for no client is to see which users are a node's."""
         assert self.settings.node_user is not None
         assert self._node_passwords is not None
         passwords = self._node_passwords.content()
@@ -199,7 +199,7 @@ class Authenticator:
 
 
 def _node_passwords(path: Path) -> list[str]:
-    """A few: each is hashed anew with each change, while everybody waits. Raises ConfigError."""
+    """A few: each is hashed again with each change, while all logins wait. Raises ConfigError."""
     key = "sasl.node_password_file"
     passwords = lines_of(path, key)
     if len(passwords) > NODE_PASSWORDS_MAX:

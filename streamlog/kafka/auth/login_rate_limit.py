@@ -1,4 +1,7 @@
-"""How many logins are examined of one address, over all doors at which users log in."""
+"""How many logins of one address are examined, over all listeners at which users log in.
+
+A login counts from when it is examined until it is known not to have failed.
+"""
 
 import asyncio
 import time
@@ -6,11 +9,19 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from streamlog.authn.login_failures import LoginFailures, place_of
 from streamlog.errors import AuthenticationFailed
+from streamlog.rate_limit import WindowLimit
 
+WINDOW_S: Final = 60.0
+ADDRESSES_MAX: Final = 10_000
+"""For an address beyond it the oldest window of another one is forgotten."""
+IPV6_HOST_BITS: Final = 64
+"""A host with one address of IPv6 may use all addresses with so many bits of its own; they count as
+one.
+"""
 TOO_MANY: Final = "too many logins from this address have failed lately"
 
 
@@ -28,18 +39,19 @@ class LoginRateLimit:
     """
 
     def __init__(self, failures_max: int) -> None:
-        self._failures = LoginFailures(failures_max)
+        self._failures = WindowLimit[str](failures_max, window_s=WINDOW_S, keys_max=ADDRESSES_MAX)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By address; who has waited longest first. There is an attempt that is being examined
-        wherever somebody waits, and whoever is done wakes the next one.
+        wherever a login waits, and a login that is done wakes the next one.
         """
 
     @asynccontextmanager
     async def examine(self, host: str) -> AsyncIterator[LoginAttempt]:
         """Whatever is raised within makes it ``failed``, too. Raises AuthenticationFailed."""
+        place = place_of(host)
         try:
-            while (window := self._failures.begin(host, time.monotonic())) is None:
-                wait_s = self._failures.wait_s(host, time.monotonic())
+            while (window := self._failures.begin(place, time.monotonic())) is None:
+                wait_s = self._failures.wait_s(place, time.monotonic())
                 if wait_s > 0:
                     raise AuthenticationFailed(f"{TOO_MANY}: wait for {max(1, round(wait_s))} s")
                 await self._turn(host)
@@ -84,3 +96,14 @@ class LoginRateLimit:
             if not turn.done():
                 turn.set_result(None)
                 break
+
+
+def place_of(address: str) -> str:
+    """What is counted together."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return f"{int(parsed) >> IPV6_HOST_BITS:x}::"
+    return address

@@ -1,14 +1,19 @@
+"""The other end of a connection, and what a handler may use for its requests: partitions and metadata
+without what it may not know of.
+"""
+
 import logging
 import time
+from dataclasses import replace
 from typing import Final
 
-from streamlog.authn.login_failures import place_of
 from streamlog.authn.session import Session
+from streamlog.authz.visibility import AuthorizedMetadata, AuthorizedPartitions
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.kafka.auth.login import Proved, ServerLogin
-from streamlog.kafka.auth.visibility import seen_by
+from streamlog.kafka.auth.login_rate_limit import place_of
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.net.channel import RequestWait
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.registry import Api
@@ -85,18 +90,18 @@ class Peer:
             self._become(Proved(principal, is_node, 0))
 
     def handshake(self, mechanism: str, version: int) -> Message:
-        """Raises AuthenticationFailed where nobody can log in."""
+        """Raises AuthenticationFailed where no user can log in."""
         if self._login is None:
-            raise AuthenticationFailed("nobody is asked to log in here")
+            raise AuthenticationFailed("this listener asks for no login")
         answer = self._login.handshake(mechanism, version, encrypted=self.is_encrypted)
         if self._login.failed:
             self._tell("no such handshake")
         return answer
 
     async def authenticate(self, message: bytes, poll: RequestWait) -> Message:
-        """One step of the exchange. Raises AuthenticationFailed where nobody can log in."""
+        """One step of the exchange. Raises AuthenticationFailed where no user can log in."""
         if self._login is None:
-            raise AuthenticationFailed("nobody is asked to log in here")
+            raise AuthenticationFailed("this listener asks for no login")
         present = self.context.session.principal if self._has_logged_in else None
         answer, proved = await self._login.authenticate(message, poll, present)
         if self._login.failed:
@@ -116,10 +121,10 @@ class Peer:
         """Whom none would let in that demands what is optional here: they are told of."""
         context = self.context
         in_the_clear = context.tls() is not None and not self.is_encrypted
-        nobody = context.authenticator is not None and not self._has_proved
+        anonymous = context.authenticator is not None and not self._has_proved
         wants_certificate = context.node_settings.tls.client_auth == "required"
         no_certificate = wants_certificate and not self._has_shown
-        self._is_tolerated = in_the_clear or nobody or no_certificate
+        self._is_tolerated = in_the_clear or anonymous or no_certificate
         if self._is_tolerated:
             context.metrics.unauthenticated_connections.inc()
             extra = {
@@ -127,7 +132,7 @@ class Peer:
                 "client_id": context.session.client_id,
                 "api": api.name,
                 "in_the_clear": in_the_clear,
-                "without_proof": nobody,
+                "without_proof": anonymous,
                 "without_certificate": no_certificate,
             }
             logger.warning("let in although security is to be demanded", extra=extra)
@@ -147,3 +152,17 @@ class Peer:
             self.context.session._replace(principal=principal, is_node=is_node, ends_s=ends_s)
         )
         self.is_let_in = True
+
+
+def seen_by(session: Session, context: Context) -> Context:
+    """``context``, the node's own, for the owner of this session."""
+    access = None if context.authority is None else context.authority.access_of(session)
+    if access is None:
+        return replace(context, session=session, access=None)
+    return replace(
+        context,
+        session=session,
+        access=access,
+        partitions=AuthorizedPartitions(context.partitions, access),
+        metadata=AuthorizedMetadata(context.metadata, access),
+    )

@@ -9,51 +9,43 @@ from streamlog.errors import (
     GroupForbidden,
     NotLeader,
     PartitionNotFound,
+    StreamlogError,
     StreamNotFound,
     TopicForbidden,
     UnknownLeaderEpoch,
 )
-from streamlog.kafka.interfaces import ClusterView, LocalPartition
+from streamlog.kafka.cluster_view import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import StreamConfig
-from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.partition.partition import Partition
 
 
-def led_partition(tp: TopicPartition, leader_epoch: int, view: ClusterView) -> LocalPartition:
+def led_partition(tp: TopicPartition, leader_epoch: int, view: ClusterView) -> Partition:
     """The partition, if this node leads it, in the epoch that the caller knows (NO_EPOCH: any).
 
     Raises PartitionNotFound, NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch.
     """
-    partition = _local_partition(tp, view)
+    try:
+        partition = view.partitions.partition(tp)
+    except PartitionNotFound as error:
+        raise not_here(error, tp, view) from None
     if not partition.is_leader:
         raise NotLeader(f"{tp} is led by another node")
     if leader_epoch != NO_EPOCH:
-        _check_epoch(tp, leader_epoch, partition)
+        check_epoch(tp, leader_epoch, partition)
     return partition
 
 
-def readable_partition(tp: TopicPartition, leader_epoch: int, view: ClusterView) -> LocalPartition:
-    """The partition, if consumers may read it here: led, or followed in sync. Raises likewise."""
-    partition = _local_partition(tp, view)
-    if not partition.may_serve_reads:
-        raise NotLeader(f"{tp} is led by another node, and this one is not in sync")
-    if leader_epoch != NO_EPOCH:
-        _check_epoch(tp, leader_epoch, partition)
-    return partition
+def not_here(error: PartitionNotFound, tp: TopicPartition, view: ClusterView) -> StreamlogError:
+    """NotLeader, which makes clients look for the leader, if another node has the partition."""
+    stream = view.metadata.image.streams.get(tp.stream)
+    if stream is not None and 0 <= tp.partition < len(stream.partitions):
+        return NotLeader(f"{tp} is on another node")
+    return error
 
 
-def _local_partition(tp: TopicPartition, view: ClusterView) -> LocalPartition:
-    try:
-        return view.partitions.partition(tp)
-    except PartitionNotFound:
-        stream = view.metadata.image.streams.get(tp.stream)
-        if stream is not None and 0 <= tp.partition < len(stream.partitions):
-            raise NotLeader(f"{tp} is on another node") from None
-        raise
-
-
-def _check_epoch(tp: TopicPartition, leader_epoch: int, partition: LocalPartition) -> None:
+def check_epoch(tp: TopicPartition, leader_epoch: int, partition: Partition) -> None:
+    """Raises FencedLeaderEpoch, UnknownLeaderEpoch."""
     here = partition.leader_epoch
     if leader_epoch < here:
         raise FencedLeaderEpoch(f"{tp} is in epoch {here}, not {leader_epoch}")
@@ -65,18 +57,6 @@ def check_topic(operation: Operation, name: str, view: ClusterView) -> None:
     """Raises TopicForbidden, and StreamNotFound where the caller may not even know of it."""
     if view.access is not None:
         view.access.check_topic(operation, name)
-
-
-def check_bindings(
-    config: StreamConfig, view: ClusterView, known: StreamConfig | None = None
-) -> None:
-    """What a stream takes from NATS and has published there, beyond what it did as ``known``.
-    Raises TopicForbidden.
-    """
-    if view.access is not None:
-        before = frozenset[str]() if known is None else bound_subjects(known)
-        for subject in sorted(bound_subjects(config) - before):
-            view.access.check_subject(subject)
 
 
 def forbidden_topics(names: Iterable[str], view: ClusterView) -> set[str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.authn.token import KeySet, TokenRules, Verified
+from streamlog.config import SaslSection
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.watched_file import WatchedFile
-from streamlog.sections import SaslSection
 
 KEY: Final = "sasl.oauth_jwks_file"
 FILE_BYTES_MAX: Final = 1 << 20

@@ -13,7 +13,7 @@ Version = tuple[int, int, int]
 
 
 class WatchedFile(Generic[T]):
-    """What a small file says; read anew, when it is asked for, if the file is another one by then.
+    """What a small file says; read again, when it is asked for, if the file is another one by then.
 
     What cannot be read leaves what there was, and a warning.
     """
@@ -32,9 +32,9 @@ class WatchedFile(Generic[T]):
             try:
                 self._content = self._read(self._path)
             except ConfigError as error:
-                logger.warning("file not read anew", extra={"problem": str(error)})
+                logger.warning("file not read again", extra={"problem": str(error)})
             else:
-                logger.info("file read anew", extra={"path": str(self._path)})
+                logger.info("file read again", extra={"path": str(self._path)})
         return self._content
 
     def _present(self) -> Version | None:

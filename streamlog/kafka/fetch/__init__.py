@@ -1,1 +1,1 @@
-"""What a Fetch holds: sessions (KIP-227), one partition's part, delayed until there is enough."""
+"""Fetch sessions (KIP-227): the partitions of a caller, and which sessions a node keeps."""

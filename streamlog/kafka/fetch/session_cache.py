@@ -1,12 +1,14 @@
-"""Which fetch sessions are kept, and who goes when there are too many (KIP-227). No asyncio."""
+"""The fetch sessions of a node (KIP-227), and the rule which one goes when there are too many."""
 
 import secrets
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
-from streamlog.authn.principal import Principal
-from streamlog.model import NodeId
+from kio.schema.errors import ErrorCode
+
+from streamlog.kafka.fetch.fetch_session import FetchCaller, FetchSession, Owner
+from streamlog.wire import fetch as wire
 
 SLOTS: Final = 1_000
 """As Kafka's ``max.incremental.fetch.session.cache.slots``."""
@@ -15,39 +17,14 @@ PARTITIONS_MAX: Final = 500_000
 partition or not, and a request may name 400,000: without a limit, slots alone allow 200 GiB.
 """
 STALE_MS: Final = 120_000
-"""A session unused for so long goes first; a newer one is spared by its like."""
+"""A session that is unused for so long goes first."""
 SESSION_ID_MAX: Final = 2**31 - 1
-Owner = tuple[Principal, str]
-"""Principal and address. Not the connection: a client that has lost its connection ends the session
-of it over the next one."""
 
 
-class CachedSession(Protocol):
-    """What a caller fetches from request to request."""
-
-    @property
-    def size(self) -> int:
-        """How many partitions."""
-
-    @property
-    def replica_id(self) -> NodeId:
-        """Of the follower that it belongs to; below 0 for a consumer."""
-
-    @property
-    def owner(self) -> Owner:
-        """Nobody else goes on with it, or ends it."""
-
-    def close(self) -> None:
-        """It is not used again."""
-
-
-S = TypeVar("S", bound=CachedSession)
-
-
-class _Slot(Generic[S]):
+class _Slot:
     __slots__ = ("counted", "made_ms", "session", "used_ms")
 
-    def __init__(self, session: S, now_ms: int) -> None:
+    def __init__(self, session: FetchSession, now_ms: int) -> None:
         self.session = session
         self.counted = 0
         """Its partitions, as they are counted against the limit."""
@@ -55,9 +32,9 @@ class _Slot(Generic[S]):
         self.used_ms = now_ms
 
 
-class SessionCache(Generic[S]):
-    """At most ``slots`` sessions, and ``partitions_max`` partitions in those of consumers. Who is
-    put out is closed, and is told so by its next request.
+class SessionCache:
+    """At most ``slots`` sessions, and ``partitions_max`` partitions in those of consumers. A session
+    that is put out is closed, and the next request of it is refused.
 
     Policy when there are too many partitions: the owner that has the most loses the sessions that
     it has not used for longest; if that is the one that asks for more, it gets no session.
@@ -74,21 +51,38 @@ class SessionCache(Generic[S]):
         self._partitions_max = partitions_max
         self._partitions = Counter[Owner]()  # in the sessions of consumers
         self._random_id = random_id
-        self._kept: dict[int, _Slot[S]] = {}
+        self._kept: dict[int, _Slot] = {}
         self._owned = Counter[Owner]()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def use(self, session_id: int, owner: Owner, now_ms: int) -> S | None:
-        """None: there is none, or it is another's."""
-        slot = self._kept.get(session_id)
-        if slot is None or slot.session.owner != owner:
-            return None
+    def use(
+        self, request: wire.FetchRequest, caller: FetchCaller, now_ms: int, *, by_id: bool
+    ) -> FetchSession | ErrorCode:
+        """The session that the request goes on with, or a new one, to be admitted once it has been
+        answered. An error where the session is another's or none, or this is not its next
+        request.
+        """
+        if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
+            if request.session_id != wire.NO_SESSION:
+                self.remove(request.session_id, caller.owner)
+            return FetchSession(caller, by_id=by_id)
+        slot = self._kept.get(request.session_id)
+        if slot is None or slot.session.owner != caller.owner:
+            return ErrorCode.fetch_session_id_not_found
         slot.used_ms = now_ms
-        return slot.session
+        session = slot.session
+        if session.caller != caller:
+            return ErrorCode.fetch_session_id_not_found
+        if session.busy or session.epoch != request.session_epoch:
+            return ErrorCode.invalid_fetch_session_epoch
+        if session.by_id != by_id:
+            return ErrorCode.fetch_session_topic_id_error
+        session.epoch = wire.next_session_epoch(session.epoch)
+        return session
 
-    def admit(self, session: S, now_ms: int) -> int | None:
+    def admit(self, session: FetchSession, now_ms: int) -> int | None:
         """The id that it is kept under; None: there is no room for it.
 
         A follower has one session: one from before is no more.
@@ -126,7 +120,7 @@ class SessionCache(Generic[S]):
         self._count(slot, count)
 
     def remove(self, session_id: int, owner: Owner) -> None:
-        """Not if it is another's: who guesses an id ends nothing."""
+        """Not if it is another's: to guess an id ends nothing."""
         slot = self._kept.get(session_id)
         if slot is not None and slot.session.owner == owner:
             self._remove(session_id)
@@ -140,7 +134,7 @@ class SessionCache(Generic[S]):
             del self._owned[session.owner]
         session.close()
 
-    def _count(self, slot: _Slot[S], count: int) -> None:
+    def _count(self, slot: _Slot, count: int) -> None:
         owner = slot.session.owner
         self._partitions[owner] += count - slot.counted
         slot.counted = count
@@ -148,7 +142,7 @@ class SessionCache(Generic[S]):
             del self._partitions[owner]
 
     def _make_room_for(self, count: int, owner: Owner, *, but: int | None = None) -> bool:
-        """False: ``owner`` would have more than anybody else. ``but``: its session, which stays."""
+        """False: ``owner`` would have more than any other. ``but``: its session, which stays."""
         total = self._partitions.total()
         while total + count > self._partitions_max:
             hog, most = next(iter(self._partitions.most_common(1)), (owner, 0))
@@ -163,14 +157,14 @@ class SessionCache(Generic[S]):
             self._remove(oldest)
         return True
 
-    def _remove_where(self, condition: Callable[[_Slot[S]], bool]) -> None:
+    def _remove_where(self, condition: Callable[[_Slot], bool]) -> None:
         for session_id in [it for it, slot in self._kept.items() if condition(slot)]:
             self._remove(session_id)
 
-    def _make_room(self, session: S, now_ms: int) -> bool:
+    def _make_room(self, session: FetchSession, now_ms: int) -> bool:
         """The one unused for longest goes if it is stale; else the least of those that are old, or
         a consumer's before a follower's, if it is no more than ``session``. An owner of more than
-        half of all makes room for others, and nobody else makes room for that one.
+        half of all makes room for others, and no other makes room for that one.
         """
         if not self._kept:
             return False
@@ -200,10 +194,10 @@ class SessionCache(Generic[S]):
         return True
 
 
-def _counted(session: CachedSession) -> int:
+def _counted(session: FetchSession) -> int:
     """What counts against the limit: followers have what there is, and are nodes."""
     return 0 if session.replica_id >= 0 else session.size
 
 
-def _rank(session: CachedSession) -> tuple[bool, int]:
+def _rank(session: FetchSession) -> tuple[bool, int]:
     return session.replica_id >= 0, session.size

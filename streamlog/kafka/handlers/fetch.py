@@ -8,8 +8,8 @@ whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
     v9   the caller's leader epoch is checked
     v11  a consumer that tells its rack may be sent to a follower there (KIP-392)
     v12  the epoch of the caller's last batch is checked; the answer says where our history parts
-    v13  topics are named by their ids (KIP-516): who reads a stream that is gone does not get one
-         that was created anew under its name
+    v13  topics are named by their ids (KIP-516): a reader of a stream that is gone does not get
+         another one that was created under its name
     v16  the answer says where the leaders are that it tells of (KIP-951)
 
 A replica asks by topic id, and is refused by name: the log that its position counts for must be of
@@ -20,23 +20,22 @@ waiting one is answered at once.
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
-from streamlog.fairness import at_once, cooperatively, stepwise
+from streamlog.fairness import stepwise
 from streamlog.kafka.context import Context
-from streamlog.kafka.fetch import metadata_fetch
-from streamlog.kafka.fetch.fetch_session import FetchSession
-from streamlog.kafka.fetch.partition_fetch import FetchCaller, PartitionFetch
-from streamlog.kafka.fetch.sessionless_fetch import SessionlessFetch
-from streamlog.kafka.interfaces import Slice
-from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.fetch.fetch_session import STEP, FetchCaller, FetchSession, PartitionFetch
+from streamlog.kafka.handlers import quorum
+from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import Charge
 from streamlog.kafka.topology import endpoints
+from streamlog.log.segment.slice import FileSlice
 from streamlog.wire import fetch as wire
 from streamlog.wire.control import AT_ONCE_BYTES
 from streamlog.wire.cursor import Cursor
@@ -47,246 +46,208 @@ TURN_S: Final = 0.002
 TOLD_AT_ONCE: Final = 500
 """Partitions in an answer that is made in one turn."""
 NEWS_WAIT_MS: Final = 20
-"""A replica hears so late of what was committed where no records follow, which would tell it."""
+"""So late a replica is told of what was committed, where no records follow that would tell it."""
 
 
-async def handle(
+async def fetch(
     cursor: Cursor,
     version: int,
     header: bytes,
     context: Context,
-    poll: RequestWait,
+    wait: RequestWait,
     *,
     charge: Charge | None = None,
 ) -> Response:
     """The answer's slices are open; its receiver closes them.
 
-    A consumer that has to wait is told so at once, and nothing else.
+    A consumer that has to wait for its quota is told so at once, and nothing else (KIP-219).
     """
-    is_large = cursor.end - cursor.position > AT_ONCE_BYTES
-    if not is_large:
+    if cursor.end - cursor.position <= AT_ONCE_BYTES:
         request = wire.read_request(cursor, version)
     else:
         request = await stepwise(wire.read_request_in_steps(cursor, version))
-        is_large = request.replica_id < 0  # nodes have no more than there is, and must be quick
     if charge is not None:
         charge = _charged(charge, request)
     if context.access is not None and _is_refused(request, context.access):
         return _refused(header, version, ErrorCode.cluster_authorization_failed)
-    if request.replica_id >= 0 and metadata_fetch.is_for(request):
-        return await metadata_fetch.handle(request, version, header, context, poll)
-    if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
-        return await _answer_in_full(
-            request, version, header, context, poll, charge=charge, is_large=is_large
-        )
-    return await _answer_changes(
-        request, version, header, context, poll, charge=charge, is_large=is_large
-    )
-
-
-async def _answer_changes(
-    request: wire.FetchRequest,
-    version: int,
-    header: bytes,
-    context: Context,
-    poll: RequestWait,
-    *,
-    charge: Charge | None,
-    is_large: bool,
-) -> Response:
-    """Of what has changed since the last answer of the session."""
-    caller = FetchCaller.of(request, context.session)
-    session = context.fetch_sessions.use(request.session_id, caller.owner, _now_ms())
-    if session is None or session.caller != caller:
-        return _refused(header, version, ErrorCode.fetch_session_id_not_found)
-    is_next = not session.busy and session.epoch == request.session_epoch
-    if not is_next or session.by_id != (version >= wire.TOPIC_IDS_FROM):
-        by_name = ErrorCode.fetch_session_topic_id_error
-        code = by_name if is_next else ErrorCode.invalid_fetch_session_epoch
-        return _refused(header, version, code)
-    session.epoch = wire.next_session_epoch(session.epoch)
-    poll.yields = session.caller.is_replica
+    if request.replica_id >= 0 and quorum.is_metadata_fetch(request):
+        return await quorum.fetch(request, version, header, context, wait)
+    is_full = request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION)
+    if is_full and charge is not None and not charge.may_fetch():
+        throttle_ms = charge.throttle_ms
+        pieces = wire.encode_response(header, [], version, throttle_ms=throttle_ms)
+        return Response(pieces, throttle_ms=throttle_ms)
+    caller, sessions = FetchCaller.of(request, context.session), context.fetch_sessions
+    now_ms = int(time.monotonic() * 1000)
+    session = sessions.use(request, caller, now_ms, by_id=version >= wire.TOPIC_IDS_FROM)
+    if not isinstance(session, FetchSession):
+        return _refused(header, version, session)
+    session_id = wire.NO_SESSION if is_full else request.session_id
+    wait.yields = request.session_epoch != wire.SESSIONLESS and caller.is_replica
+    delayed = DelayedFetch(session, request, context, wait, charge)
     try:
-        begin = session.begin(request, time.monotonic)
-        await stepwise(begin) if is_large else at_once(begin)
-        gathering = _Gathering(session, request, context, poll, charge, is_large=is_large)
-        if charge is None or charge.may_fetch():
-            await gathering.run()
-        told = session.end(everything=False)
-        if len(told) > TOLD_AT_ONCE and not caller.is_replica:
-            answer = await _answer_in_turns(
-                session,
-                told,
-                version,
-                header,
-                context,
-                charge=charge,
-                session_id=request.session_id,
-            )
-        else:
-            throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
-            answer = _answer(
-                told, version, header, context, session_id=request.session_id,
-                throttle_ms=throttle_ms,
-            )  # fmt: skip
-            at_once(session.keep(told))
+        for _ in session.begin(request, time.monotonic, wait.wake):
+            await delayed.turn()
+        if is_full or charge is None or charge.may_fetch():
+            await delayed.complete()
+        if request.session_epoch == wire.NEW_SESSION and session.size:
+            session_id = sessions.admit(session, int(time.monotonic() * 1000)) or wire.NO_SESSION
+        response = await delayed.respond(header, version, session_id)
     except BaseException:
         session.fail()
-        context.fetch_sessions.remove(request.session_id, caller.owner)
+        sessions.remove(session_id, caller.owner)
         raise
-    if request.topics or request.forgotten:
-        context.fetch_sessions.changed(request.session_id)
-    return answer
+    if not is_full and (request.topics or request.forgotten):
+        sessions.changed(session_id)
+    return response
 
 
-async def _answer_in_full(
-    request: wire.FetchRequest,
-    version: int,
-    header: bytes,
-    context: Context,
-    poll: RequestWait,
-    *,
-    charge: Charge | None,
-    is_large: bool,
-) -> Response:
-    """Of every partition, in a new session if one is wanted and there is room for it.
+class DelayedFetch:
+    """One request, which is delayed until there is enough to answer. Its purgatory, as Kafka calls
+    where such requests wait, are the watchers of its partitions.
 
-    Of none to who has to wait, as KIP-219 has it.
+        state       what it does                          what ends it
+        reading     looks at each partition that is due   enough, or waiting is of no use: answering
+                                                          nothing is due any more: waiting
+        waiting     all that it has looked at is watched  a partition has changed: reading
+                                                          ``max_wait`` is over, the peer is gone, or
+                                                          the node stops: answering
+        answering   what has changed goes into a          the session rests, or is over
+                    response
+
+    ``FetchSession`` has the states of its partitions. A request costs what it names, and a wake-up
+    what has changed. Requests of many partitions are taken in turns: others have theirs after
+    ``TURN_S``, but only between looks if the caller is a replica, which must be quick and has no
+    more partitions than there are.
     """
-    if charge is not None and not charge.may_fetch():
-        return _answer([], version, header, context, throttle_ms=charge.throttle_ms)
-    sessions = context.fetch_sessions
-    caller, by_id = FetchCaller.of(request, context.session), version >= wire.TOPIC_IDS_FROM
-    if request.session_id != wire.NO_SESSION:
-        sessions.remove(request.session_id, caller.owner)
-    session: FetchSession | SessionlessFetch
-    if request.session_epoch == wire.NEW_SESSION or caller.is_replica:
-        session = FetchSession(caller, by_id=by_id)
-        poll.yields = caller.is_replica and request.session_epoch == wire.NEW_SESSION
-    else:
-        session = SessionlessFetch(caller, by_id=by_id)
-    try:
-        begin = session.begin(request, time.monotonic)
-        await stepwise(begin) if is_large else at_once(begin)
-        await _Gathering(session, request, context, poll, charge, is_large=is_large).run()
-    except BaseException:
-        session.fail()
-        raise
-    told = session.end(everything=True)
-    session_id = None
-    if request.session_epoch == wire.NEW_SESSION and isinstance(session, FetchSession):
-        session_id = sessions.admit(session, _now_ms()) if session.size else None
-    if len(told) > TOLD_AT_ONCE and not caller.is_replica:
-        return await _answer_in_turns(
-            session, told, version, header, context, charge=charge,
-            session_id=session_id or wire.NO_SESSION,
-        )  # fmt: skip
-    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
-    answer = _answer(
-        told,
-        version,
-        header,
-        context,
-        session_id=session_id or wire.NO_SESSION,
-        throttle_ms=throttle_ms,
-    )
-    if session_id is not None and isinstance(session, FetchSession):
-        at_once(session.keep(told))
-    else:
-        at_once(session.drop(told))
-    return answer
 
+    def __init__(
+        self,
+        session: FetchSession,
+        request: wire.FetchRequest,
+        context: Context,
+        wait: RequestWait,
+        charge: Charge | None,
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._context = context
+        self._wait = wait
+        self._charge = charge
+        self._is_replica = session.caller.is_replica
+        self._turn_ends_s = time.monotonic() + TURN_S
 
-def _answer(
-    told: Sequence[PartitionFetch],
-    version: int,
-    header: bytes,
-    context: Context,
-    *,
-    session_id: int = wire.NO_SESSION,
-    throttle_ms: int = 0,
-) -> Response:
-    topics: dict[str | bytes, list[PartitionFetch]] = {}
-    for fetch in told:
-        topics.setdefault(fetch.key[0], []).append(fetch)
-    fetched: list[wire.FetchedTopic] = []
-    slices: list[Slice] = []
-    for topic, group in topics.items():
-        fetched.append((topic, [it.fetched() for it in group]))
-        slices += [it.records for it in group if it.records is not None]
-    nodes: Sequence[NodeEndpoint] = ()
-    if version >= wire.NODES_FROM and any(fetch.final for fetch in told):
-        leaders = (it.current_leader for _, group in fetched for it in group)
-        nodes = endpoints(leaders, context.metadata.image)
-    pieces = wire.encode_response(
-        header, fetched, version, session_id=session_id, throttle_ms=throttle_ms, nodes=nodes
-    )
-    return Response(pieces, slices, throttle_ms)
+    async def complete(self) -> None:
+        """Read until there is enough; wait for more where there is not."""
+        session, wait = self._session, self._wait
+        max_bytes, enough_bytes, max_wait_ms = self._limits()
+        found_bytes, is_final, is_delayed = 0, False, False
+        timers: list[asyncio.TimerHandle] = []
+        try:
+            while True:
+                self._turn_ends_s = time.monotonic() + TURN_S
+                due, session.due = session.due, {}
+                session.looked_at.update(due)
+                for fetch in due:
+                    others_bytes = found_bytes - fetch.size_bytes
+                    await fetch.look(
+                        self._context, max_bytes - others_bytes, whole_first=not others_bytes
+                    )
+                    found_bytes = others_bytes + fetch.size_bytes
+                    is_final |= fetch.final
+                    if is_delayed:
+                        fetch.watch()
+                    if time.monotonic() >= self._turn_ends_s:
+                        await asyncio.sleep(0)
+                        self._turn_ends_s = time.monotonic() + TURN_S
+                if is_final or found_bytes >= enough_bytes or wait.ended or max_wait_ms <= 0:
+                    return
+                call_later = asyncio.get_running_loop().call_later
+                if not is_delayed:
+                    is_delayed = True
+                    timers.append(call_later(max_wait_ms / 1000, wait.end))
+                    for done, fetch in enumerate(session.looked_at):
+                        fetch.watch()  # due at once, if it has changed since the look
+                        if done % STEP == STEP - 1:
+                            await self.turn()
+                if session.news and len(timers) == 1 and max_wait_ms > NEWS_WAIT_MS:
+                    # Not at once: what is committed together is told together.
+                    timers.append(call_later(NEWS_WAIT_MS / 1000, wait.end))
+                await wait.wait()
+        finally:
+            for timer in timers:
+                timer.cancel()
+            session.looked_at.update(session.news)
+            session.news = {}
 
+    async def respond(self, header: bytes, version: int, session_id: int) -> Response:
+        """The response, and what the session keeps of it; ``NO_SESSION``: nothing.
 
-async def _answer_in_turns(
-    session: FetchSession | SessionlessFetch,
-    told: Sequence[PartitionFetch],
-    version: int,
-    header: bytes,
-    context: Context,
-    *,
-    charge: Charge | None,
-    session_id: int,
-) -> Response:
-    """As ``_answer``, and after it ``keep`` or ``drop``: of a consumer that fetches from so many
-    partitions that others have to have their turn meanwhile.
-
-    What is told of a partition is what is remembered as told, whatever changes in between. The
-    session is busy until the end: a further request of it is refused, as while this one waited.
-    """
-    session.busy = True
-    slices: list[Slice] = []
-    try:
-        topics: dict[str | bytes, list[PartitionFetch]] = {}
-        async for fetch in cooperatively(told):
-            topics.setdefault(fetch.key[0], []).append(fetch)
-        parts: dict[str | bytes, list[wire.FetchedPartition]] = {topic: [] for topic in topics}
-        size_bytes, is_final = 0, False
-        async for fetch in cooperatively([it for group in topics.values() for it in group]):
-            parts[fetch.key[0]].append(fetch.fetched())
-            is_final |= fetch.final
-            if fetch.records is not None:
-                slices.append(fetch.records)
-                size_bytes += fetch.size_bytes
-        fetched = list(parts.items())
+        For a consumer that fetches from so many partitions that others have to have their turn it
+        is made in turns: then what is told of a partition is what is noted as told, whatever
+        changes in between. The session is busy until the end: a further request of it is refused.
+        """
+        session, charge = self._session, self._charge
+        is_full = self._request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION)
+        told = session.to_answer(everything=is_full)
+        groups: dict[str | bytes, list[PartitionFetch]] = {}
+        for done, fetch in enumerate(told):
+            groups.setdefault(fetch.key[0], []).append(fetch)
+            if done % STEP == STEP - 1:
+                await self.turn()
+        done = 0
+        topics: list[tuple[str | bytes, list[wire.FetchedPartition]]] = []
+        slices: list[FileSlice] = []
+        for topic, group in groups.items():
+            fetched: list[wire.FetchedPartition] = []
+            topics.append((topic, fetched))
+            for fetch in group:
+                fetched.append(fetch.fetched())
+                if fetch.records is not None:
+                    slices.append(fetch.records)
+                done += 1
+                if done % STEP == 0:
+                    await self.turn()
         throttle_ms = 0
         if charge is not None:
-            charge.fetched(size_bytes)
+            charge.fetched(sum(map(len, slices)))
             throttle_ms = charge.throttle_ms
         nodes: Sequence[NodeEndpoint] = ()
-        if version >= wire.NODES_FROM and is_final:
-            leaders = {it.current_leader for _, group in fetched for it in group}
-            nodes = endpoints(leaders, context.metadata.image)
-        pieces = await asyncio.to_thread(
-            wire.encode_response,
-            header,
-            fetched,
-            version,
-            session_id=session_id,
-            throttle_ms=throttle_ms,
-            nodes=nodes,
-        )
-        if session_id != wire.NO_SESSION and isinstance(session, FetchSession):
-            await stepwise(session.keep(told))
+        if version >= wire.NODES_FROM and any(fetch.final for fetch in told):
+            leaders = {it.current_leader for _, fetched in topics for it in fetched}
+            nodes = endpoints(leaders, self._context.metadata.image)
+        encode = partial(
+            wire.encode_response, header, topics, version,
+            session_id=session_id, throttle_ms=throttle_ms, nodes=nodes,
+        )  # fmt: skip
+        is_large = len(told) > TOLD_AT_ONCE and not self._is_replica
+        pieces = await asyncio.to_thread(encode) if is_large else encode()
+        if session_id == wire.NO_SESSION:
+            session.close()
         else:
-            await stepwise(session.drop(told))
-    except BaseException:
-        for piece in slices:
-            piece.close()
-        for fetch in told:
-            fetch.close()
-        session.fail()
-        if session_id != wire.NO_SESSION:
-            context.fetch_sessions.remove(session_id, told[0].caller.owner)
-        raise
-    session.busy = False
-    return Response(pieces, slices, throttle_ms)
+            for _ in session.end():
+                await self.turn()
+        return Response(pieces, slices, throttle_ms)
+
+    def _limits(self) -> tuple[int, int, int]:
+        """The most bytes; the bytes that are enough; the most milliseconds to wait for them."""
+        request, context = self._request, self._context
+        limit = context.settings.fetch_bytes_max
+        if self._charge is not None:
+            limit = min(limit, self._charge.fetch_bytes_max() or limit)
+        max_bytes = max(0, min(request.max_bytes, limit))
+        # A peer that vanished without a word must not be waited for longer than a silent one.
+        max_wait_ms = min(request.max_wait_ms, context.settings.idle_timeout_ms)
+        if context.session.ends_s is not None:  # what comes after that is not for this session
+            left_ms = int((context.session.ends_s - time.monotonic()) * 1000)
+            max_wait_ms = max(0, min(max_wait_ms, left_ms))
+        return max_bytes, min(request.min_bytes, max_bytes), max_wait_ms
+
+    async def turn(self) -> None:
+        """Between two steps."""
+        if not self._is_replica and time.monotonic() >= self._turn_ends_s:
+            await asyncio.sleep(0)
+            self._turn_ends_s = time.monotonic() + TURN_S
 
 
 def _charged(charge: Charge, request: wire.FetchRequest) -> Charge | None:
@@ -295,11 +256,6 @@ def _charged(charge: Charge, request: wire.FetchRequest) -> Charge | None:
         return None
     charge.request()
     return charge
-
-
-def _throttle_ms(told: Sequence[PartitionFetch], charge: Charge) -> int:
-    charge.fetched(sum(fetch.size_bytes for fetch in told))
-    return charge.throttle_ms
 
 
 def _is_refused(request: wire.FetchRequest, access: Permissions) -> bool:
@@ -314,88 +270,3 @@ def _is_refused(request: wire.FetchRequest, access: Permissions) -> bool:
 
 def _refused(header: bytes, version: int, code: ErrorCode) -> Response:
     return Response(wire.encode_response(header, [], version, error_code=code))
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)
-
-
-class _Gathering:
-    """Looks at what is due, and while that is not enough at what becomes so: a request costs what
-    it names, and a wake-up what has changed.
-    """
-
-    def __init__(
-        self,
-        session: FetchSession | SessionlessFetch,
-        request: wire.FetchRequest,
-        context: Context,
-        poll: RequestWait,
-        charge: Charge | None,
-        *,
-        is_large: bool,
-    ) -> None:
-        self._session = session
-        self._is_large = is_large
-        self._context = context
-        self._poll = poll
-        settings = context.settings
-        limit = settings.fetch_bytes_max
-        if charge is not None:
-            limit = min(limit, charge.fetch_bytes_max() or limit)
-        self._max_bytes = max(0, min(request.max_bytes, limit))
-        self._enough = min(request.min_bytes, self._max_bytes)
-        # A peer that vanished without a word must not be waited for longer than a silent one.
-        self._max_wait_ms = min(request.max_wait_ms, settings.idle_timeout_ms)
-        if context.session.ends_s is not None:  # what comes after that is not for this session
-            left_ms = int((context.session.ends_s - time.monotonic()) * 1000)
-            self._max_wait_ms = max(0, min(self._max_wait_ms, left_ms))
-        self._found_bytes = 0
-        self._final = False
-        self._waits = False
-        self._news: asyncio.TimerHandle | None = None
-
-    async def run(self) -> None:
-        await self._look()
-        if self._is_done or self._max_wait_ms <= 0:
-            return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
-        self._waits = True
-        waiting = self._session.wait(self._poll.wake)
-        await stepwise(waiting) if self._is_large else at_once(waiting)
-        try:
-            await self._look()
-            while not self._is_done:
-                await self._poll.wait()
-                await self._look()
-        finally:
-            timer.cancel()
-            if self._news is not None:
-                self._news.cancel()
-
-    @property
-    def _is_done(self) -> bool:
-        return self._final or self._found_bytes >= self._enough or self._poll.ended
-
-    async def _look(self) -> None:
-        """At what is due, and at nothing else."""
-        turn_ends = time.monotonic() + TURN_S
-        for fetch in self._session.take_due():
-            found = self._found_bytes - fetch.size_bytes
-            await fetch.look(self._context, self._max_bytes - found, whole_first=found == 0)
-            self._found_bytes = found + fetch.size_bytes
-            self._final |= fetch.final
-            if self._waits:
-                self._session.watch(fetch)
-            if time.monotonic() >= turn_ends:
-                await asyncio.sleep(0)
-                turn_ends = time.monotonic() + TURN_S
-        if self._waits and self._session.news:
-            self._end_soon()
-
-    def _end_soon(self) -> None:
-        """Not at once: what is committed together is told together."""
-        if self._news is None and self._max_wait_ms > NEWS_WAIT_MS:
-            loop = asyncio.get_running_loop()
-            self._news = loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)

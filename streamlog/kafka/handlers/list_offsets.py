@@ -1,25 +1,23 @@
-"""ListOffsets (2), versions 1 to 11: earliest, latest, by time, of the largest time.
-
-v4  the caller's leader epoch is checked, ours comes back with the latest offset
-v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
-    before that
-v7  the offset of the largest timestamp
-v8  the earliest on a local disk (KIP-405): all are, so it is the earliest
-v9  the latest in tiered storage (KIP-1005), v11 the earliest that waits for it (KIP-1023): there is
-    no such storage, so both are unknown
-"""
+"""ListOffsets and OffsetForLeaderEpoch: offsets of a partition's log, by time and by epoch."""
 
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
-from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVersion
+from streamlog.errors import (
+    NotLeader,
+    OffsetNotAvailable,
+    StreamlogError,
+    UnknownLeaderEpoch,
+    UnsupportedVersion,
+)
 from streamlog.fairness import cooperatively
-from streamlog.kafka.auth.resource_checks import check_topic, led_partition
+from streamlog.kafka.auth.resource_checks import check_topic
 from streamlog.kafka.context import Context
-from streamlog.kafka.interfaces import LocalPartition
+from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -42,13 +40,24 @@ Found = tuple[int, int, int]
 """An offset, its timestamp, its leader epoch; each may be UNKNOWN."""
 
 
-async def handle(request: Message, version: int, context: Context) -> Message:
+async def list_offsets(request: Message, version: int, context: Context) -> Message:
+    """ListOffsets (2), versions 1 to 11: earliest, latest, by time, of the largest time.
+
+    v4  the caller's leader epoch is checked, ours comes back with the latest offset
+    v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
+        before that
+    v7  the offset of the largest timestamp
+    v8  the earliest on a local disk (KIP-405): all are, so it is the earliest
+    v9  the latest in tiered storage (KIP-1005), v11 the earliest that waits for it (KIP-1023): there is
+        no such storage, so both are unknown
+    """
+    lookup = PartitionLookup(context)
     return {
         "topics": [
             {
                 "name": topic["name"],
                 "partitions": [
-                    await _partition(topic["name"], asked, version, context)
+                    await _partition_offset(topic["name"], asked, version, lookup, context)
                     async for asked in cooperatively(topic["partitions"])
                 ],
             }
@@ -57,15 +66,17 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     }
 
 
-async def _partition(name: str, asked: Message, version: int, context: Context) -> dict[str, Any]:
+async def _partition_offset(
+    name: str, asked: Message, version: int, lookup: PartitionLookup, context: Context
+) -> dict[str, Any]:
     index = asked["partition_index"]
     try:
         _check_timestamp(asked["timestamp"], version)
-        partition = led_partition(
-            TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH), context
+        partition = await lookup.partition(
+            TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH)
         )
         check_topic(Operation.DESCRIBE, name, context)
-        offset, timestamp_ms, epoch = await _find(partition, asked["timestamp"])
+        offset, timestamp_ms, epoch = await _find_offset(partition, asked["timestamp"], context)
     except StreamlogError as error:
         code = code_of(error)
         if code == ErrorCode.offset_not_available and version < 5:
@@ -85,27 +96,77 @@ def _check_timestamp(timestamp_ms: int, version: int) -> None:
         raise UnsupportedVersion(f"timestamp {timestamp_ms} in version {version}")
 
 
-async def _find(partition: LocalPartition, timestamp_ms: int) -> Found:
+async def _find_offset(partition: Partition, timestamp_ms: int, context: Context) -> Found:
     """Nothing at or after the time asked for is no error: the offset is unknown then."""
     if timestamp_ms == LATEST:
-        _check_known(partition)
+        _check_known(partition, context)
         return partition.high_watermark, UNKNOWN, partition.leader_epoch
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return partition.log_start_offset, UNKNOWN, UNKNOWN
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return UNKNOWN, UNKNOWN, UNKNOWN
     if timestamp_ms == MAX_TIMESTAMP:
-        _check_known(partition)
+        _check_known(partition, context)
         found = await partition.latest_timestamp()
     else:
         found = await partition.offset_for_timestamp(timestamp_ms)
     if found is None:
-        _check_known(partition)
+        _check_known(partition, context)
         return UNKNOWN, UNKNOWN, UNKNOWN
     return *found, UNKNOWN
 
 
-def _check_known(partition: LocalPartition) -> None:
-    """The high watermark of a new leader may be below what consumers have seen from the last."""
+def _check_known(partition: Partition, context: Context) -> None:
+    """The end of what is committed is known here.
+
+    Not so without the lease: another leader may have acknowledged more. A consumer that is told of an
+    older end, or that nothing is as late as it asks for, would begin in the wrong place or miss
+    records. Nor on a new leader, whose high watermark may be below what consumers have seen from
+    the last. Raises NotLeader, OffsetNotAvailable.
+    """
+    if not context.metadata.lease.held:
+        raise NotLeader(f"{partition.tp}: this node may lead no longer")
     if not partition.high_watermark_known:
         raise OffsetNotAvailable("what is committed shows when the followers have fetched")
+
+
+async def offset_for_leader_epoch(request: Message, _version: int, context: Context) -> Message:
+    """OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ends in the leader's log.
+
+    A client that has read batches of that epoch past this end has read what was cut off since.
+    """
+    lookup = PartitionLookup(context)
+    return {
+        "topics": [
+            {
+                "topic": topic["topic"],
+                "partitions": [
+                    await _epoch_end(topic["topic"], asked, lookup, context)
+                    async for asked in cooperatively(topic["partitions"])
+                ],
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _epoch_end(
+    name: str, asked: Message, lookup: PartitionLookup, context: Context
+) -> dict[str, Any]:
+    index = asked["partition"]
+    try:
+        partition = await lookup.partition(
+            TopicPartition(name, index), asked["current_leader_epoch"]
+        )
+        check_topic(Operation.DESCRIBE, name, context)
+        if asked["leader_epoch"] > partition.leader_epoch and not context.metadata.lease.held:
+            raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
+        end = partition.epoch_end(asked["leader_epoch"])
+    except StreamlogError as error:
+        return {"partition": index, "error_code": code_of(error)}
+    return {
+        "partition": index,
+        "error_code": ErrorCode.none,
+        "leader_epoch": end.epoch,
+        "end_offset": end.end_offset,
+    }

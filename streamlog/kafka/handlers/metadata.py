@@ -1,18 +1,16 @@
-"""Metadata (3), versions 0 to 13: nodes, streams, leaders. It never creates a stream.
-
-v0   no topics named means all of them; later null does, and none means none
-v10  topics may be asked for by id
-v12  one that is not known by its id has no name in the answer, not an empty one
-"""
+"""ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster: what any client may ask first."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.errors import InvalidStreamName, StreamlogError, StreamNotFound
 from streamlog.fairness import cooperatively
 from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
+from streamlog.kafka.refusal import RequestRefused, told
 from streamlog.kafka.topology import (
     OPERATIONS_UNKNOWN,
     live_nodes,
@@ -20,13 +18,57 @@ from streamlog.kafka.topology import (
     shown_nodes,
     shown_partition,
 )
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.config import is_internal
+from streamlog.metadata.stream.config import check_stream_name, is_internal
 from streamlog.model import NodeId
 from streamlog.wire.control import Message
+from streamlog.wire.registry import APIS
+
+FEATURE: Final = "streamlog.level"
+"""What ``streamlog cluster features ls`` tells, as Kafka's clients ask for it (KIP-584)."""
 
 
-async def handle(request: Message, version: int, context: Context) -> Message:
+async def api_versions(_request: Message, _version: int, context: Context) -> Message:
+    """ApiVersions (18), versions 0 to 4: what this node speaks. A newer one is answered as 0.
+
+    No guards: any client may ask.
+    """
+    image = context.metadata.image
+    supported = {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}
+    finalized = {
+        "name": FEATURE,
+        "max_version_level": image.level,
+        "min_version_level": image.level,
+    }
+    return {
+        **offered(ErrorCode.none),
+        "supported_features": [supported],
+        # It has to grow with each change of a feature, and with nothing else: a client that may not see
+        # streams would see them come and go by it.
+        "finalized_features_epoch": image.level,
+        "finalized_features": [finalized],
+    }
+
+
+def offered(error_code: ErrorCode) -> Message:
+    """The list is given beside an error, too: clients choose from it when they ask again."""
+    return {
+        "error_code": error_code,
+        "api_keys": [
+            {"api_key": api.key, "min_version": api.version_min, "max_version": api.version_max}
+            for api in APIS.values()
+        ],
+    }
+
+
+async def metadata(request: Message, version: int, context: Context) -> Message:
+    """Metadata (3), versions 0 to 13: nodes, streams, leaders. It never creates a stream.
+
+    v0   no topics named means all of them; later null does, and none means none
+    v10  topics may be asked for by id
+    v12  one that is not known by its id has no name in the answer, not an empty one
+    """
     image = context.metadata.image
     asked = request["topics"]
     if asked is None or (version == 0 and not asked):
@@ -73,4 +115,137 @@ def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message
             for index, partition in enumerate(stream.partitions)
         ],
         "topic_authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+PAGE_PARTITIONS_MAX: Final = 2_000
+"""In one answer, however many are asked for."""
+
+
+async def describe_topic_partitions(request: Message, _version: int, context: Context) -> Message:
+    """DescribeTopicPartitions (75), version 0: topics by name, page by page (KIP-966).
+
+    No topics named means all of them. A page ends after the number of partitions that was asked for;
+    the cursor in the answer says where the next one begins. Eligible leaders outside the ISR are not
+    kept, so there are none; the field may be null, too, but Java's client fails then.
+    """
+    image, cursor = context.metadata.image, request["cursor"]
+    names = sorted({topic["name"] for topic in request["topics"]} or image.streams)
+    limit = min(request["response_partition_limit"], PAGE_PARTITIONS_MAX)
+    fault = _page_fault(limit, cursor)
+    if fault is not None:
+        return {"topics": [_topic_error(name, fault) async for name in cooperatively(names)]}
+    if cursor is not None:
+        names = [name for name in names if name >= cursor["topic_name"]]
+    topics: list[dict[str, Any]] = []
+    async for name in cooperatively(names):
+        if limit == 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        first = 0
+        if cursor is not None and name == cursor["topic_name"]:
+            first = cursor["partition_index"]
+        topic = _described_topic(name, first, limit, image)
+        topics.append(topic)
+        limit -= len(topic["partitions"])
+        end = first + len(topic["partitions"])
+        if name in image.streams and end < len(image.streams[name].partitions):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": end}}
+    return {"topics": topics, "next_cursor": None}
+
+
+_OUT_OF_SYNC: Final = {"eligible_leader_replicas": (), "last_known_elr": ()}
+"""Replicas outside the ISR that have all that is committed: see above."""
+
+
+def _page_fault(limit: int, cursor: Message | None) -> RequestRefused | None:
+    if limit < 1:
+        return RequestRefused(ErrorCode.invalid_request, "a page has at least one partition")
+    if cursor is not None and cursor["partition_index"] < 0:
+        return RequestRefused(
+            ErrorCode.invalid_request, "a cursor does not point below partition 0"
+        )
+    return None
+
+
+def _described_topic(name: str, first: int, limit: int, image: MetadataImage) -> dict[str, Any]:
+    stream = image.streams.get(name)
+    if stream is None:
+        return _topic_error(name, _why_unknown(name))
+    live = live_nodes(image)
+    return {
+        "error_code": ErrorCode.none,
+        "name": name,
+        "topic_id": stream.stream_id,
+        "is_internal": is_internal(name),
+        "partitions": [
+            {**shown_partition(first + i, partition, live), **_OUT_OF_SYNC}
+            for i, partition in enumerate(stream.partitions[first : first + limit])
+        ],
+        "topic_authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+def _why_unknown(name: str) -> StreamlogError:
+    try:
+        check_stream_name(name)
+    except InvalidStreamName as error:
+        return error
+    return StreamNotFound(f"there is no stream {name!r}")
+
+
+def _topic_error(name: str, error: StreamlogError) -> dict[str, Any]:
+    return {"error_code": told(error)["error_code"], "name": name, "partitions": []}
+
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+async def describe_cluster(request: Message, _version: int, context: Context) -> Message:
+    """DescribeCluster (60), versions 0 to 2: the nodes and the controller (KIP-700).
+
+    v1  brokers or controllers may be asked for; here every node is both on one address
+    v2  fenced nodes are told, where they are asked for
+    """
+    image, endpoints = context.metadata.image, request.get("endpoint_type", BROKERS)
+    answer = {"endpoint_type": endpoints, "cluster_id": image.cluster_id}
+    if endpoints != BROKERS:
+        is_known = endpoints == CONTROLLERS
+        return {
+            **answer,
+            "error_code": ErrorCode.mismatched_endpoint_type
+            if is_known
+            else ErrorCode.unsupported_endpoint_type,
+            "error_message": f"endpoint type {endpoints}: ask for brokers (1)",
+        }
+    live = live_nodes(image) | {context.node_id}
+    brokers = [
+        _broker(node, is_fenced=node["node_id"] not in live) for node in shown_nodes(context)
+    ]
+    if request.get("include_fenced_brokers", False):
+        told = {broker["broker_id"] for broker in brokers}
+        brokers.extend(
+            _broker(
+                {"node_id": it.node_id, "host": it.host, "port": it.port, "rack": it.rack},
+                is_fenced=True,
+            )
+            for it in image.nodes.values()
+            if it.node_id not in told
+        )
+    return {
+        **answer,
+        "error_code": ErrorCode.none,
+        "controller_id": shown_controller(context),
+        "brokers": brokers,
+        "cluster_authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+def _broker(node: Message, *, is_fenced: bool) -> dict[str, Any]:
+    return {
+        "broker_id": node["node_id"],
+        "host": node["host"],
+        "port": node["port"],
+        "rack": node["rack"],
+        "is_fenced": is_fenced,
     }

@@ -1,17 +1,7 @@
-"""Produce (0), versions 3 to 13: one record batch v2 for each partition, kept as it was sent.
-
-Appended as it comes, in the order of the connection; with acks=all answered when it is committed,
-while the requests behind it are appended already, so that they share its sync. No transactions.
-
-It is offered from version 0: an old librdkafka compresses only for who offers that (KAFKA-18659).
-
-    v5  the answer tells the log start offset
-    v8  the answer says in words what is wrong (KIP-467)
-    v10 the answer says who leads where this node does not (KIP-951)
-    v13 topics are named by their ids (KIP-516)
-"""
+"""Produce, with Kafka's DelayedProduce, and InitProducerId."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -24,10 +14,13 @@ from streamlog.errors import (
     InvalidRequest,
     InvalidRequiredAcks,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeader,
     NoTransactions,
+    ProducerRefused,
     ProtocolViolation,
     RecordTooLarge,
+    RequestTimedOut,
     StreamlogError,
     UnknownTopicId,
     UnsupportedVersion,
@@ -35,18 +28,156 @@ from streamlog.errors import (
 from streamlog.fairness import stepwise
 from streamlog.kafka.auth.resource_checks import led_partition
 from streamlog.kafka.context import Context
-from streamlog.kafka.interfaces import LocalPartition
-from streamlog.kafka.produce.delayed_produce import UNAWAITED, DelayedProduce, PartitionProduce
+from streamlog.kafka.producer_ids import EPOCH_MAX
 from streamlog.kafka.topology import current_leader, endpoints
 from streamlog.metadata.stream.config import NO_LIMIT, check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.codec import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.wire import produce as wire
-from streamlog.wire.control import AT_ONCE_BYTES
+from streamlog.wire.control import AT_ONCE_BYTES, Message
 from streamlog.wire.cursor import Cursor
-from streamlog.wire.leaders import CurrentLeader
+from streamlog.wire.errors import code_of
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
+from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response
+
+
+def _nobody() -> None:
+    pass
+
+
+class PartitionProduce:
+    """What becomes of one partition's batch. An ``Acknowledgement``.
+
+    Invariant: ``result`` is there if and only if nothing is waited for; it never changes.
+    """
+
+    __slots__ = ("_base_offset", "_number", "_partition", "_told", "append_time_ms", "result")
+
+    def __init__(self, number: int, told: Callable[[], None]) -> None:
+        """``told`` is called when there is a result."""
+        self.result: ProduceResult | None = None
+        self.append_time_ms: int | None = None
+        """Of the records, where it is not their own."""
+        self._number = number
+        self._told = told
+        self._partition: Partition | None = None
+
+    def appended(self, partition: Partition) -> None:
+        """The commit is still to come, and ``partition`` will tell of it."""
+        self._partition = partition
+
+    def committed(self, base_offset: int, log_start_offset: int | None = None) -> None:
+        if log_start_offset is None:
+            log_start_offset = -1 if self._partition is None else self._partition.log_start_offset
+        self._end(ProduceResult(self._number, 0, base_offset, log_start_offset))
+
+    def failed(self, error: StreamlogError, leader: CurrentLeader | None = None) -> None:
+        """``leader``: whom to ask instead."""
+        first = error.first_offset if isinstance(error, ProducerRefused) else NO_OFFSET
+        result = ProduceResult(self._number, code_of(error), first, error_message=str(error))
+        self._end(result._replace(leader=leader))
+
+    def give_up(self) -> None:
+        """The time is over; the records may yet be committed."""
+        if self.result is None:
+            short = self._partition is not None and self._partition.below_min_isr
+            self.failed(
+                NotEnoughReplicasAfterAppend("fewer replicas in sync than min_isr")
+                if short
+                else RequestTimedOut("not committed in the time allowed")
+            )
+
+    def told(self) -> ProduceResult:
+        """What the producer is told, once there is a result."""
+        assert self.result is not None
+        if self.append_time_ms is None or self.result.error_code:
+            return self.result
+        return self.result._replace(append_time_ms=self.append_time_ms)
+
+    def _end(self, result: ProduceResult) -> None:
+        if self.result is None:
+            self.result = result
+            self._told()
+
+
+class DelayedProduce:
+    """A response that is not there yet, while the requests after it are looked at already: due when
+    each partition has its result, or the time is over.
+
+    ``wake``, which its receiver sets, is called when ``is_due`` has become true, once. ``throttle_ms``
+    counts from the request on, not from the response.
+    """
+
+    def __init__(self, header: bytes, version: int) -> None:
+        self.wake: Callable[[], None] = _nobody
+        self.throttle_ms = 0
+        self._header = header
+        self._version = version
+        self.nodes: Sequence[NodeEndpoint] = ()
+        """Where the leaders are that it tells of."""
+        self._topics: list[tuple[str | bytes, list[PartitionProduce]]] = []
+        self._waiting = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_due(self) -> bool:
+        return self._waiting == 0
+
+    def topic(self, topic: str | bytes) -> None:
+        """What is added from now on belongs to it: the topic's name, or its id."""
+        self._topics.append((topic, []))
+
+    def add(self, number: int) -> PartitionProduce:
+        self._waiting += 1
+        part = PartitionProduce(number, self._told)
+        self._topics[-1][1].append(part)
+        return part
+
+    def wait_at_most(self, timeout_ms: int) -> None:
+        """From now on."""
+        if not self.is_due:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0, timeout_ms) / 1000, self.end)
+
+    def end(self) -> None:
+        for _, parts in self._topics:
+            for part in parts:
+                part.give_up()
+
+    def failures(self) -> list[ProduceResult]:
+        results = (part.result for _, parts in self._topics for part in parts)
+        return [it for it in results if it is not None and it.error_code]
+
+    def frame(self) -> bytes:
+        topics = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
+        return encode_response(
+            self._header, topics, self._version, throttle_ms=self.throttle_ms, nodes=self.nodes
+        )
+
+    def _told(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.wake()
+
+
+async def until_due(late: DelayedProduce) -> None:
+    """Takes its ``wake`` for that long."""
+    if late.is_due:
+        return
+    due = asyncio.get_running_loop().create_future()
+    before = late.wake
+    late.wake = lambda: None if due.done() else due.set_result(None)
+    try:
+        await due
+    finally:
+        late.wake = before
+
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
@@ -55,10 +186,22 @@ LOOKED_AT_ONCE_BYTES: Final = 1024 * 1024
 """Records that take more are looked at in a thread, compressed or not."""
 
 
-async def handle(
+async def produce(
     cursor: Cursor, version: int, header: bytes, context: Context, threads: Executor
 ) -> DelayedProduce | None:
-    """All is appended or refused when this returns; None where no answer is wanted.
+    """Produce (0), versions 3 to 13: one record batch v2 for each partition, kept as it was sent.
+
+    Appended as it comes, in the order of the connection; with acks=all answered when it is committed,
+    while the requests behind it are appended already, so that they share its sync. No transactions.
+
+    It is offered from version 0: an old librdkafka compresses only for who offers that (KAFKA-18659).
+
+        v5  the answer tells the log start offset
+        v8  the answer says in words what is wrong (KIP-467)
+        v10 the answer says who leads where this node does not (KIP-951)
+        v13 topics are named by their ids (KIP-516)
+
+    All is appended or refused when this returns; None where no answer is wanted.
 
     Then only a closed connection can tell of an error: raises ProtocolViolation.
     """
@@ -117,7 +260,7 @@ def _name_of(topic: str | bytes, context: Context) -> str:
     return name
 
 
-def _led(topic: str | bytes, tp: TopicPartition, context: Context) -> LocalPartition:
+def _led(topic: str | bytes, tp: TopicPartition, context: Context) -> Partition:
     """Raises PartitionNotFound, NotLeader, InconsistentTopicId."""
     partition = led_partition(tp, NO_EPOCH, context)
     if isinstance(topic, bytes) and partition.topic_id != topic:
@@ -163,12 +306,12 @@ async def _take(
 
 def _restore(
     tp: TopicPartition,
-    partition: LocalPartition,
+    partition: Partition,
     records: memoryview | None,
     part: PartitionProduce,
     context: Context,
 ) -> None:
-    """What a backup has, into a stream that nobody else writes to meanwhile."""
+    """What a backup has, into a stream that no other client writes to meanwhile."""
     if records is None:
         raise InvalidRecord("no records")
     if not context.metadata.image.stream(tp.stream).config.readonly:
@@ -197,16 +340,49 @@ async def _checked(
         most = context.node_settings.log.uncompressed_bytes_max
         check = partial(check_inside, header, records, keyed=keyed, bytes_max=most)
         batch = await asyncio.get_running_loop().run_in_executor(threads, check)
-    _check_size(tp, batch, context)
+    _check_batch_size(tp, batch, context)
     return batch
 
 
-def _check_size(tp: TopicPartition, batch: ProducedBatch, context: Context) -> None:
-    """A limit is on a batch, as Kafka's is; but a stream's own, which is one on messages for NATS,
-    does not refuse a batch of many small ones that the node would take.
+def _check_batch_size(tp: TopicPartition, batch: ProducedBatch, context: Context) -> None:
+    """Enforces max.message.bytes (``log.message_bytes_max``, or the stream's ``message_bytes_max``).
+
+    The limit is on a batch, as in Kafka. A stream's own limit is also the limit on a NATS message,
+    so it does not refuse a batch of many small records that the node's limit allows.
     """
     size, node = batch.header.size_bytes, context.node_settings.log.message_bytes_max
     stream = context.metadata.image.stream(tp.stream).config.message_bytes_max
     limit = node if stream == NO_LIMIT else stream
     if size > limit and (size > node or batch.largest_bytes > limit):
         raise RecordTooLarge(f"a batch of {size} bytes, {limit} are allowed")
+
+
+NO_PRODUCER = -1
+
+
+async def init_producer_id(request: Message, _version: int, context: Context) -> Message:
+    """InitProducerId (22), versions 0 to 6: an id that no other producer has, in epoch 0.
+
+    Who has a transactional id is refused: there are no transactions.
+
+        v3  who gives its id and epoch goes on with that id in the next epoch (KIP-360)
+    """
+    try:
+        if request["transactional_id"] is not None:
+            raise NoTransactions("transactions are not supported")
+        _check_may_number(context)
+        known, epoch = request.get("producer_id", NO_PRODUCER), request.get("producer_epoch", -1)
+        given = 0 <= known < context.metadata.image.producer_ids_end
+        if given and 0 <= epoch < EPOCH_MAX:
+            return {"error_code": 0, "producer_id": known, "producer_epoch": epoch + 1}
+        producer_id = await context.producer_ids.take(context.metadata, context.node_id)
+    except StreamlogError as error:
+        return {"error_code": code_of(error), "producer_id": NO_PRODUCER, "producer_epoch": -1}
+    return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
+
+
+def _check_may_number(context: Context) -> None:
+    """A client that may write to any topic may number its records (KIP-679). Raises ClusterForbidden."""
+    access = context.access
+    if access is not None and not access.allows_some_topic(Operation.WRITE):
+        access.check_cluster(Operation.IDEMPOTENT_WRITE)

@@ -1,15 +1,27 @@
+"""A client's socket: received bytes, sent bytes, slices of files sent without a copy (zero-copy), and
+the wait of a request (``RequestWait``) while the peer is watched.
+"""
+
 import asyncio
 import contextlib
+import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.errors import BrokenInvariant, TlsFailed
+from streamlog.kafka.net.page_cache import is_cold, read_ahead
+from streamlog.log.segment.slice import FileSlice
 
 RECEIVE_BYTES: Final = 64 * 1024
 TICK_S: Final = 0.001
 """A loop may call a little before it is time: then it is asked again."""
+CHUNK_BYTES: Final = 1024 * 1024
+"""The most that one turn of the event loop gives to one connection: what most clients ask for at
+once, and a fraction of a millisecond.
+"""
 Bytes = bytes | bytearray | memoryview
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux; elsewhere a packet more
 
@@ -23,11 +35,19 @@ class ChannelStuck(ChannelIdle):
 
 
 class ChannelEnded(Exception):
-    """This side has ended the channel; whoever waits on it stops."""
+    """This side has ended the channel; a task that waits on it stops."""
+
+
+class SliceTruncated(Exception):
+    """The file is shorter than its slice, and the frame has promised more."""
 
 
 class _WokenError(Exception):
     """Something else than bytes has come."""
+
+
+def never() -> bool:
+    return False
 
 
 class SocketChannel:
@@ -35,16 +55,14 @@ class SocketChannel:
 
     The loops' own ``sock_*`` calls are not used, because uvloop has none that sends a file. The
     loop is asked once to tell of what arrives, and told to stop only where that would be told again
-    and again because nobody takes it: to ask anew for each request is half a dozen system calls.
+    and again because no task takes it: to ask again for each request is half a dozen system calls.
 
-    Who waits for bytes longer than ``idle_timeout_ms`` gets ChannelIdle, who waits for room to send
-    longer than ``send_timeout_ms`` ChannelStuck, or at the latest twice as long.
+    A wait for bytes of more than ``idle_timeout_ms`` raises ChannelIdle, a wait for room to send of
+    more than ``send_timeout_ms`` ChannelStuck; at the latest after twice that time.
     """
 
     path = "sendfile"
-    """How slices of files go out."""
-    copies = False
-    """They do so through this process, instead of by the kernel alone."""
+    """How slices of files are sent; a label of the metrics."""
     is_encrypted = False
     peer_subject: str | None = None
     """Of the certificate that the peer has shown and that is trusted; as RFC 4514 writes it."""
@@ -66,7 +84,9 @@ class SocketChannel:
         self._send_timeout_s = min(send_timeout_ms or idle_timeout_ms, idle_timeout_ms) / 1000
         self._waiter: asyncio.Future[bytes] | None = None  # at most one task waits
         self._waiting_since = 0.0  # loop time; of the waiter, or of the last one
-        self._heard: Callable[[], None] | None = None  # takes what arrives
+        self._receives = False  # the waiter gets the bytes that arrive
+        self.heard: Callable[[], None] | None = None
+        """Called for what arrives while no task receives it."""
         self._listens = False  # the loop tells of what arrives
         self._has_heard = False  # it has told of something since it began to
         self._may_wake = False  # who waits for bytes waits for something else, too
@@ -76,33 +96,31 @@ class SocketChannel:
     async def open(self) -> None:
         """What comes before the first byte of a request. Raises TlsFailed."""
 
-    async def receive(self) -> bytes:
-        """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before."""
-        waiter = self._wait()
-        self._heard = self._take
-        self._listen()
-        try:
-            return await waiter
-        finally:
-            self._waiter = self._heard = None
+    async def receive(self, unless: Callable[[], bool] = never) -> bytes | None:
+        """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before.
 
-    async def receive_unless(self, due: Callable[[], bool]) -> bytes | None:
-        """As ``receive``; but None once ``due`` holds, which is asked again at each ``wake``."""
+        None once ``unless`` holds, which is asked at first and again at each ``wake``.
+        """
         self._may_wake = True
         try:
-            while not due():
+            while not unless():
+                waiter = self._wait()
+                self._receives = True
+                self.listen()
                 try:
-                    return await self.receive()
+                    return await waiter
                 except _WokenError:
                     pass
+                finally:
+                    self._waiter, self._receives = None, False
         finally:
             self._may_wake = False
         return None
 
     async def rest_unless(self, due: Callable[[], bool], until_s: float) -> None:
-        """Takes nothing in until then, in loop time, or once ``due`` holds, as above.
+        """Receives nothing until then, in loop time, or once ``due`` holds, as in ``receive``.
 
-        Whoever is kept waiting is not idle.
+        A peer that is kept waiting is not idle.
         """
         self._may_wake = True
         try:
@@ -120,19 +138,62 @@ class SocketChannel:
             self._may_wake = False
 
     def wake(self) -> None:
-        """Who waits in ``receive_unless`` or ``rest_unless`` looks again."""
+        """A wait in ``receive`` or ``rest_unless`` asks its condition again."""
         if self._may_wake and self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(_WokenError())
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""
         flags = _MORE if more else 0
-        sent = self._send(data, flags)
-        if sent < len(data):
-            with memoryview(data) as whole:
-                while sent < len(whole):
-                    await self.writable()
-                    sent += self._send(whole[sent:], flags)
+        left: Bytes = data
+        while True:
+            if self._ended is not None:
+                raise self._ended
+            try:
+                sent = self._put(left, flags) if left else 0
+            except BlockingIOError:
+                sent = 0
+            if sent == len(left):
+                return
+            left = memoryview(left)[sent:]
+            await self.writable()
+
+    async def send_slice(self, part: FileSlice, readers: Executor) -> None:
+        """All of the slice by ``sendfile``, a chunk per turn of the event loop.
+
+        Bytes that are not in the page cache would hold the event loop for a disk read: ``readers``,
+        threads, read them ahead first. A filesystem that has no such question counts as cached.
+        """
+        if part.held is not None:
+            await self._send_held(part.held, CHUNK_BYTES)
+            return
+        out, file = self.sock.fileno(), part.fileno()
+        position = warm = part.position  # bytes before ``warm`` are known to be in the page cache
+        end = position + len(part)
+        while position < end:
+            length = min(CHUNK_BYTES, end - position)
+            if position >= warm:
+                if is_cold(file, position, length):
+                    await read_ahead(file, position, length, readers)
+                warm = position + length
+            try:
+                sent = os.sendfile(out, file, position, length)
+            except BlockingIOError:
+                await self.writable()
+                continue
+            if sent == 0:
+                raise SliceTruncated(f"file ends at {position}, slice at {end}")
+            position += sent
+            if sent < length:
+                await self.writable()  # another try now would only find it full
+            elif position < end:
+                await asyncio.sleep(0)
+
+    async def _send_held(self, data: bytes, chunk_bytes: int) -> None:
+        for position in range(0, len(data), chunk_bytes):
+            if position:
+                await asyncio.sleep(0)
+            await self.send(data[position : position + chunk_bytes], more=True)
 
     async def writable(self) -> None:
         """Until the socket takes bytes again."""
@@ -144,31 +205,17 @@ class SocketChannel:
             self._loop.remove_writer(self.sock)
             self._waiter = None
 
-    @contextlib.contextmanager
-    def watching(self, gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
-        """Calls ``gone`` if the peer closes meanwhile, or ``more`` if bytes arrive before that;
-        they stay where they are, and end the watch.
-        """
-
-        def look() -> None:
-            try:
-                ended = not self._peek(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                return
-            except (OSError, TlsFailed):
-                ended = True
-            self._heard = None
-            (gone if ended else more)()
-
-        self._heard = look
-        self._listen()
+    def peer_has_left(self) -> bool | None:
+        """False: it has sent bytes, which stay where they are; None: nothing has come."""
         try:
-            yield
-        finally:
-            self._heard = None
+            return not self._peek(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        except (OSError, TlsFailed):
+            return True
 
     def end(self, reason: Exception | None = None) -> None:
-        """Whoever waits, now or later, gets ``reason`` raised."""
+        """A task that waits, now or later, gets ``reason`` raised."""
         self._ended = self._ended or reason or ChannelEnded()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(self._ended)
@@ -177,15 +224,6 @@ class SocketChannel:
         self._timer.cancel()
         self._mute()
         self.sock.close()
-
-    def _send(self, data: Bytes, flags: int) -> int:
-        """How much of it the socket takes."""
-        if self._ended is not None:
-            raise self._ended
-        try:
-            return self._put(data, flags) if data else 0
-        except BlockingIOError:
-            return 0
 
     def _wait(self) -> asyncio.Future[bytes]:
         if self._waiter is not None:
@@ -196,9 +234,31 @@ class SocketChannel:
         self._waiting_since = self._loop.time()
         return waiter
 
-    def _take(self) -> None:
+    def listen(self) -> None:
+        """Have the loop call ``_arrived``.
+
+        libuv tells of an error once and watches no longer, also where bytes came with it. So a
+        socket on which something has come since it began to watch is asked whether that is over.
+        """
+        if self._listens:
+            if not self._has_heard:
+                return
+            poll = select.poll()
+            poll.register(self.sock, 0)  # both ways closed, or an error: it tells of these unasked
+            if not poll.poll(0):
+                return
+            self._mute()
+        self._loop.add_reader(self.sock, self._arrived)
+        self._listens, self._has_heard = True, False
+
+    def _arrived(self) -> None:
+        """Bytes, or the end. While no task wants them, the socket keeps them."""
+        self._has_heard = True
+        if self.heard is not None:
+            self.heard()
+            return
         waiter = self._waiter
-        if waiter is None or waiter.done():
+        if not self._receives or waiter is None or waiter.done():
             self._mute()
             return
         try:
@@ -207,32 +267,7 @@ class SocketChannel:
             return
         except (OSError, TlsFailed) as error:
             waiter.set_exception(error)
-        self._heard = None
-
-    def _listen(self) -> None:
-        """libuv tells of an error once and watches no longer, also where bytes came with it. So a
-        socket on which something has come since it began to watch is asked whether that is over.
-        """
-        if self._listens:
-            if not self._has_heard or not self._has_hung_up():
-                return
-            self._mute()
-        self._loop.add_reader(self.sock, self._arrived)
-        self._listens, self._has_heard = True, False
-
-    def _has_hung_up(self) -> bool:
-        """Both ways are closed, or there was an error; poll tells of these unasked."""
-        poll = select.poll()
-        poll.register(self.sock, 0)
-        return bool(poll.poll(0))
-
-    def _arrived(self) -> None:
-        """Bytes, or the end. Nobody waits for them: the socket keeps them till somebody does."""
-        self._has_heard = True
-        if self._heard is not None:
-            self._heard()
-        else:
-            self._mute()
+        self._receives = False
 
     def _mute(self) -> None:
         if self._listens:
@@ -241,7 +276,7 @@ class SocketChannel:
 
     def _check_idle(self) -> None:
         """One timer per channel, set again for when the present wait would be too long."""
-        sends = self._heard is None
+        sends = self._sends
         limit_s = self._send_timeout_s if sends else self._idle_timeout_s
         left_s = limit_s
         if self._waiter is not None and not self._waiter.done():
@@ -262,5 +297,66 @@ class SocketChannel:
         Only who waits for bytes, or for room to write, is ever found idle.
         """
         poll = select.poll()
-        poll.register(self.sock, select.POLLOUT if self._heard is None else select.POLLIN)
+        poll.register(self.sock, select.POLLOUT if self._sends else select.POLLIN)
         return bool(poll.poll(0))
+
+    @property
+    def _sends(self) -> bool:
+        """What is waited for is room to send."""
+        return self.heard is None and not self._receives
+
+
+class RequestWait:
+    """The wait of one request: woken when there may be more to answer, ended when it has to be
+    answered now. Meanwhile the channel is watched for the peer's end.
+    """
+
+    def __init__(self, channel: SocketChannel, *, is_followed: bool = False) -> None:
+        self.is_followed = is_followed
+        """The next request is here already."""
+        self.yields = False
+        """A next request ends the wait; else it has its turn when this one is answered."""
+        self._channel = channel
+        self._ended = False  # never goes back
+        self._woken = False  # since the last wait
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """To be answered now: the peer is gone, the node stops, or the time is over."""
+        return self._ended
+
+    def wake(self) -> None:
+        """There may be more to answer."""
+        self._woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def end(self) -> None:
+        """No more waiting."""
+        self._ended = True
+        self.wake()
+
+    async def wait(self) -> None:
+        """Until ``wake`` or ``end``; at once if either was called since the last wait."""
+        if self.yields and self.is_followed:
+            self.end()
+        if not self._woken and not self._ended:
+            self._waiter = asyncio.get_running_loop().create_future()
+            self._channel.heard = self._look
+            self._channel.listen()
+            try:
+                await self._waiter
+            finally:
+                self._channel.heard = self._waiter = None
+        self._woken = False
+
+    def _look(self) -> None:
+        """Something has come from the peer, perhaps its end: that is looked at once."""
+        has_left = self._channel.peer_has_left()
+        if has_left is None:
+            return
+        self._channel.heard = None
+        self.is_followed = True
+        if has_left or self.yields:
+            self.end()

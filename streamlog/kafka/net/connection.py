@@ -16,17 +16,23 @@ from streamlog.errors import (
 from streamlog.kafka import dispatch
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.channel import ChannelEnded, ChannelIdle, ChannelStuck, SocketChannel
-from streamlog.kafka.net.deferred_response import DeferredResponse, until_due
+from streamlog.kafka.handlers.produce import DelayedProduce, until_due
+from streamlog.kafka.net.channel import (
+    ChannelEnded,
+    ChannelIdle,
+    ChannelStuck,
+    RequestWait,
+    SliceTruncated,
+    SocketChannel,
+)
+from streamlog.kafka.net.page_cache import read_warm
 from streamlog.kafka.net.request_memory import (
     ELEMENT_BYTES,
     SMALL_BYTES,
     RequestMemory,
     RequestMemoryFull,
 )
-from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.kafka.net.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut
 from streamlog.tls.errors import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
@@ -102,7 +108,7 @@ class ClientConnection:
         self._copied = context.metrics.fetch_bytes["copy"]
         self._frames = FrameSplitter(context.settings.request_bytes_max)
         self._poll: RequestWait | None = None  # of the request being answered
-        self._late: deque[DeferredResponse] = deque()  # in the order of their requests
+        self._late: deque[DelayedProduce] = deque()  # in the order of their requests
         self._sending_late = False
         self._stopping = False
         self._muted_until_s: float | None = None  # loop time; the client has used too much
@@ -160,7 +166,7 @@ class ClientConnection:
         settings, may_ask = self._context.settings, self._asking.is_let_in
         if not may_ask:
             most = min(settings.request_bytes_max, settings.unauthenticated_request_bytes_max)
-            self._frames.frame_bytes_max = most
+            self._frames.request_bytes_max = most
         while not self._stopping:
             request = self._frames.next_frame()
             if request is None:
@@ -177,7 +183,7 @@ class ClientConnection:
             if self._asking.is_let_in:
                 self._settled()
                 self._seat.move(self._asking.answerable)
-                self._frames.frame_bytes_max = settings.request_bytes_max
+                self._frames.request_bytes_max = settings.request_bytes_max
                 return
 
     async def _serve(self) -> None:
@@ -194,7 +200,7 @@ class ClientConnection:
             if request is None:
                 if self._seat.held != self._frames.buffered:
                     self._seat.hold(self._frames.buffered)
-                data = await self._channel.receive_unless(self._something_is_due)
+                data = await self._channel.receive(self._something_is_due)
                 if data is None:
                     continue
                 if not data:
@@ -213,7 +219,7 @@ class ClientConnection:
         buffered = self._frames.buffered
         if self._seat.held or buffered or len(request) > SMALL_BYTES:
             self._seat.hold(buffered + len(request))
-        self._poll = poll = RequestWait(self._channel.watching, is_followed=buffered > 0)
+        self._poll = poll = RequestWait(self._channel, is_followed=buffered > 0)
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
@@ -301,7 +307,7 @@ class ClientConnection:
             else:
                 await self._channel.send(out, more=True)
                 out = bytearray()
-                await send_slice(self._channel, records, self._readers)
+                await self._channel.send_slice(records, self._readers)
                 self._sent.inc(length)
             if len(out) > WRITE_BYTES:
                 await self._channel.send(out, more=True)

@@ -1,3 +1,5 @@
+"""The listener of the socket API: accepts, counts and closes Kafka clients' connections."""
+
 import asyncio
 import contextlib
 import errno
@@ -5,20 +7,47 @@ import ipaddress
 import logging
 import os
 import socket
+import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from streamlog.authn.login_failures import place_of
 from streamlog.errors import ConfigError
+from streamlog.kafka.auth.login_rate_limit import place_of
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import SocketChannel
-from streamlog.kafka.net.close_log import CloseLog
 from streamlog.kafka.net.connection import ClientConnection
-from streamlog.kafka.net.optional_tls_channel import OptionalTlsChannel
 from streamlog.kafka.net.request_memory import RequestMemory
-from streamlog.kafka.net.tls_channel import TlsChannel
+from streamlog.kafka.net.tls_channel import OptionalTlsChannel, TlsChannel
 from streamlog.kafka.net.unauthenticated_limit import UnauthenticatedLimit
+
+CLOSE_LOG_PERIOD_S: Final = 1.0
+FLOODS: Final = frozenset({"limit", "address limit", "unauthenticated", "tls", "slow", "memory"})
+"""Reasons that anybody can bring about as often as they like, and for next to nothing."""
+
+
+class CloseLog:
+    """What is to be logged of connections that were closed: not a line for each of a flood."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._told_s: dict[object, float] = {}  # when one with this reason was told of last
+        self._untold: Counter[object] = Counter()  # since then, by reason
+
+    def told(self, closed: dict[str, object]) -> dict[str, object] | None:
+        """None: nothing now. With the next one that is told of comes how many were not."""
+        reason, now_s = closed["reason"], self._now_s()
+        if reason not in FLOODS:
+            return closed
+        if now_s - self._told_s.get(reason, -CLOSE_LOG_PERIOD_S) < CLOSE_LOG_PERIOD_S:
+            self._untold[reason] += 1
+            return None
+        self._told_s[reason] = now_s
+        if untold := self._untold.pop(reason, 0):
+            return {**closed, "more_of_these": untold}
+        return closed
+
 
 logger = logging.getLogger(__name__)
 

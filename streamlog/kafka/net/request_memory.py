@@ -1,8 +1,8 @@
 """Memory for requests that have come in part, or are being answered: limited over all connections,
 and for each client.
 
-Whoever can connect can send the beginning of a request and leave it there. So it counts from its
-first byte, and for whoever sent it: a principal, or an address where nobody has logged in. A whole
+A client that can connect can send the beginning of a request and leave it there. So it counts from its
+first byte, and for its sender: a principal, or an address where no user has logged in. A whole
 request counts with what it becomes when it is read, for as long as it is answered.
 """
 
@@ -65,7 +65,7 @@ class RequestMemory:
     have it wait would let a few that never send the rest keep all others waiting.
 
     When the whole room is full: the client that holds the most loses its largest connection, so
-    that nobody can keep others out by holding much.
+    that no client can keep others out by holding much.
     """
 
     def __init__(self, bytes_max: int, client_bytes_max: int | None = None) -> None:

@@ -1,14 +1,16 @@
+"""The response to a request."""
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamlog.kafka.interfaces import Slice
+from streamlog.log.segment.slice import FileSlice
 
 
 class Response(NamedTuple):
     """A whole response frame: ``pieces[i]`` goes before ``slices[i]``, the last piece after all."""
 
     pieces: Sequence[bytes]
-    slices: Sequence[Slice] = ()
+    slices: Sequence[FileSlice] = ()
     throttle_ms: int = 0
     """Nothing more is read from the client for so long; it is told so in the answer."""
 

@@ -8,18 +8,25 @@ it cannot, slices are read in chunks and encrypted here.
 import asyncio
 import contextlib
 import errno
+import functools
 import socket
 import ssl
+from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.errors import TlsFailed
-from streamlog.kafka.net.channel import Bytes, SocketChannel
+from streamlog.kafka.net.channel import Bytes, SliceTruncated, SocketChannel, never
+from streamlog.kafka.net.page_cache import read_ahead, read_now
+from streamlog.log.segment.slice import FileSlice
 from streamlog.tls.certificate import read_certificate
 from streamlog.tls.errors import trouble
 
 RECORD_BYTES: Final = 16 * 1024
 """The most that is in one TLS record. OpenSSL takes one at a time from the socket, so that nothing
 is left in it that the loop does not know of."""
+COPY_CHUNK_BYTES: Final = 256 * 1024
+"""The most that one turn of the event loop encrypts for one connection: a tenth of a millisecond."""
 PART_S: Final = 1.0
 PART_BYTES_MAX: Final = 64 * 1024
 """Of what the peer still sends, when it is told why it is not let in."""
@@ -33,6 +40,7 @@ class TlsChannel(SocketChannel):
     path = "tls"
     is_encrypted = True
     copies = True
+    """Slices of files are encrypted in this process, not by the kernel."""
 
     def __init__(
         self,
@@ -45,7 +53,7 @@ class TlsChannel(SocketChannel):
         self._tls = sock
         self._recv, self._peek, self._put = self._decrypt, self._look, self._encrypt
         self._is_open = False
-        self._stash = b""  # arrived while nobody wanted more than to know that it had
+        self._stash = b""  # arrived while it was only asked whether bytes had come
         self._held = bytearray()  # to go into one record with what follows
         self._is_at_end = False  # the peer's last word is taken: the socket tells of it only once
 
@@ -78,14 +86,16 @@ class TlsChannel(SocketChannel):
         if _kernel_encrypts(self._tls):
             self.copies, self.path = False, "ktls"
 
-    async def receive(self) -> bytes:
+    async def receive(self, unless: Callable[[], bool] = never) -> bytes | None:
+        if unless():
+            return None
         if self._stash:
             data, self._stash = self._stash, b""
             await asyncio.sleep(0)
             return data
         if self._is_at_end:
             return b""
-        return await super().receive()
+        return await super().receive(unless)
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """A record costs 22 bytes, a system call and a packet: small pieces wait for others."""
@@ -99,6 +109,28 @@ class TlsChannel(SocketChannel):
             self._held = bytearray(data)
             return
         await super().send(data)
+
+    async def send_slice(self, part: FileSlice, readers: Executor) -> None:
+        """By ``sendfile`` where the kernel encrypts; else read, encrypted and sent in chunks."""
+        if not self.copies:
+            await super().send_slice(part, readers)
+            return
+        if part.held is not None:
+            await self._send_held(part.held, COPY_CHUNK_BYTES)
+            return
+        file, position = part.fileno(), part.position
+        end = position + len(part)
+        while position < end:
+            length = min(COPY_CHUNK_BYTES, end - position)
+            data: bytes | bytearray | None = read_now(file, position, length)
+            if data is None:
+                data = await read_ahead(file, position, length, readers)
+            if not data:
+                raise SliceTruncated(f"file ends at {position}, slice at {end}")
+            position += len(data)
+            await self.send(data, more=True)
+            if position < end:
+                await asyncio.sleep(0)
 
     def close(self) -> None:
         if self._is_open:
@@ -129,12 +161,12 @@ class TlsChannel(SocketChannel):
 
     async def _readable(self) -> None:
         waiter = self._wait()
-        self._heard = lambda: None if waiter.done() else waiter.set_result(b"")
-        self._listen()
+        self.heard = lambda: None if waiter.done() else waiter.set_result(b"")
+        self.listen()
         try:
             await waiter
         finally:
-            self._waiter = self._heard = None
+            self._waiter = self.heard = None
 
     async def _part(self) -> None:
         """The peer hears why only if what it has sent is taken before the socket is closed."""
@@ -206,3 +238,24 @@ def _kernel_encrypts(sock: ssl.SSLSocket) -> bool:
     except OSError:
         return False
     return len(told) == 4 and told[2:4] != b"\0\0"
+
+
+TLS_HANDSHAKE: Final = b"\x16"
+"""The first byte of a peer that speaks TLS (RFC 8446, section 5.1)."""
+FRAME_BYTES_MAX: Final = TLS_HANDSHAKE[0] << 24
+"""From here on a frame of the socket API begins as TLS does."""
+
+
+class OptionalTlsChannel(TlsChannel):
+    """``open`` finds out. What is said in the clear goes as through a plain channel."""
+
+    async def open(self) -> None:
+        if await self._first_byte() == TLS_HANDSHAKE:
+            await super().open()
+            return
+        self.is_encrypted = self.copies = False
+        self.path = "sendfile"
+        # The socket is OpenSSL's, which has not begun yet: go past it.
+        self._recv = functools.partial(socket.socket.recv, self.sock)
+        self._peek = functools.partial(socket.socket.recv, self.sock)
+        self._put = functools.partial(socket.socket.send, self.sock)

@@ -18,7 +18,7 @@ class BlockMetadata:
     end_offset: int
     """After the last record."""
     next_offset: int
-    """Everything below has been consumed; whoever has this block goes on here."""
+    """Everything below has been consumed; a node with this block goes on here."""
     last_configuration: int
     """The number of the block with the configuration that holds after this one."""
 

@@ -43,7 +43,7 @@ class BatchLimits(_Value):
     preferred_max_bytes: int = Field(default=2 * MIB, ge=1, le=BLOCK_BYTES_MAX)
     """A block stays below, unless one record alone is larger."""
     absolute_max_bytes: int = Field(default=10 * MIB, ge=1, le=BLOCK_BYTES_MAX)
-    """Larger records are refused at the door."""
+    """Larger records are refused by the endpoints."""
 
     @model_validator(mode="after")
     def _sizes_in_order(self) -> Self:
@@ -53,7 +53,7 @@ class BatchLimits(_Value):
 
 
 class Identity(_Value):
-    """Somebody, and the key that proves it."""
+    """A name, and the key that proves it."""
 
     name: Name
     public_key: PublicKey
@@ -66,7 +66,7 @@ class OrderingNode(_Value):
     public_key: PublicKey | None = None
     """None: its blocks are not signed."""
     address: str = Field(default="", max_length=1_000)
-    """For people; whoever follows asks by name."""
+    """For people; followers ask by name."""
 
 
 Identities = Annotated[tuple[Identity, ...], Field(max_length=IDENTITIES_MAX)]
@@ -74,7 +74,7 @@ OrderingNodes = Annotated[tuple[OrderingNode, ...], Field(max_length=IDENTITIES_
 
 
 class ChannelConfig(_Value):
-    """Everything that the nodes of a channel agree upon beside its records."""
+    """Everything that the nodes of a channel agree on beside its records."""
 
     format: int = Field(default=FORMAT, ge=1, le=FORMAT)
     channel: ChannelName
@@ -86,9 +86,9 @@ class ChannelConfig(_Value):
     administrators: Identities = ()
     """Who may change the configuration; where there are none, the writers may."""
     writers: Identities = ()
-    """None: everybody may write, and signatures are not looked at."""
+    """None: every client may write, and signatures are not looked at."""
     readers: Identities = ()
-    """None: everybody may read."""
+    """None: every client may read."""
     consenters: OrderingNodes = ()
     """Who cuts blocks; none: every node that serves the channel."""
 

@@ -1,8 +1,8 @@
-"""What a channel takes under one configuration: at the door, and again out of the log. Pure.
+"""What a channel takes under one configuration: at an endpoint, and again from the log. Pure.
 
-The door refuses at once and says why; the log is the judge. What came past the door (a plain NATS
+An endpoint refuses at once and says why; the log is the judge. What came past the endpoint (a plain NATS
 message), or was overtaken by a new configuration, is left out by all nodes alike. Only size is the
-door's alone: whatever is in the log may stand in a block by itself.
+endpoint's alone: whatever is in the log may stand in a block by itself.
 """
 
 from streamlog.errors import (
@@ -38,7 +38,7 @@ class ChannelPolicy:
         self._administrators = Keyring(config.administrators or config.writers)
 
     def check_message(self, message: Message) -> None:
-        """For the door: an ordinary record.
+        """For the endpoint: an ordinary record.
 
         Raises RecordTooLarge, InvalidRecord or InvalidSignature.
         """
@@ -50,7 +50,7 @@ class ChannelPolicy:
         self.check_record(message)
 
     def check_update_message(self, message: Message, update: ChannelConfig) -> None:
-        """For the door: a configuration record that holds ``update``."""
+        """For the endpoint: a configuration record that holds ``update``."""
         self._check_size(message)
         self.check_update(update)
         self.check_administrator(message)

@@ -53,7 +53,7 @@ class RecordsConsumed:
 
     records: Sequence[Record]
     has_more: bool = False
-    """More is at hand, and comes next. Nobody's timer starts for what a marker may have cut long
+    """More is at hand, and comes next. No timer starts for what a marker may have cut long
     ago: nodes that catch up would fill the stream with stale ones, and have these to read as well.
     """
 
@@ -75,7 +75,7 @@ class SkipReason(Enum):
 
     MALFORMED = "malformed"
     SIGNATURE = "signature"
-    """Unsigned, wrongly signed, or by somebody who may not."""
+    """Unsigned, wrongly signed, or by a signer that may not."""
     STALE_CONFIGURATION = "stale-configuration"
     """Its sequence is not the next one; the genesis, when it is met again, is one of these."""
     INVALID_CONFIGURATION = "invalid-configuration"

@@ -3,7 +3,7 @@
 A record joins the pending ones, and when they are ``batch_size`` they are cut. Where it would make
 them more than ``preferred_max_bytes``, they are cut before it joins; where it is larger than that
 by itself, they are cut, and then it is, alone. So is one above ``absolute_max_bytes``, which is a
-limit at the door: what is in the log is never left out for its size. Before a configuration the
+limit at the endpoint: what is in the log is never left out for its size. Before a configuration the
 pending ones are cut, and then it is, alone; and they are cut when it is time to.
 """
 

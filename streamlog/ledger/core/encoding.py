@@ -1,6 +1,6 @@
 """A block as bytes: the canonical encoding, one for each block. Pure.
 
-All numbers are big-endian. ``docs/ledger-format.md`` has this for whoever writes a verifier::
+All numbers are big-endian. ``docs/ledger-format.md`` has this for authors of verifiers::
 
     block    := header data
     header   := magic "SLBK" | format u8 = 1 | channel length u8 | number u64
@@ -137,7 +137,7 @@ def encode_block(block: Block) -> bytes:
 def decode_block(encoded: bytes) -> Block:
     """A block whose data are those of its header. Raises CorruptBlock.
 
-    That it fits upon the one before it is for ``chain.check_next`` to see, and that its data are
+    That it fits on the one before it is for ``chain.check_next`` to see, and that its data are
     records for ``decode_records``.
     """
     header, position = decode_header(encoded)

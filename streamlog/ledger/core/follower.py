@@ -12,51 +12,381 @@ ended      nothing more: the newest configuration names this node a consenter, o
 A peer that breaks its word (a block with a wrong hash, a gap, another channel's, or nothing where
 a height was claimed) is refused and avoided, and another is asked at once. A node that joins by a
 block (``join``) first has each peer show its block of that number, and takes nothing from one whose
-block is another; so the history below is vouched for by whoever gave the operator the block.
+block is another; so the history below is vouched for by the source of that block.
+
+``Follower.step(event, now_ms)`` returns effects, which the shell carries out **in order**. Each
+pull has a number of its own, so that blocks of an abandoned pull are not taken for the next one's.
+``Backoff`` is the wait between two polls. ``PeerTable`` holds which peers are avoided, and until when.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
+from zlib import crc32
 
-from streamlog.ledger.core.backoff import Backoff
-from streamlog.ledger.core.block import Block
+from streamlog.errors import BrokenChain, ConfigError, CorruptBlock
+from streamlog.ledger.core.block import NO_HASH, Block
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.ledger.core.encoding import encode_block
-from streamlog.ledger.core.follower_events import (
-    AppendPulled,
-    AskHeight,
-    BlockPulled,
-    CorruptPulled,
-    DeadlineReached,
-    Discard,
-    Diverged,
-    Effect,
-    EndPull,
-    Event,
-    FollowerRefusal,
-    HaltFollower,
-    HeightTold,
-    PeerFailed,
-    Promote,
-    PullBlocks,
-    PullEnded,
-    PullEvent,
-    Refuse,
-)
-from streamlog.ledger.core.peer_table import PeerBounds, PeerTable
-from streamlog.ledger.core.pulled_block import (
-    UNSIGNED,
-    PulledBlockRefused,
-    TooNew,
-    check_signature,
-    keyring_of,
-    take_next,
-)
-from streamlog.ledger.core.signing import BlockSignature
+from streamlog.ledger.core.encoding import decode_records, encode_block
+from streamlog.ledger.core.entry import LaterConfiguration, marked
+from streamlog.ledger.core.signing import BlockSignature, Keyring
 from streamlog.ledger.core.verifier import ChainVerifier
+
+
+class FollowerRefusal(StrEnum):
+    """Why a block or a peer was refused; also the values of a metric's label."""
+
+    NUMBER = "number"  # a gap, or one again
+    PREVIOUS_HASH = "previous-hash"
+    CORRUPT = "corrupt"  # its data are not those of its header, or it is no block at all
+    CHANNEL = "channel"  # another one's
+    MALFORMED = "malformed"  # hashes are right, and it is no block that a node cuts
+    SIGNATURE = "signature"  # none, or not by a consenter
+    JOIN_BLOCK = "join-block"  # not the one that this node was told to join at
+    UNKEPT = "unkept"  # a height was claimed, and nothing came
+    UNREACHABLE = "unreachable"
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineReached:
+    """``Follower.deadline_ms`` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeightTold:
+    """A peer says how many blocks it has."""
+
+    peer: str
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPulled:
+    """The next one of a pull: a whole block, its data those of its header."""
+
+    pull: int
+    block: Block
+    signature: BlockSignature | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptPulled:
+    """What came in a pull is no whole block."""
+
+    pull: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullEnded:
+    """The peer says that this is all."""
+
+    pull: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFailed:
+    """It cannot be reached, or refused to answer."""
+
+    peer: str
+    detail: str = ""
+
+
+PullEvent = BlockPulled | CorruptPulled | PullEnded
+Event = DeadlineReached | HeightTold | PeerFailed | PullEvent
+
+
+# Effects
+
+
+@dataclass(frozen=True, slots=True)
+class AskHeight:
+    """Ask the peer how many blocks it has; ``HeightTold`` or ``PeerFailed`` is the answer."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullBlocks:
+    """Ask the peer for its blocks in ``[start, stop)``. Whatever pull there was is over."""
+
+    pull: int
+    peer: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndPull:
+    """Take no more of it."""
+
+    pull: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPulled:
+    """It is the next block, and checked: write it. ``peer`` is where it came from."""
+
+    block: Block
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Remove the blocks from ``height`` on: what was onboarded does not lead to the join block."""
+
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A peer is avoided for so long; told for logs and metrics."""
+
+    peer: str
+    reason: FollowerRefusal
+    number: int
+    """Of the block that was to come."""
+    avoided_ms: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """Every peer that was asked has another history than this node has at ``number``.
+
+    Told once for each height. An operator has to look: either this ledger is wrong or all theirs.
+    """
+
+    number: int
+    reason: FollowerRefusal
+
+
+@dataclass(frozen=True, slots=True)
+class HaltFollower:
+    """Block ``number`` has a configuration in a later format: this node cannot judge what follows.
+    The last effect of all.
+    """
+
+    number: int
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """The newest configuration names this node: it is a consenter from ``height`` on. The last
+    effect of all.
+    """
+
+    height: int
+
+
+Effect = (
+    AskHeight
+    | PullBlocks
+    | EndPull
+    | AppendPulled
+    | Discard
+    | Refuse
+    | Diverged
+    | HaltFollower
+    | Promote
+)
+
+
+FACTOR: Final = 1.5
+"""As Hyperledger Fabric's follower chains have it."""
+
+
+class Backoff:
+    """A wait between two bounds. It shrinks as it grows, step by step, and so settles near the time
+    that really passes from one success to the next, instead of starting from the least each time.
+    """
+
+    def __init__(self, ms_min: int, ms_max: int) -> None:
+        if not 0 < ms_min <= ms_max:
+            problem = f"{ms_min} ms to {ms_max} ms is no range"
+            raise ConfigError("poll", problem, "the least is above 0, the longest not below it")
+        self._min = ms_min
+        self._max = ms_max
+        self._ms = float(ms_min)
+
+    @property
+    def ms(self) -> int:
+        """The wait as it is now."""
+        return int(self._ms)
+
+    def grow(self) -> None:
+        """Nothing came."""
+        self._ms = min(self._ms * FACTOR, self._max)
+
+    def shrink(self) -> None:
+        """Something came."""
+        self._ms = max(self._ms / FACTOR, self._min)
+
+
+ASKED_MAX: Final = 5
+"""So many are asked for their height at a time, in turn; with more, hundreds of followers would
+keep the consenters busy with questions."""
+
+TIMES_MAX: Final = 64
+"""Any bound on a wait is reached after so many."""
+
+
+class PeerBounds(NamedTuple):
+    """Of a wait that grows by 1.5 each time, in ms."""
+
+    ms_min: int
+    ms_max: int
+
+    def after(self, times: int) -> int:
+        """The wait after so many before it."""
+        return int(min(self.ms_min * FACTOR ** min(times, TIMES_MAX), self.ms_max))
+
+
+@dataclass(slots=True)
+class _Peer:
+    lapses: int = 0  # times in a row that it could not be reached
+    lies: int = 0  # times in a row that it broke its word
+    avoided_until_ms: int = 0
+
+
+class PeerTable:
+    """Avoidance has an end, since a peer may be repaired; it is longer each time, up to a bound."""
+
+    def __init__(self, own: str, *, lapse: PeerBounds, lie: PeerBounds) -> None:
+        self._own = own
+        self._lapse = lapse
+        self._lie = lie
+        self._peers: dict[str, _Peer] = {}
+        self._turn = crc32(own.encode())  # so that not all followers begin with the same one
+
+    @property
+    def names(self) -> Collection[str]:
+        """All of them, avoided or not."""
+        return self._peers.keys()
+
+    def replace(self, names: Iterable[str]) -> None:
+        """These are the peers now; what is known of those who stay is kept."""
+        wanted = sorted(set(names) - {self._own})
+        self._peers = {name: self._peers.get(name, _Peer()) for name in wanted}
+
+    def lapsed(self, name: str, now_ms: int) -> int:
+        """It could not be reached; returns for how many ms it is avoided."""
+        peer = self._peers.get(name, _Peer())
+        avoided_ms = self._lapse.after(peer.lapses)
+        peer.lapses += 1
+        peer.avoided_until_ms = max(peer.avoided_until_ms, now_ms + avoided_ms)
+        return avoided_ms
+
+    def lied(self, name: str, now_ms: int) -> int:
+        """It broke its word; returns for how many ms it is avoided."""
+        peer = self._peers.get(name, _Peer())
+        avoided_ms = self._lie.after(peer.lies)
+        peer.lies += 1
+        peer.avoided_until_ms = max(peer.avoided_until_ms, now_ms + avoided_ms)
+        return avoided_ms
+
+    def pardon(self, name: str) -> None:
+        """It may be asked again at once."""
+        peer = self._peers.get(name, _Peer())
+        peer.lies = peer.avoided_until_ms = 0
+
+    def answered(self, name: str) -> None:
+        """It could be reached."""
+        self._peers.get(name, _Peer()).lapses = 0
+
+    def kept_word(self, name: str) -> None:
+        """It gave what it promised."""
+        self._peers.get(name, _Peer()).lies = 0
+
+    def usable(self, now_ms: int) -> list[str]:
+        """Who may be asked now, beginning with another one each time; at most ``ASKED_MAX``."""
+        names = [n for n, peer in self._peers.items() if peer.avoided_until_ms <= now_ms]
+        if not names:
+            return []
+        self._turn += 1
+        first = self._turn % len(names)
+        return (names[first:] + names[:first])[:ASKED_MAX]
+
+    def usable_at_ms(self) -> int | None:
+        """When the first of them may be asked; None where there are none at all."""
+        return min((peer.avoided_until_ms for peer in self._peers.values()), default=None)
+
+
+UNSIGNED: Final = Keyring(())
+
+
+class PulledBlockRefused(Exception):
+    """A block is not what it should be."""
+
+    def __init__(self, reason: FollowerRefusal, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class TooNew:
+    """The next block is a configuration in a later format than is known here."""
+
+    number: int
+    format: int
+
+
+def check_signature(keyring: Keyring, block: Block, signature: BlockSignature | None) -> None:
+    """That a key on the ring vouches for it; an empty ring asks for none. Raises Refused."""
+    if len(keyring) and not (signature and keyring.is_block_signed(signature, block.hash)):
+        problem = f"block {block.number} has no signature of a consenter"
+        raise PulledBlockRefused(FollowerRefusal.SIGNATURE, problem)
+
+
+def take_next(verifier: ChainVerifier, channel: str, block: Block) -> TooNew | None:
+    """Have ``verifier`` take the block after those before. Raises Refused."""
+    misplaced = _misplaced(verifier, channel, block)
+    if misplaced is None:
+        later = _later_format(block)
+        if later is not None:
+            return TooNew(block.number, later)
+    try:
+        verifier.take_block(block)
+    except (BrokenChain, CorruptBlock) as error:
+        raise PulledBlockRefused(misplaced or FollowerRefusal.MALFORMED, str(error)) from None
+    return None
+
+
+def keyring_of(config: ChannelConfig | None) -> Keyring:
+    """The consenters' keys, where all of them have one; else blocks need not be signed."""
+    if config is None:
+        return UNSIGNED
+    vouchers = config.vouchers
+    return Keyring(vouchers) if len(vouchers) == len(config.consenters) else UNSIGNED
+
+
+def _misplaced(verifier: ChainVerifier, channel: str, block: Block) -> FollowerRefusal | None:
+    """What the verifier will not have it for, as far as its place goes."""
+    header, tip = block.header, verifier.tip
+    if header.channel != channel:
+        return FollowerRefusal.CHANNEL
+    if header.number != (tip.height if tip else 0):
+        return FollowerRefusal.NUMBER
+    if header.previous_hash != (tip.hash if tip else NO_HASH):
+        return FollowerRefusal.PREVIOUS_HASH
+    return None
+
+
+def _later_format(block: Block) -> int | None:
+    if not block.is_configuration or block.header.record_count != 1:
+        return None
+    try:
+        entry = marked(next(decode_records(block.data)))
+    except (CorruptBlock, StopIteration):
+        return None
+    return entry.format if isinstance(entry, LaterConfiguration) else None
+
 
 PULL_BLOCKS_MAX: Final = 10_000
 """A pull ends after so many, and heights are asked for again: a slow peer is not held on to."""
@@ -80,7 +410,7 @@ class FollowerLimits:
 
 
 class JoinPoint(NamedTuple):
-    """A block that somebody vouches for whom the operator trusts."""
+    """A block from a source that the operator trusts."""
 
     number: int
     hash: bytes
@@ -338,7 +668,7 @@ class Follower:
         """It has another history. When all have, it may be ours that is wrong.
 
         Whose word counts is known while onboarding: the history has to lead to the join block. What
-        was pulled from peers that nobody bears out is discarded. Otherwise an operator has to look.
+        was pulled from peers that no other peer confirms is discarded. Otherwise an operator has to look.
         """
         self._contrary.add(peer)
         if self._join and reason is FollowerRefusal.PREVIOUS_HASH:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from streamlog.errors import BrokenChain, BrokenInvariant, InvalidRequest
 from streamlog.ledger.core.block import Block
-from streamlog.ledger.core.chain import ChainTip, check_next
+from streamlog.ledger.core.chain import ChainTip, check_next, configuration_in, is_genesis
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.encoding import decode_block, decode_records
 from streamlog.ledger.core.entry import marked
-from streamlog.ledger.core.genesis import configuration_in, is_genesis
 from streamlog.record.codec import Record
 
 

@@ -20,6 +20,6 @@ On disk, for the group that begins at offset 0::
 
 Invariants: batches stay dense, offsets never change; what a record's value was is never taken back:
 a tombstone goes only when all older records of its key are gone durably, ``delete_retention_ms``
-after the first cleaning that passed it, and only while every replica is in sync, lest one that has
-never seen it keep the older value. Whoever reads an old segment goes on reading it.
+after the first cleaning that passed it, and only while every replica is in sync: one that has
+never seen it would keep the older value. A reader of an old segment goes on reading it.
 """

@@ -6,8 +6,8 @@ from typing import Final
 from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.codec import opened
 from streamlog.record.compacted import delete_horizon_ms, emptied, is_gap, left_over
+from streamlog.record.compiled.keys import KeyOffsets
 from streamlog.record.compression import Buffer
-from streamlog.record.keys import KeyOffsets
 
 TIME_MS_MAX: Final = 2**62
 """What lies beyond is no time; tombstones of a batch that counts from there stay."""

@@ -4,7 +4,7 @@ from typing import Final
 from streamlog.errors import BrokenInvariant
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.segment.end_checksums import UNKNOWN_ENDS, EndChecksums, crc_field
-from streamlog.log.segment.index import Indexer
+from streamlog.log.segment.segment import Indexer
 from streamlog.log.storage.disk import Disk, write_all
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap

@@ -18,7 +18,7 @@ from streamlog.log.storage.disk import Disk, storage_errors
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.codec import opened
-from streamlog.record.keys import SEED_BYTES, KeyOffsets
+from streamlog.record.compiled.keys import SEED_BYTES, KeyOffsets
 
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 PRODUCERS_MAX: Final = 10_000

@@ -10,9 +10,14 @@ from streamlog.log.settings import UNLIMITED, CompactionSettings
 class Sealed(Protocol):
     """What is looked at in a sealed segment."""
 
-    base_offset: int
-    next_offset: int
-    size_bytes: int
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
 
 S = TypeVar("S", bound=Sealed)

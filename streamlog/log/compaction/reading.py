@@ -8,7 +8,7 @@ from streamlog.log.storage.disk import DiskFile
 from streamlog.record.batch import ENCRYPTED, BatchHeader, dense_batches, read_header
 
 PIECE_BYTES: Final = 64 * 1024
-"""Small enough that nobody waits long for the interpreter."""
+"""Small enough that no thread waits long for the interpreter."""
 
 
 def read_batches(

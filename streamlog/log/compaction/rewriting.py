@@ -54,15 +54,14 @@ class Rewriting:
                 group, changed = self._write(left, cleaned, keep)
                 if changed:
                     cleaned.finish()
+                    if cipher is None:
+                        self._unbind(first)
             except BaseException:
                 cleaned.abandon()
                 raise
         if not changed:
             cleaned.abandon()
             return None
-        if cipher is None:
-            with storage_errors(path):
-                self._unbind(first)
         return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
 
     def _cipher(self, first: Segment) -> BatchCipher:

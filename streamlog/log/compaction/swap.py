@@ -14,7 +14,7 @@ from streamlog.log.storage.file_pool import FilePool, PooledFile
 
 class Swap:
     """Five steps, one after the other. Those for a worker thread block; the others are the log's
-    owner's. Between ``begin`` and ``finish`` nobody may truncate or close the log.
+    owner's. Between ``begin`` and ``finish`` the owner may not truncate or close the log.
 
     A step that raises has marked the log as failed, but ``commit``, which may leave it as it was.
     """
@@ -177,7 +177,7 @@ class Swap:
         except OSError as error:
             if not is_full(error):
                 raise
-            return  # they stay in memory, and are made anew when the log is opened
+            return  # they stay in memory, and are made again when the log is opened
         self._indexes_are_stored = True
 
     def _checked(self, call: Callable[[], None]) -> None:

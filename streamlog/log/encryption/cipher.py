@@ -51,7 +51,7 @@ class BatchCipher:
 
     def __init__(self, data_key: bytes, since: int = 0) -> None:
         """``data_key``: 32 bytes. ``since``: all batches with records from that offset on are
-        encrypted, so one in the clear was put there by somebody else.
+        encrypted, so one in the clear was put there by another.
         """
         self._gcm = AESGCM(data_key)
         self._since = since

@@ -5,7 +5,7 @@
     SLEV 00 00 00 01 | length of the key's text, 2 bytes | that text, see ``key_file``
     | nonce, 12 bytes | AES-256-GCM of the content, bound to all before
 
-For what is kept beside an encrypted log and tells of its records. It is written anew from time to
+For what is kept beside an encrypted log and tells of its records. It is written again from time to
 time, so it is never under an old key for long; who cannot open it reads the log instead.
 """
 

@@ -22,7 +22,7 @@ def data_keys(path: Path) -> Iterator[FoundKeys]:
     """All below ``path``, those beside segments that were kept aside included. Raises OSError.
 
     Each folder is synced before: a file that was renamed over an older one counts when a power cut
-    cannot bring the older one back, for whoever asks may be about to destroy a key.
+    cannot bring the older one back, for the caller may be about to destroy a key.
     """
     synced: set[Path] = set()
     for pattern in (f"*{KEY_SUFFIX}", f"*{KEY_SUFFIX}{DAMAGED_SUFFIX}"):

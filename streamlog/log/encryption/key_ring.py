@@ -16,25 +16,25 @@ _PURPOSE: Final = b"streamlog data key 1 "
 class KeyRing:
     """The keys by which data keys are encrypted. From any thread.
 
-    The ``current`` one is for new data keys; all of them open old ones. They may be replaced at any
+    The ``active`` one is for new data keys; all of them open old ones. They may be replaced at any
     time: what was opened before stays open.
     """
 
     __slots__ = ("_state",)
 
-    def __init__(self, keys: Mapping[str, bytes] | None = None, current: str | None = None) -> None:
-        """``keys``: 32 bytes each, by name; ``current`` is one of them, or None."""
-        self.replace(keys or {}, current)
+    def __init__(self, keys: Mapping[str, bytes] | None = None, active: str | None = None) -> None:
+        """``keys``: 32 bytes each, by name; ``active`` is one of them, or None."""
+        self.replace(keys or {}, active)
 
-    def replace(self, keys: Mapping[str, bytes], current: str | None) -> None:
-        if current is not None and current not in keys:
-            raise BrokenInvariant(f"there is no key {current}")
+    def replace(self, keys: Mapping[str, bytes], active: str | None) -> None:
+        if active is not None and active not in keys:
+            raise BrokenInvariant(f"there is no key {active}")
         if not all(len(key) == KEY_BYTES for key in keys.values()):
             raise BrokenInvariant(f"a key has {KEY_BYTES} bytes")
-        self._state = {name: AESGCM(key) for name, key in keys.items()}, current
+        self._state = {name: AESGCM(key) for name, key in keys.items()}, active
 
     @property
-    def current(self) -> str | None:
+    def active(self) -> str | None:
         return self._state[1]
 
     @property
@@ -43,7 +43,7 @@ class KeyRing:
 
     def require(self) -> None:
         """Raises EncryptionKeyMissing where nothing can be encrypted."""
-        if self.current is None:
+        if self.active is None:
             raise EncryptionKeyMissing(
                 "the stream is encrypted and this node has no key to encrypt by; name one as"
                 " encryption.active_key"
@@ -57,14 +57,14 @@ class KeyRing:
         return data_key, self.wrapped(data_key, since, scope)
 
     def wrapped(self, data_key: bytes, since: int = 0, scope: str = NO_SCOPE) -> WrappedKey:
-        """By the current key. Raises EncryptionKeyMissing."""
-        keys, current = self._state
-        if current is None:
+        """By the active key. Raises EncryptionKeyMissing."""
+        keys, active = self._state
+        if active is None:
             self.require()
-        assert current is not None
+        assert active is not None
         nonce = os.urandom(NONCE_BYTES)
-        sealed = keys[current].encrypt(nonce, data_key, _bound(current, since, scope))
-        return WrappedKey(current, nonce + sealed, since, scope)
+        sealed = keys[active].encrypt(nonce, data_key, _bound(active, since, scope))
+        return WrappedKey(active, nonce + sealed, since, scope)
 
     def unwrapped(self, key: WrappedKey, path: str) -> bytes:
         """The data key that stands in the file at ``path``.

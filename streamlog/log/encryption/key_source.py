@@ -26,9 +26,9 @@ _TEXT_BYTES_MAX: Final = 1024
 FORMS: Final = "file:PATH, env:VARIABLE or command:PROGRAM ARGUMENTS"
 
 
-def key_ring(sources: Mapping[str, str], current: str | None) -> KeyRing:
+def key_ring(sources: Mapping[str, str], active: str | None) -> KeyRing:
     """Raises ConfigError for the first one that cannot be had."""
-    return KeyRing({name: _key(name, source) for name, source in sources.items()}, current)
+    return KeyRing({name: _key(name, source) for name, source in sources.items()}, active)
 
 
 def parsed_sources(texts: Iterable[str], where: str = "encryption.keys") -> dict[str, str]:

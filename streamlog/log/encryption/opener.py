@@ -10,7 +10,7 @@ from streamlog.record.compression import Buffer
 
 
 class SegmentOpener:
-    """Opens the batches of a segment for somebody who reads it as it lies there: a copy, or beside
+    """Opens the batches of a segment for a reader of it it as it lies there: a copy, or beside
     the node that writes it. The data key is looked for at the first batch that needs it.
     """
 

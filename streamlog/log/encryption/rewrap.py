@@ -1,4 +1,4 @@
-"""A data key is encrypted anew, by the current key; what it encrypts stays as it is."""
+"""A data key is encrypted again, by the active key; what it encrypts stays as it is."""
 
 import contextlib
 
@@ -12,13 +12,13 @@ from streamlog.log.storage.file_pool import FilePool
 
 
 def is_outdated(segment: Segment, files: FilePool) -> bool:
-    """Its data key is under another key than the current one, or may be after a power cut.
+    """Its data key is under another key than the active one, or may be after a power cut.
     Blocking. Raises CorruptFile, OSError.
     """
     key = segment.key
     if key is None:
         return False
-    return key.is_doubtful or key.wrapped().key_name != files.keys.current
+    return key.is_doubtful or key.wrapped().key_name != files.keys.active
 
 
 class Rewrap:
@@ -52,7 +52,7 @@ class Rewrap:
         return wrapped
 
     def commit(self, segments: Segments) -> bool:
-        """The owner's; quick: nobody else makes, replaces or removes segments meanwhile. False,
+        """The owner's; quick: no other thread makes, replaces or removes segments meanwhile. False,
         and nothing is changed, if its log has it no more. Raises OSError.
         """
         if self._segment not in segments or self._segment.key is not self._key:

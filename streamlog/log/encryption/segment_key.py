@@ -13,7 +13,7 @@ KEY_MISSING: Final = "its segment's data key is missing"
 
 
 class SegmentKey:
-    """A segment's data key, in a file beside it, and the cipher by it once somebody needs that."""
+    """A segment's data key, in a file beside it, and the cipher by it once that is needed."""
 
     __slots__ = ("_cipher", "_pool", "_scope", "_since_max", "is_doubtful", "is_unsynced", "path")
 
@@ -64,13 +64,13 @@ class SegmentKey:
         return self._cipher
 
     def unbind(self) -> None:
-        """From now on batches of the segment may be in the clear. The file is synced; whoever asks
+        """From now on batches of the segment may be in the clear. The file is synced; the caller
         makes a new object for it. Blocking. Raises as ``cipher``.
         """
         self._write_since(NEVER)
 
     def bound_from(self, since: int) -> "SegmentKey":
-        """From there on no batch of the segment may be in the clear. Likewise."""
+        """From there on no batch of the segment may be in the clear. The file is synced."""
         return SegmentKey(self._pool, self.path, BatchCipher(self._write_since(since), since))
 
     def _write_since(self, since: int) -> bytes:
@@ -94,7 +94,7 @@ class SegmentKey:
 
 
 def key_problem(disk: Disk, path: str) -> str:
-    """Why nobody can read what was encrypted by the key in that file; "" where the file is sound.
+    """Why what was encrypted by the key in that file cannot be read; "" where the file is sound.
 
     Whether anybody has the key that opens it is another question. Raises OSError.
     """

@@ -1,7 +1,7 @@
 """What of a log is erased: records that readers of single messages do not find any more.
 
 An erasure is a batch of the log itself (``record.erasure``), so it is replicated, ordered and kept
-as all else. Here is what all erasures of one log come to, so that nobody has to look for them.
+as all else. Here is what all erasures of one log come to, so that no reader has to look for them.
 
 - ``erasures`` the offsets that are erased, as far as is committed, and those that wait. Pure.
 - ``kept_file`` the same as a small file beside the log, written before the checkpoint of the

@@ -2,7 +2,7 @@
 
 Done by each replica for itself, in sealed segments below the high watermark, by the same means as
 compaction: offsets stay, batches stay dense, erasures themselves stay until retention takes them,
-since whoever fetches the log from its start learns from them what is erased.
+since a follower that fetches the log from its start learns from them what is erased.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import opened
 from streamlog.record.compacted import emptied, is_gap, left_over
-from streamlog.record.keys import without
+from streamlog.record.compiled.keys import without
 from streamlog.record.offset_set import OffsetSet
 
 SHARE_MIN: Final = 0.5

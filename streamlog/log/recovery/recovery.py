@@ -25,7 +25,6 @@ from streamlog.log.layout import (
     segment_stem,
 )
 from streamlog.log.leader_epochs import LeaderEpochs
-from streamlog.log.lost_end import LostEnd
 from streamlog.log.manifest import (
     NO_SEGMENT,
     UNKNOWN_BYTES,
@@ -33,14 +32,13 @@ from streamlog.log.manifest import (
     ManifestFile,
     SealedSegment,
 )
+from streamlog.log.recovery.lost_end import LostEnd
 from streamlog.log.recovery.recovery_limit import RecoveryLimit
 from streamlog.log.recovery.report import RecoveryReport
-from streamlog.log.recovery.scrub import MISSING
 from streamlog.log.recovery.tail_scan import Fences, TailScan, rescan, resume
-from streamlog.log.segment.active import ActiveSegment
 from streamlog.log.segment.end_checksums import OTHER_BATCHES
 from streamlog.log.segment.scan import BatchPlace, Damage, scan
-from streamlog.log.segment.segment import Segment, tell_damage
+from streamlog.log.segment.segment import MISSING, ActiveSegment, Segment, tell_damage
 from streamlog.log.segment.segments import Segments
 from streamlog.log.settings import LogSettings
 from streamlog.log.sidecar_files import SidecarFiles
@@ -274,7 +272,7 @@ class Recovery:
         start must not read something of each segment. Nothing relies on a segment before they are
         compared: a first read does that, ``latest_time`` does it for retention, ``_recover_epochs``
         where it needs the batches, and the node looks at each log soon after it is open, see
-        ``partition.scrubbing``.
+        ``partition.maintenance.scrub_task``.
         """
         is_blind = self._manifest.stored is None
         for segment in self._segments[:-1]:
@@ -297,7 +295,7 @@ class Recovery:
 
     def _is_forged(self, segment: Segment) -> bool:
         """It has no data key, and records in the clear, where all was encrypted. It was put there,
-        whatever the manifest says, which whoever can do that can write, too. One that has a data
+        whatever the manifest says, which an attacker who can do that can write, too. One that has a data
         key is looked at when it is read.
         """
         return (
@@ -339,6 +337,10 @@ class Recovery:
         else:
             is_needed = (known.active_offset, known.sealed) != (active.base_offset, sealed)
             is_needed &= bool(sealed) or known.active_offset != NO_SEGMENT
+            # The log begins again at a start that only the checkpoint of log starts knew. Should that
+            # be lost, the manifest would call the records between its own start and this one missing,
+            # and the log would end below offsets that it had given away.
+            is_needed |= active.base_offset > known.log_start_offset and not sealed
             # Else each start would find again what is lost. Only once that is noted: until then the
             # manifest is all that knows of it.
             is_needed |= known.synced_end > active.next_offset and self._lost_end.is_noted

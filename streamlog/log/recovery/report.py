@@ -25,11 +25,11 @@ class RecoveryReport:
     lost_synced: int = 0
     """Records below the recovery point that are gone: the disk lost what it had said to keep."""
     rebuilt: list[str] = field(default_factory=list)
-    """Files that were damaged or missing, and have been made anew from the batches."""
+    """Files that were damaged or missing, and have been made again from the batches."""
     removed: list[str] = field(default_factory=list)
     """Files after the cut, below the log start, or of no segment."""
     lost_end: bool = False
-    """The active segment is missing, or ends below what was synced or written: nobody knows how
+    """The active segment is missing, or ends below what was synced or written: it is not known how
     much was there. Also where an earlier start found that, see ``lost_end``.
     """
     damages: list[tuple[str, Damage]] = field(default_factory=list)

@@ -5,15 +5,7 @@ from struct import Struct
 from typing import Final
 
 from streamlog.errors import CorruptFile
-from streamlog.log.recovery.scrub import IndexCheck
-from streamlog.log.segment.index import (
-    NO_TIMESTAMP,
-    OFFSET_ENTRY,
-    SECOND,
-    TIME_ENTRY,
-    IndexEntries,
-    Indexer,
-)
+from streamlog.log.segment.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
 from streamlog.log.segment.scan import (
     BatchPlace,
     Damage,
@@ -23,7 +15,7 @@ from streamlog.log.segment.scan import (
     scan,
     tells_its_end,
 )
-from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.segment import NO_TIMESTAMP, IndexCheck, Indexer, Segment
 from streamlog.log.storage.disk import DiskFile
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import ENCRYPTED
@@ -47,7 +39,7 @@ class Fences:
     limit: int | None = None
     """Where the next segment begins, which is newer than what this one has of those offsets."""
     key_problem: str = ""
-    """Why nobody can read what is encrypted."""
+    """Why what is encrypted cannot be read."""
 
     def was_kept(self, offset: int) -> bool:
         """The disk had all of the batch with it."""
@@ -73,7 +65,7 @@ class TailScan:
     """Epoch and offset of each batch whose epoch is not that of the batch before."""
     index_problems: dict[str, str] = field(default_factory=dict)
     key_problem: str = ""
-    """Why nobody can read what is encrypted in it."""
+    """Why what is encrypted in it cannot be read."""
     indexes_are_stored: bool = False
     """The index files have all that ``indexer`` has."""
 
@@ -97,7 +89,7 @@ def resume(pool: FilePool, segment: Segment, recovery_point: int) -> TailScan | 
     stored = len(offsets), len(times)
     entry = offsets.last()
     if entry is None:
-        times = IndexEntries(TIME_ENTRY)  # all batches are read, so it comes anew
+        times = IndexEntries(TIME_ENTRY)  # all batches are read, so it comes again
     indexer = Indexer.resume(segment.base_offset, segment.interval_bytes, offsets, times)
     found = TailScan(indexer, segment.base_offset)
     pooled = pool.pin(segment.path)

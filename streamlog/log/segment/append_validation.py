@@ -1,12 +1,13 @@
-"""What may be appended: looked at before a byte of it is written."""
+"""Checks a batch before it is appended (Kafka's LogValidator).
+
+The size limit, max.message.bytes, is checked before that: for Kafka producers in
+``kafka/handlers/produce.py``, for NATS messages in ``ingest/frames.pyx``.
+"""
 
 from typing import Final
 
 from streamlog.errors import CorruptBatch
-from streamlog.log.segment.index import RELATIVE_OFFSET_MAX
 from streamlog.log.segment.scan import BatchPlace
-from streamlog.log.segment.segment import Segment
-from streamlog.log.settings import LogSettings
 from streamlog.record.batch import (
     ENCRYPTED,
     HEADER_BYTES,
@@ -20,7 +21,7 @@ from streamlog.record.compacted import gap_from, is_gap
 RUN_BYTES: Final = 1024 * 1024
 """The most that is checked and written in one go, but for a first batch that is larger ..."""
 RUN_BATCHES: Final = 500
-"""... and the most batches, so that nobody waits long for it."""
+"""... and the most batches, so that no other task waits long for it."""
 
 _HEAD: Final = header_fields(
     "base_offset",
@@ -83,7 +84,7 @@ def next_run(
     """The batches at the front of ``records``, as another node wrote them, checksums included.
 
     As many as are good for one go; a cut last one is left out. The first may begin before
-    ``end_offset`` if the log ``is_empty``: its leader's log starts in the midst of that batch.
+    ``end_offset`` if the log ``is_empty``: its leader's log starts in the middle of that batch.
     Batches of a later epoch than ``epoch_max`` are left out, with all that follows them.
     Raises CorruptBatch if one is damaged or cannot follow the one before.
     """
@@ -122,51 +123,3 @@ def _is_cut(records: memoryview, position: int) -> bool:
         return True
     length: int = _HEAD.unpack_from(records, position)[1] if left >= _HEAD.size else left
     return length + LENGTH_PREFIX_BYTES > left
-
-
-def wants_new_segment(
-    settings: LogSettings,
-    *,
-    size_bytes: int,
-    first_ms: int | None,
-    base_offset: int,
-    batch_bytes: int,
-    next_offset: int,
-    now_ms: int,
-) -> bool:
-    """Whether a batch goes into a new segment, where the active one, whose first batch is of
-    ``first_ms``, has ``size_bytes`` before it.
-    """
-    return size_bytes > 0 and (
-        size_bytes + batch_bytes + settings.overhead_bytes > settings.segment_bytes
-        or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
-        or next_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
-    )
-
-
-def fitting_run(
-    settings: LogSettings, places: list[BatchPlace], segment: Segment, *, first_ms: int | None
-) -> list[BatchPlace]:
-    """The first of ``places``, those that go into ``segment``, whose first batch is of
-    ``first_ms``; none: it is to be a new one.
-
-    The batches' own times decide, so that the segments are the leader's.
-    """
-    fitting: list[BatchPlace] = []
-    size_bytes = segment.size_bytes
-    for place in places:
-        batch_bytes = place.end_position - place.position
-        if wants_new_segment(
-            settings,
-            size_bytes=size_bytes,
-            first_ms=first_ms,
-            base_offset=segment.base_offset,
-            batch_bytes=batch_bytes,
-            next_offset=place.next_offset,
-            now_ms=place.max_timestamp_ms,
-        ):
-            break
-        fitting.append(place)
-        size_bytes += batch_bytes + settings.overhead_bytes
-        first_ms = place.max_timestamp_ms if first_ms is None else first_ms
-    return fitting

@@ -46,7 +46,7 @@ class EndChecksums(NamedTuple):
         return {it for it in self.positions if self.contradicts(it, _crc_at(file, it))}
 
     def differing_at(self, disk: Disk, path: str) -> set[int]:
-        """Likewise, in the file that has that name now. Raises OSError."""
+        """The same, in the file that has that name now. Raises OSError."""
         if not self.is_known:
             return set()
         file = disk.open(path, writable=False)

@@ -1,12 +1,23 @@
-"""A segment: a run of batches in a file named by its base offset, with two sparse indexes."""
+"""A segment (Kafka's LogSegment): a run of batches in a file named by its base offset, with two sparse
+indexes.
 
+- ``Indexer`` makes the indexes out of the batches, one after the other.
+- ``scrub`` and ``IndexCheck`` check all batches, and the stored indexes against them. Blocking; meant for
+  a worker thread.
+- ``Segment`` reads, and is verified before what this process did not write is believed.
+- ``ActiveSegment`` writes to the last one of a log, until it is sealed.
+"""
+
+import contextlib
 import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
 from typing import Final, NamedTuple
 
-from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
+from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData, CorruptFile, StorageFailed
+from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import KEY_MISSING, NEVER, SegmentKey, key_problem
 from streamlog.log.layout import (
     INDEX_SUFFIX,
@@ -16,7 +27,6 @@ from streamlog.log.layout import (
     segment_stem,
 )
 from streamlog.log.manifest import UNKNOWN_BYTES, SealedSegment
-from streamlog.log.recovery.scrub import IndexCheck, scrub, without_key
 from streamlog.log.segment.end_checksums import (
     OTHER_BATCHES,
     UNKNOWN_ENDS,
@@ -26,10 +36,12 @@ from streamlog.log.segment.end_checksums import (
 from streamlog.log.segment.index import (
     FIRST,
     OFFSET_ENTRY,
+    RELATIVE_OFFSET_MAX,
     SECOND,
     TIME_ENTRY,
+    Entry,
     Index,
-    Indexer,
+    IndexEntries,
     IndexFile,
 )
 from streamlog.log.segment.scan import (
@@ -42,13 +54,241 @@ from streamlog.log.segment.scan import (
     scan_past_damage,
 )
 from streamlog.log.segment.slice import DECRYPTED_BYTES_MAX, FileSlice
-from streamlog.log.storage.disk import DiskFile, FileState, is_full, storage_error
-from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk, DiskFile, FileState, is_full, storage_error
+from streamlog.log.storage.file_pool import FilePool, PooledFile
 from streamlog.record.batch import ENCRYPTED, HEADER_BYTES
 
 logger = logging.getLogger(__name__)
 
 _HINTS_MAX: Final = 64
+
+
+NO_TIMESTAMP: Final = -1
+
+
+class Indexer:
+    """Builds a segment's two indexes from its batches, one after the other."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_stored",
+        "base_offset",
+        "interval_bytes",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "offsets",
+        "times",
+    )
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self.offsets = IndexEntries(OFFSET_ENTRY)
+        self.times = IndexEntries(TIME_ENTRY)
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset  # last offset of the batch that first reached it
+        self._bytes_since_entry = 0
+        self._stored = (0, 0)  # how many entries were let go
+
+    def add(self, position: int, end_position: int, next_offset: int, timestamp_ms: int) -> None:
+        """Take note of a batch that ends with offset ``next_offset - 1``."""
+        if timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+            self.max_timestamp_offset = next_offset - 1
+        if self._bytes_since_entry > self.interval_bytes:
+            self.offsets.append(next_offset - 1 - self.base_offset, position)
+            self.note_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += end_position - position
+
+    def add_place(self, place: BatchPlace) -> None:
+        self.add(place.position, place.end_position, place.next_offset, place.max_timestamp_ms)
+
+    def note_time(self) -> None:
+        """An entry for the latest time, unless there is one; a sealed segment ends with it."""
+        last = self.times.last()
+        if self.max_timestamp_ms > (last[0] if last else NO_TIMESTAMP):
+            self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    def let_go(self) -> None:
+        """Of the entries, which are stored; nothing is added before ``take_back``."""
+        self._stored = len(self.offsets), len(self.times)
+        self.offsets, self.times = IndexEntries(OFFSET_ENTRY), IndexEntries(TIME_ENTRY)
+
+    def take_back(self, offsets: IndexEntries, times: IndexEntries) -> None:
+        """What was let go, from where it was stored. Raises CorruptFile if it is not that."""
+        last = times.last()
+        told = NO_TIMESTAMP if last is None else last[0]
+        if self._stored != (len(offsets), len(times)) or told != self.max_timestamp_ms:
+            raise CorruptFile(f"{len(offsets)} and {len(times)} entries are not what was stored")
+        self.offsets, self.times = offsets, times
+
+    @classmethod
+    def resume(
+        cls, base_offset: int, interval_bytes: int, offsets: IndexEntries, times: IndexEntries
+    ) -> "Indexer":
+        """Go on from entries that were stored, at the batch of the last offset entry."""
+        indexer = cls(base_offset, interval_bytes)
+        indexer.offsets = offsets
+        indexer.times = times
+        if last := times.last():
+            indexer.max_timestamp_ms = last[0]
+            indexer.max_timestamp_offset = base_offset + last[1]
+        return indexer
+
+
+MISSING: Final = "is missing"
+
+_MISSING_TAIL_MAX: Final = 2
+"""A sealed index counts as cut short if so many entries are missing at its end."""
+
+
+class _Audit:
+    """Holds stored indexes against the batches of their segment, one batch after the other."""
+
+    def __init__(
+        self, base_offset: int, offsets: IndexEntries | None, times: IndexEntries | None
+    ) -> None:
+        """None stands for a file that is missing or cannot be read."""
+        self.offsets_are_true = offsets is not None
+        self.times_are_true = times is not None
+        self._base_offset = base_offset
+        self._offsets: Iterator[Entry] = iter(offsets or ())
+        self._times: Iterator[Entry] = iter(times or ())
+        self._offset_entry = next(self._offsets, None)
+        self._time_entry = next(self._times, None)
+        self._latest_ms = NO_TIMESTAMP
+        self._told_ms = NO_TIMESTAMP
+        self._to_be_told_ms = NO_TIMESTAMP
+
+    @property
+    def lacks_times(self) -> bool:
+        """With each offset entry comes one for the latest time, unless there is one."""
+        return self._told_ms < self._to_be_told_ms
+
+    def add(self, place: BatchPlace) -> None:
+        last_offset = place.next_offset - 1 - self._base_offset
+        entry = self._offset_entry
+        if entry is not None and entry[1] <= place.position:
+            self.offsets_are_true &= entry == (last_offset, place.position)
+            self._offset_entry = next(self._offsets, None)
+        timed = self._time_entry
+        if timed is not None and timed[1] <= last_offset:
+            self.times_are_true &= timed == (place.max_timestamp_ms, last_offset)
+            self.times_are_true &= timed[0] > self._latest_ms
+            self._told_ms = timed[0]
+            self._time_entry = next(self._times, None)
+        self._latest_ms = max(self._latest_ms, place.max_timestamp_ms)
+        if entry is not None and entry[0] == last_offset:
+            self._to_be_told_ms = self._latest_ms
+
+    def finish(self) -> None:
+        """An entry that no batch has claimed is wrong."""
+        self.offsets_are_true &= self._offset_entry is None
+        self.times_are_true &= self._time_entry is None
+
+
+class IndexCheck:
+    """Builds a segment's indexes from its batches, and says what is wrong with the files'."""
+
+    def __init__(self, disk: Disk, stem_path: str, base_offset: int, interval_bytes: int) -> None:
+        self.indexer = Indexer(base_offset, interval_bytes)
+        self.problems: dict[str, str] = {}  # by path
+        self._offset_path = stem_path + INDEX_SUFFIX
+        self._time_path = stem_path + TIME_INDEX_SUFFIX
+        self._offsets = self._load(disk, self._offset_path, OFFSET_ENTRY)
+        self._times = self._load(disk, self._time_path, TIME_ENTRY)
+        self._audit = _Audit(base_offset, self._offsets, self._times)
+
+    def _load(self, disk: Disk, path: str, entry: Struct) -> IndexEntries | None:
+        try:
+            return IndexEntries.load(disk.read_small(path), entry, path)
+        except FileNotFoundError:
+            self.problems[path] = MISSING
+        except CorruptFile as error:
+            self.problems[path] = str(error)
+        return None
+
+    def add(self, place: BatchPlace) -> None:
+        self.indexer.add_place(place)
+        self._audit.add(place)
+
+    def contradictions(self) -> dict[str, str]:
+        """What is wrong so far, by path: of a segment that grows the files may know more by now."""
+        if self._offsets is not None and not self._audit.offsets_are_true:
+            self.problems[self._offset_path] = "an entry points to no such batch"
+        if self._times is not None and not self._audit.times_are_true:
+            self.problems[self._time_path] = "an entry tells a wrong time"
+        elif self._times is not None and self._offsets is not None and self._audit.lacks_times:
+            self.problems[self._time_path] = "its end is missing"
+        return {path: problem for path, problem in self.problems.items() if problem != MISSING}
+
+    def finish(self, *, sealed: bool) -> dict[str, str]:
+        """What is wrong, by path.
+
+        Only a sealed segment's indexes must be there and reach its end.
+        """
+        self._audit.finish()
+        found = self.contradictions()
+        if sealed:
+            self.indexer.note_time()
+            self._check_ends()
+            return self.problems
+        return found
+
+    def _check_ends(self) -> None:
+        ours, theirs = self.indexer, self._offsets
+        if theirs is not None:
+            last = theirs.last()
+            reached = ours.offsets.count_up_to(SECOND, last[1] if last else -1)
+            missing = len(ours.offsets) - reached
+            if missing >= _MISSING_TAIL_MAX or (missing and not reached):
+                self.problems.setdefault(self._offset_path, "its end is missing")
+        if self._times is not None and self._times.last() != ours.times.last():
+            self.problems.setdefault(self._time_path, "its end is missing")
+
+
+def without_key(
+    found: Iterable[BatchPlace | Damage], key_problem: str
+) -> Iterator[BatchPlace | Damage]:
+    """What was ``found``, but encrypted batches are damages if there is a problem with their key;
+    those next to each other are one.
+    """
+    pending: Damage | None = None
+    for item in found:
+        if key_problem and isinstance(item, BatchPlace) and item.attributes & ENCRYPTED:
+            first = pending or Damage(item.position, 0, item.base_offset, 0, key_problem)
+            pending = first._replace(end_position=item.end_position, end_offset=item.next_offset)
+            continue
+        if pending is not None:
+            yield pending
+            pending = None
+        yield item
+    if pending is not None:
+        yield pending
+
+
+def scrub(
+    file: DiskFile,
+    size_bytes: int,
+    end_offset: int | None,
+    check: IndexCheck,
+    *,
+    key_problem: str,
+) -> tuple[Damage, ...]:
+    """The damages in a segment's first ``size_bytes``, which should end at ``end_offset`` if known.
+
+    ``key_problem``: see ``without_key``. Raises OSError.
+    """
+    damages = []
+    found = scan_past_damage(file, 0, size_bytes, check.indexer.base_offset, end_offset)
+    for item in without_key(found, key_problem):
+        if isinstance(item, Damage):
+            damages.append(item)
+        else:
+            check.add(item)
+    return tuple(damages)
 
 
 def tell_damage(path: str, damage: Damage) -> None:
@@ -242,7 +482,7 @@ class Segment:
             self._pool.unpin(pooled)
 
     def key_problem(self) -> str:
-        """Why nobody can read what is encrypted in it; see ``segment_key``. Raises OSError."""
+        """Why what is encrypted in it cannot be read; see ``segment_key``. Raises OSError."""
         return key_problem(self._pool.disk, self.key_path) if self.key else KEY_MISSING
 
     def verify(self) -> None:
@@ -322,7 +562,7 @@ class Segment:
     def _widened(self, damages: tuple[Damage, ...]) -> tuple[Damage, ...]:
         """Bytes behind the batch that ends at the segment's end were never written, so the batches
         are another log's, whose checksums are right, too: all of the segment is damaged. Cutting
-        behind its last record would mend nothing.
+        behind its last record would repair nothing.
         """
         end = self.next_offset
         behind = next(
@@ -380,7 +620,7 @@ class Segment:
             self.offsets, self.times = indexer.offsets, indexer.times
 
     def let_go(self) -> None:
-        """Of the files; whoever needs one opens it again."""
+        """Of the files; one that is needed is opened again."""
         for path in self.paths:
             self._pool.forget(path)
 
@@ -402,7 +642,22 @@ class Segment:
         position, _ = self.locate(offset)
         pooled = self._pool.pin(self.path)
         try:
-            stop = self._stop(pooled.file, position, max_bytes, upper_offset)
+            stop, stop_offset = self.size_bytes, self.next_offset
+            for damage in self.damages:
+                if damage.position > position:
+                    stop, stop_offset = damage.position, damage.offset
+                    break
+            if upper_offset < stop_offset:
+                stop, stop_offset = self.locate(upper_offset)
+            bound, limit = stop, position + max_bytes
+            if bound > limit and bound > position:
+                stop, stop_offset = self._boundary(pooled.file, position, bound, limit)
+            # One that was cut under the node must not end an answer in the middle. Where the slice
+            # ends before both, the header of the next batch was read there.
+            if stop >= min(limit, bound) and pooled.file.size() < stop:
+                raise CorruptBatch(f"{self.path}: the file is too short")
+            if not self.damages:  # or the hint could lead into one
+                self.hint(stop_offset, stop)
         except BaseException:
             self._pool.unpin(pooled)
             raise
@@ -479,7 +734,7 @@ class Segment:
         yield from self.since(0, self.base_offset)
 
     def since(self, position: int, base_offset: int) -> Iterator[BatchPlace]:
-        """Likewise from the batch that begins there on."""
+        """The same, from the batch that begins there on."""
         pooled = self._pool.pin(self.path)
         try:
             yield from self._headers(pooled.file, position, base_offset)
@@ -539,28 +794,6 @@ class Segment:
             raise CorruptBatch(f"{self.path} position {found[0]}: offset {offset} is missing")
         return found
 
-    def _stop(self, file: DiskFile, position: int, max_bytes: int, upper_offset: int) -> int:
-        """Where a slice from ``position`` on ends. The file is that long: one that was cut under
-        the node must not end an answer in its midst. Raises CorruptBatch, OSError.
-        """
-        bound, bound_offset = self.size_bytes, self.next_offset
-        for damage in self.damages:
-            if damage.position > position:
-                bound, bound_offset = damage.position, damage.offset
-                break
-        if upper_offset < bound_offset:
-            bound, bound_offset = self.locate(upper_offset)
-        limit = position + max_bytes
-        stop, stop_offset = bound, bound_offset
-        if bound > limit and bound > position:
-            stop, stop_offset = self._boundary(file, position, bound, limit)
-        # Where it ends before both, the header of the next batch was read there.
-        if stop >= min(limit, bound) and file.size() < stop:
-            raise CorruptBatch(f"{self.path}: the file is too short")
-        if not self.damages:  # or the hint could lead into one
-            self.hint(stop_offset, stop)
-        return stop
-
     def _boundary(self, file: DiskFile, position: int, bound: int, limit: int) -> tuple[int, int]:
         """The last end of a batch up to ``limit``, or of the first batch; with the next offset."""
         entry = None
@@ -589,7 +822,7 @@ class Segment:
         self.next_offset = next_offset
         self.unverified_bytes = min(self.unverified_bytes, position)
         self.unverified_end = min(self.unverified_end, next_offset)
-        self.rebuilt = None  # whoever cuts it makes its indexes anew
+        self.rebuilt = None  # a cut makes its indexes again
         self.damages = tuple(d for d in self.damages if d.position < position)
         self._hints.clear()
 
@@ -604,3 +837,361 @@ class _PacedFile:
     def pread(self, length: int, position: int) -> bytes:
         self._pause(length)
         return self._file.pread(length, position)
+
+
+class ActiveSegment:
+    """The writing side of a log's last segment, until it is sealed.
+
+    While it is resting the index entries are in the files alone, as those of a sealed one.
+    """
+
+    __slots__ = (
+        "_file",
+        "_pool",
+        "first_timestamp_ms",
+        "indexer",
+        "indexes_are_stored",
+        "is_resting",
+        "last_timestamp_ms",
+        "segment",
+    )
+
+    def __init__(self, pool: FilePool, segment: Segment, indexer: Indexer) -> None:
+        self.segment = segment
+        self.indexer = indexer
+        self.first_timestamp_ms: int | None = None  # of the first batch; None while there is none
+        self.last_timestamp_ms: int | None = None  # of the last batch
+        self.indexes_are_stored = False  # the index files have just what ``indexer`` has
+        self.is_resting = False
+        self._pool = pool
+        self._file: PooledFile | None = None  # as last written to
+        segment.sealed = False
+        segment.ends = UNKNOWN_ENDS
+        segment.offsets, segment.times = indexer.offsets, indexer.times
+        segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
+
+    @classmethod
+    def empty(cls, pool: FilePool, segment: Segment) -> "ActiveSegment":
+        """Of a segment of which no batch is noted."""
+        return cls(pool, segment, Indexer(segment.base_offset, segment.interval_bytes))
+
+    def fitting(self, settings: LogSettings, places: list[BatchPlace]) -> list[BatchPlace]:
+        """See ``fitting_run``."""
+        return fitting_run(settings, places, self.segment, first_ms=self.first_timestamp_ms)
+
+    def append(
+        self,
+        batch: bytes,
+        next_offset: int,
+        timestamp_ms: int,
+        *,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> bool:
+        """Write one whole batch, or nothing; False, and nothing is written, where the segment is
+        full: the batch goes into a new one.
+
+        Raises StorageFull or Overloaded when the file is as it was before, else StorageFailed.
+        """
+        segment = self.segment
+        position, first_ms = segment.size_bytes, self.first_timestamp_ms
+        if wants_new_segment(
+            settings,
+            segment,
+            position,
+            first_ms,
+            batch_bytes=len(batch),
+            next_offset=next_offset,
+            now_ms=now_ms,
+        ):
+            return False
+        if self.is_resting:
+            self._wake()
+        if settings.encrypts:
+            batch = self._cipher().encrypted(batch)
+        end_position = position + len(batch)
+        try:
+            self._file = self._pool.write(segment.path, batch, position, self._file)
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+        segment.size_bytes = end_position
+        segment.next_offset = next_offset
+        if first_ms is None:
+            self.first_timestamp_ms = timestamp_ms
+        self.last_timestamp_ms = timestamp_ms
+        self.indexer.add(position, end_position, next_offset, timestamp_ms)
+        segment.max_timestamp_ms = self.indexer.max_timestamp_ms
+        self.indexes_are_stored = False
+        return True
+
+    def append_run(
+        self,
+        batches: bytes | memoryview,
+        places: list[BatchPlace],
+        *,
+        encrypts: bool = False,
+    ) -> None:
+        """Write some whole batches, or nothing; their positions are those in ``batches``. Raises as
+        above.
+        """
+        if self.is_resting:
+            self._wake()
+        segment = self.segment
+        if encrypts:
+            batches, places = self._encrypted(batches, places)
+        position = segment.size_bytes
+        try:
+            self._file = self._pool.write(segment.path, batches, position, self._file)
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+        segment.size_bytes = position + len(batches)
+        segment.next_offset = places[-1].next_offset
+        for place in places:
+            self.add(
+                place._replace(
+                    position=position + place.position, end_position=position + place.end_position
+                )
+            )
+        self.indexes_are_stored = False
+
+    def _encrypted(
+        self, batches: bytes | memoryview, places: list[BatchPlace]
+    ) -> tuple[bytes, list[BatchPlace]]:
+        """The same for the disk."""
+        parts = self._cipher().encrypted_all(batches, (place.end_position for place in places))
+        position, moved = 0, []
+        for place, part in zip(places, parts, strict=True):
+            end = position + len(part)
+            moved.append(place._replace(position=position, end_position=end))
+            position = end
+        return b"".join(parts), moved
+
+    def unbind(self) -> None:
+        """Of an empty segment: what is written to it need not be encrypted. Raises as ``append``,
+        and EncryptionKeyMissing.
+        """
+        segment = self.segment
+        if segment.key is None:
+            return
+        try:
+            segment.key.unbind()
+            segment.key = SegmentKey(self._pool, segment.key_path)
+        except OSError as error:
+            raise storage_error(error, segment.key_path) from error
+        except CorruptFile as error:
+            raise StorageFailed(str(error)) from error
+
+    def _cipher(self) -> BatchCipher:
+        """By the segment's data key, which is made for its first encrypted batch. Raises as above,
+        and EncryptionKeyMissing.
+
+        Where the log was cut below the offset from which on all was encrypted, or encryption was
+        off for a while, all is encrypted from here on: the key says so from now on. What was cut
+        off is gone for good before that, else it would count as forged if it came back.
+        """
+        segment = self.segment
+        try:
+            if segment.key is None:
+                segment.key = SegmentKey.made(self._pool, segment.key_path, segment.next_offset)
+            elif segment.key.cipher.since > segment.next_offset:
+                self._sync_file()
+                segment.key = segment.key.bound_from(segment.next_offset)
+            return segment.key.cipher
+        except OSError as error:
+            raise storage_error(error, segment.key_path) from error
+        except CorruptFile as error:
+            raise StorageFailed(str(error)) from error
+
+    def _sync_file(self) -> None:
+        pooled = self._pool.pin(self.segment.path)
+        try:
+            pooled.file.sync()
+        finally:
+            self._pool.unpin(pooled)
+
+    def add(self, place: BatchPlace) -> None:
+        """Take note of a batch that is in the file already."""
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = place.max_timestamp_ms
+        self.last_timestamp_ms = place.max_timestamp_ms
+        self.indexer.add_place(place)
+        self.segment.max_timestamp_ms = self.indexer.max_timestamp_ms
+
+    def write_indexes(self) -> None:
+        """The index files, as a sealed segment has them.
+
+        Raises OSError; what was written is removed then.
+        """
+        segment, indexer = self.segment, self.indexer
+        indexer.note_time()
+        try:
+            self._pool.write_new(segment.index_path, indexer.offsets.packed())
+            self._pool.write_new(segment.time_index_path, indexer.times.packed())
+        except OSError:
+            for path in (segment.index_path, segment.time_index_path):
+                with contextlib.suppress(OSError):
+                    self._pool.remove(path)
+            raise
+        self.indexes_are_stored = True
+
+    def mend_indexes(self) -> None:
+        """Use those that the segment was found to need when it was verified. Raises OSError.
+
+        At the start the stored ones were believed after a few samples. Lookups by time and
+        retention rest on them, and they are stored again at the next stop.
+        """
+        segment, rebuilt = self.segment, self.segment.rebuilt
+        if rebuilt is None:
+            return
+        indexer = rebuilt.indexer
+        for place in list(segment.since(rebuilt.end_position, rebuilt.next_offset)):
+            indexer.add_place(place)
+        self.indexer, segment.rebuilt = indexer, None
+        segment.offsets, segment.times = indexer.offsets, indexer.times
+        segment.max_timestamp_ms = indexer.max_timestamp_ms
+        self.indexes_are_stored = self.is_resting = False
+
+    def store_indexes(self) -> None:
+        """For the next start, where they are not stored yet. A segment that is too short for an
+        offset entry has a few batches, whose headers are read anyway: files would spare nothing,
+        and a node may have very many such logs. Raises OSError.
+        """
+        if not self.indexes_are_stored and len(self.indexer.offsets):
+            self.write_indexes()
+
+    def rest(self) -> None:
+        """Have the indexes in files alone, until the next batch. Raises OSError."""
+        self.mend_indexes()
+        if self.segment.size_bytes and not self.is_resting:
+            self.write_indexes()
+            self.segment.open_indexes()
+            self.indexer.let_go()
+        self._file = None
+        self.is_resting = True
+
+    def _wake(self) -> None:
+        """Have them in memory again. Raises as ``append``."""
+        segment, indexer = self.segment, self.indexer
+        if segment.size_bytes:
+            try:
+                indexer.take_back(*self._stored_indexes())
+            except (CorruptFile, OSError) as error:
+                logger.warning(
+                    "index rebuilt", extra={"file": segment.index_path, "problem": str(error)}
+                )
+                self._rebuild()
+        segment.offsets, segment.times = self.indexer.offsets, self.indexer.times
+        self.is_resting = False
+
+    def _stored_indexes(self) -> tuple[IndexEntries, IndexEntries]:
+        """Raises CorruptFile, OSError."""
+        segment, disk = self.segment, self._pool.disk
+        paths = {segment.index_path: OFFSET_ENTRY, segment.time_index_path: TIME_ENTRY}
+        offsets, times = (
+            IndexEntries.load(disk.read_small(path), entry, path) for path, entry in paths.items()
+        )
+        return offsets, times
+
+    def _rebuild(self) -> None:
+        """Out of the batches' headers, up to a damage. Raises as ``append``."""
+        segment = self.segment
+        indexer = Indexer(segment.base_offset, segment.interval_bytes)
+        try:
+            for place in segment.head():
+                indexer.add_place(place)
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+        self.indexer = indexer
+
+    def seal(self) -> None:
+        """Nothing more is written. Raises OSError, and may be tried again then."""
+        self.mend_indexes()
+        if not self.is_resting:
+            self.write_indexes()
+        segment = self.segment
+        segment.ends = segment.read_ends()
+        segment.open_indexes()
+        segment.sealed = True
+
+
+def cut_segment(pool: FilePool, segment: Segment, position: int, next_offset: int) -> ActiveSegment:
+    """Drop what begins at ``position``; the segment, which ends before ``next_offset``, is the
+    active one then.
+
+    A slice of what is dropped comes out short. Raises OSError, CorruptBatch.
+    """
+    pooled = pool.pin(segment.path)
+    try:
+        pooled.file.truncate(position)
+        pooled.file.sync()
+    finally:
+        pool.unpin(pooled)
+    segment.cut(position, next_offset)
+    pool.remove(segment.index_path, segment.time_index_path)
+    active = ActiveSegment.empty(pool, segment)
+    for place in segment.places(segment.base_offset):
+        active.add(place)
+    return active
+
+
+def place_of_cut(segment: Segment, offset: int) -> tuple[int, int]:
+    """Where the batches begin that end above ``offset``, and the offset of the first of them. The
+    segment is verified. Raises OSError, CorruptBatch.
+    """
+    if offset >= segment.next_offset:
+        return segment.size_bytes, segment.next_offset
+    try:
+        return segment.locate(offset)
+    except CorruptBatch:
+        for damage in segment.damages:
+            if damage.offset <= offset < damage.end_offset:
+                return damage.position, damage.offset
+        raise
+
+
+def wants_new_segment(
+    settings: LogSettings,
+    segment: Segment,
+    size_bytes: int,
+    first_ms: int | None,
+    *,
+    batch_bytes: int,
+    next_offset: int,
+    now_ms: int,
+) -> bool:
+    """Whether a batch that ends before ``next_offset`` goes into a new segment, where the active
+    one, whose first batch is of ``first_ms``, has ``size_bytes`` before it.
+    """
+    return size_bytes > 0 and (
+        size_bytes + batch_bytes + settings.overhead_bytes > settings.segment_bytes
+        or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
+        or next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX
+    )
+
+
+def fitting_run(
+    settings: LogSettings, places: list[BatchPlace], segment: Segment, *, first_ms: int | None
+) -> list[BatchPlace]:
+    """The first of ``places``, those that go into ``segment``, whose first batch is of
+    ``first_ms``; none: it is to be a new one.
+
+    The batches' own times decide, so that the segments are the leader's.
+    """
+    fitting: list[BatchPlace] = []
+    size_bytes = segment.size_bytes
+    for place in places:
+        batch_bytes = place.end_position - place.position
+        if wants_new_segment(
+            settings,
+            segment,
+            size_bytes,
+            first_ms,
+            batch_bytes=batch_bytes,
+            next_offset=place.next_offset,
+            now_ms=place.max_timestamp_ms,
+        ):
+            break
+        fitting.append(place)
+        size_bytes += batch_bytes + settings.overhead_bytes
+        first_ms = place.max_timestamp_ms if first_ms is None else first_ms
+    return fitting

@@ -38,7 +38,7 @@ class FileSlice:
 
     @property
     def is_encrypted(self) -> bool:
-        """Some of it may be, so nobody can send the file."""
+        """Some of it may be, so the file cannot be sent."""
         return self._key is not None
 
     def decrypt(self) -> None:
@@ -74,7 +74,7 @@ class FileSlice:
     def fileno(self) -> int:
         assert self._pooled is not None, "an empty, closed or decrypted slice has no file"
         if self._key is not None:
-            raise BrokenInvariant("nobody is sent what is encrypted")
+            raise BrokenInvariant("encrypted batches are not sent")
         return self._pooled.file.fileno()
 
     def read(self) -> bytes:

@@ -165,7 +165,7 @@ class OsDisk:
         return found
 
     def make_directory(self, path: str) -> None:
-        """Each folder made is synced into its parent, lest a power cut take the log with it."""
+        """Each folder made is synced into its parent, else a power cut could take the log with it."""
         made, missing = Path(path), []
         while not made.exists():
             missing.append(made)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from streamlog.errors import StorageFailed
 from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.layout import DELETED_SUFFIX
@@ -34,7 +35,7 @@ class PooledFile:
         self.note: object = None  # what its readers like to remember of it, some kilobytes
         self.pins = 0  # it may be closed only at 0
         self.used = False  # again, since it was opened or looked at for whether to close it
-        self.is_gone = False  # nobody finds it any more; it is closed with the last pin
+        self.is_gone = False  # it is not found any more, and is closed with the last pin
 
 
 class FilePool:
@@ -57,7 +58,7 @@ class FilePool:
         *,
         removal: Removal | None = None,
     ) -> None:
-        """``removal``: None where whoever removes files may wait for that."""
+        """``removal``: None where the caller may wait until files are removed."""
         self.disk = disk
         self._removal = removal
         self.keys = keys or KeyRing()  # to what is encrypted in them
@@ -101,24 +102,51 @@ class FilePool:
             pooled.pins += 1
             return pooled
 
-    def pin_again(self, pooled: PooledFile) -> bool:
-        """As ``pin`` of its path, for who had it before; False if it is not that file any more."""
-        with self._lock:
-            if pooled.is_gone:
-                return False
-            pooled.used = True
-            pooled.pins += 1
-            return True
-
     def unpin(self, pooled: PooledFile) -> None:
         with self._lock:
             pooled.pins -= 1
-            if pooled.pins:
-                return
-            if not pooled.is_gone:
-                if len(self._files) > self.open_files_max:
+            is_closed = not pooled.pins and pooled.is_gone
+            if not is_closed and len(self._files) > self.open_files_max:
+                self._evict()
+        if is_closed:
+            self._close(pooled)
+
+    def write(
+        self, path: str, data: bytes | memoryview, position: int, known: PooledFile | None = None
+    ) -> PooledFile:
+        """Write ``data`` at the end of the file at ``path``, which is ``position``; the file.
+
+        ``known``: what the last call for the path returned. It is used while the pool has it, and
+        may be closed between two calls: very many files are written to now and then.
+        Raises OSError, when the file ends at ``position`` as before; StorageFailed where it does not.
+        """
+        with self._lock:
+            pooled = known
+            if pooled is None or pooled.is_gone:
+                pooled = self._files.get(path)
+                if pooled is None:
+                    pooled = self._add(path, self.disk.open(path))
+            pooled.used = True
+            pooled.pins += 1
+        try:
+            written = pooled.file.pwrite(data, position)
+            if written < len(data):
+                write_all(pooled.file, memoryview(data)[written:], position + written)
+        except OSError:
+            _undo(pooled, position)
+            raise
+        finally:
+            with self._lock:  # as ``unpin``
+                pooled.pins -= 1
+                is_closed = not pooled.pins and pooled.is_gone
+                if not is_closed and len(self._files) > self.open_files_max:
                     self._evict()
-                return
+            if is_closed:
+                self._close(pooled)
+        return pooled
+
+    def _close(self, pooled: PooledFile) -> None:
+        """It was forgotten, and has lost its last pin."""
         if self._removal is None:
             pooled.file.close()
         else:
@@ -146,12 +174,12 @@ class FilePool:
             self.unpin(pooled)
 
     def forget(self, path: str) -> None:
-        """The file was removed or replaced: who has it pinned keeps it, nobody else finds it."""
+        """The file was removed or replaced: who has it pinned keeps it, no one else finds it."""
         with self._lock:
             self._forget(path)
 
     def remove(self, *paths: str) -> None:
-        """The files are no more, if they ever were; likewise. Raises OSError."""
+        """The files are no more, if they ever were, and are not found any more. Raises OSError."""
         for path in paths:
             self.forget(path)
             with contextlib.suppress(FileNotFoundError):
@@ -186,7 +214,7 @@ class FilePool:
         return pooled
 
     def _evict(self, room: int = 0) -> None:
-        """Make room for so many more, as far as there are files that nobody uses."""
+        """Make room for so many more, as far as there are files without pins."""
         chances = 2 * len(self._files)
         while len(self._files) + room > self.open_files_max and chances:
             chances -= 1
@@ -205,3 +233,10 @@ class FilePool:
         pooled.is_gone = True
         if not pooled.pins:
             pooled.file.close()
+
+
+def _undo(pooled: PooledFile, position: int) -> None:
+    try:
+        pooled.file.truncate(position)
+    except OSError as error:
+        raise StorageFailed(f"{pooled.path}: cannot be cut back to {position}") from error

@@ -14,7 +14,7 @@ _NOTE_BYTES_MAX: Final = 20
 
 
 class FolderInUse(Exception):
-    """Somebody else holds the folder; ``process`` is who noted itself there, if anybody did.
+    """Another process holds the folder; ``process`` is the one noted there, if there is one.
 
     Its text goes behind the folder's name: ``is in use by process 7``. Callers make an error of
     their own of it, which says what to do.
@@ -26,14 +26,14 @@ class FolderInUse(Exception):
 
 
 class FolderLock:
-    """Held until ``close``. Whoever holds it alone notes the number of its process in the file."""
+    """Held until ``close``. A process that holds it alone notes the number of its process in the file."""
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
 
     @classmethod
     def take(cls, folder: Path, *, name: str = LOCK, shared: bool = False) -> Self:
-        """``shared``: with others who share it, and with nobody who does not.
+        """``shared``: with others that share it, and with none that does not.
 
         Raises FolderInUse at once where it cannot be had, OSError where the file cannot be.
         """
@@ -64,7 +64,7 @@ class FolderLock:
 
 
 def _note(fd: int, text: bytes) -> None:
-    """In place of whoever held it before."""
+    """In place of the process that held it before."""
     with contextlib.suppress(OSError):  # a full disk: the lock counts, not what is in it
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)

@@ -25,7 +25,7 @@ def tighten(folder: Path) -> bool:
     """Take every right of others to the folder, and to all in it. Whether they had any. Raises
     OSError for what belongs to another account.
 
-    The folder itself comes first: from then on nobody else reaches what is in it. Where it is tight
+    The folder itself comes first: from then on no other account reaches what is in it. Where it is tight
     already, so is what was made in it since.
     """
     if not folder.stat().st_mode & OTHERS_MAY:

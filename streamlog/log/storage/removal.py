@@ -3,7 +3,7 @@
 To unlink a file, or to close one that was unlinked while it was open, the kernel frees its pages
 and blocks: 10 to 50 ms for 256 MiB that are in the page cache. To rename it takes 10 microseconds.
 So the event loop renames a segment to a name that ends with ``.deleted``, as Kafka does, and the
-thread here unlinks it. The same thread closes what was removed while somebody was reading it, and
+thread here unlinks it. The same thread closes what was removed while it was being read, and
 removes the folders of deleted partitions.
 
 Crash argument: a rename within a folder is as atomic as the unlink it stands for, becomes durable
@@ -45,7 +45,7 @@ class Removal:
         """When the thread is to stop, by the monotonic clock; None: the node runs."""
 
     def put_away(self, path: str) -> None:
-        """Nobody finds the file from now on; if there is one. It is removed soon. Raises OSError.
+        """The file, if there is one, is not found from now on. It is removed soon. Raises OSError.
 
         Where a folder has no room for the new name, which a full disk may lack, it is unlinked at
         once: that makes room.
@@ -93,7 +93,7 @@ class Removal:
         self._worker.shutdown()
 
     def stop_soon(self, wait_s: float = 0.0) -> None:
-        """Likewise, without waiting."""
+        """The same, without waiting."""
         self._until = time.monotonic() + wait_s
         self._worker.shutdown(wait=False)
 

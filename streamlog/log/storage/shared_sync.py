@@ -30,8 +30,8 @@ class _File(Protocol):
 class SharedSync:
     """``sync`` from one thread at a time.
 
-    A write-back that failed is told once to whoever asks next, whichever file it was. So after
-    one failure nobody is believed any more: each file is asked by itself, for good.
+    A write-back that failed is told once to the next that asks, whichever file it was. So after
+    one failure no sync is believed any more: each file is asked by itself, for good.
     """
 
     def __init__(self, directory_fd: int) -> None:

@@ -22,7 +22,7 @@ class DumpedBatch(NamedTuple):
     header: BatchHeader
     """As it lies there."""
     data: Buffer
-    """Likewise; of a dump with keys, as it was appended."""
+    """The same; of a dump with keys, as it was appended."""
     encrypted_by: str | None
     """The name of the key; "?" where the file that tells it is missing or damaged; None: it is in
     the clear.

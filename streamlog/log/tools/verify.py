@@ -1,4 +1,4 @@
-"""Checks folders of logs as they lie there, without opening, mending or locking anything."""
+"""Checks folders of logs as they lie there, without opening, repairing or locking anything."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +20,9 @@ from streamlog.log.layout import (
 )
 from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.manifest import UNKNOWN_BYTES, ManifestFile
-from streamlog.log.recovery.scrub import IndexCheck, scrub
 from streamlog.log.segment.end_checksums import OTHER_BATCHES
 from streamlog.log.segment.scan import Damage, scan_past_damage
+from streamlog.log.segment.segment import IndexCheck, scrub
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import DiskFile, OsDisk
 from streamlog.record.batch import ENCRYPTED
@@ -47,7 +47,7 @@ class CheckedFolder(NamedTuple):
 
 
 class Unopened(NamedTuple):
-    """Encrypted batches of a segment that were not decrypted: nobody has given the key. Their
+    """Encrypted batches of a segment that were not decrypted: no key was given. Their
     checksums, and the data key's, are looked at all the same.
     """
 
@@ -56,7 +56,7 @@ class Unopened(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """A copy of a segment that a node found damaged, and has mended since."""
+    """A copy of a segment that a node found damaged, and has repaired since."""
 
     file: Path
     size_bytes: int

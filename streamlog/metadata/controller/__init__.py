@@ -8,7 +8,7 @@ command, ``next_moves`` says what is to be done unasked; ``batches`` cuts a deci
 - ``election`` who leads, who is in sync while nodes are away; ``isr`` what leaders propose;
   ``placement`` where replicas go; ``moves`` how they get there.
 - ``beginning`` what a metadata log begins with; ``streams``, ``nodes`` the life of each;
-  ``producers`` ids, ``quotas`` limits of clients, ``access_rules`` what they may do.
+  ``clients`` their access rules, quotas, credentials and producer ids.
 
 Invariants: a leader is in the ISR, and every ISR within the replicas; a leader comes out of the ISR
 unless the stream or an operator allows another; who is elected is neither fenced nor without a
@@ -16,10 +16,10 @@ session; a new registration of a node never goes on in an epoch of the one befor
 """
 
 from streamlog.metadata.controller.beginning import begin_log
+from streamlog.metadata.controller.clients import alter_quota
 from streamlog.metadata.controller.decide import decide
 from streamlog.metadata.controller.decision import Decision, batches
 from streamlog.metadata.controller.moves import next_moves
-from streamlog.metadata.controller.quotas import alter_quota
 from streamlog.metadata.controller.streams import create_stream, delete_stream, update_stream
 
 __all__ = [

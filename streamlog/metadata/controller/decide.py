@@ -1,4 +1,4 @@
-"""One command, one decision. Pure."""
+"""The controller's decision about one command (Kafka's QuorumController). Pure."""
 
 from collections.abc import Set as AbstractSet
 from uuid import UUID
@@ -6,17 +6,7 @@ from uuid import UUID
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import (
-    access_rules,
-    election,
-    isr,
-    moves,
-    nodes,
-    producers,
-    quotas,
-    streams,
-    users,
-)
+from streamlog.metadata.controller import clients, election, isr, moves, nodes, streams
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -33,7 +23,7 @@ def decide(
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
 ) -> Decision:
-    """What ``command`` comes to upon ``image``, the newest one. Raises InvalidRequest.
+    """What ``command`` comes to on ``image``, the newest one. Raises InvalidRequest.
 
     ``live``: nodes with a session; ``heard_of``: those that this controller has heard of itself,
     where others had a session with the one before it (None: all); ``now_ms``: wall clock;
@@ -116,13 +106,13 @@ def _about_clients(
 ) -> Decision:
     match command:
         case commands.AlterQuota():
-            return quotas.alter_quota(image, command)
+            return clients.alter_quota(image, command)
         case commands.AlterUser():
-            return users.alter_user(image, command)
+            return clients.alter_user(image, command)
         case commands.AllocateProducerIds():
-            return producers.allocate_ids(image, command)
+            return clients.allocate_producer_ids(image, command)
         case _:
-            return access_rules.change_rules(image, command)
+            return clients.change_access_rules(image, command)
 
 
 def _about_partitions(draft: Draft, command: Command) -> Decision:

@@ -16,7 +16,7 @@ from streamlog.metadata.image.records import (
 class Decision:
     """Records to be logged in this order; none where the image already says what was asked for.
 
-    They hold for the image they were decided upon and no other: all of them are logged before
+    They hold for the image they were decided on and no other: all of them are logged before
     anything else is decided.
     """
 

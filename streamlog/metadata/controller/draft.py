@@ -46,11 +46,11 @@ class Draft:
         """Nodes that may be so too, for all that is known: they are not elected, nor left out."""
         self.draining = frozenset(it.node_id for it in image.nodes.values() if it.draining)
         self.full = frozenset(it.node_id for it in image.nodes.values() if it.full)
-        """Nodes without room: they lead where nobody else can, and do not get in sync."""
+        """Nodes without room: they lead where no other node can, and do not get in sync."""
         self.unfit = frozenset(
             it.node_id for it in image.nodes.values() if keep_from_leading(it.unfit)
         )
-        """Nodes that cannot lead as they should: they do where nobody else can."""
+        """Nodes that cannot lead as they should: they do where no other node can."""
         self.hosts = sorted(node for node in available if node not in self.draining)
         """Nodes that may get replicas."""
         self.records: list[MetadataRecord] = []
@@ -66,9 +66,9 @@ class Draft:
         known, isr = place.partition, wanted.isr
         if len(isr) > 1:
             isr = tuple(node for node in wanted.replicas if node in isr)
-        anew = new_epoch or wanted.leader != known.leader
+        is_new_epoch = new_epoch or wanted.leader != known.leader
         same = (
-            not anew
+            not is_new_epoch
             and isr == known.isr
             and wanted.replicas == known.replicas
             and wanted.adding == known.adding
@@ -78,7 +78,7 @@ class Draft:
             return False
         self._count(known, -1)
         after = PartitionImage(
-            wanted.replicas, wanted.leader, known.leader_epoch + anew, isr,
+            wanted.replicas, wanted.leader, known.leader_epoch + is_new_epoch, isr,
             known.partition_epoch + 1, wanted.adding, wanted.removing,
         )  # fmt: skip
         self.add(place.stream.name, place.number, after)
@@ -95,7 +95,7 @@ class Draft:
         """Who of ``candidates`` is to lead: the preferred replica, else the one that leads least.
 
         Unavailable ones are passed over; full, unfit and draining ones come last. NO_LEADER if
-        nobody can.
+        no node can.
         """
         able = [node for node in candidates if node in self.available]
         if not able:
@@ -136,7 +136,7 @@ def cautious_draft(
     *,
     without: NodeId | None = None,
 ) -> Draft:
-    """Elects only whom the controller has heard of itself (None: whoever is alive).
+    """Elects only whom the controller has heard of itself (None: any node that is alive).
 
     When all nodes start again together a new controller believes them alive that are not there
     yet. If others made room for these, the last one in sync could be one that has lost its disk.

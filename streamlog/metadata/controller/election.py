@@ -1,7 +1,7 @@
-"""Who leads a partition, and who is in sync with it when nodes come and go. Pure.
+"""Leader election: a partition's leader and ISR when nodes fail, join or leave. Pure.
 
 Leaders come out of the ISR. Out of it only where the stream allows that (``unclean_election``), or
-when an operator insists: then the ISR begins anew with the leader alone.
+when an operator insists: then the ISR begins again with the leader alone.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def without(
 ) -> PartitionImage:
     """The partition as it is to be while ``node`` is away.
 
-    The node leaves the ISR if somebody there can lead on. Otherwise the ISR stays, for each of its
+    The node leaves the ISR if another replica there can lead on. Otherwise the ISR stays, for each of its
     members has all that was committed, and the first to return leads; unless this node's copy is
     not to be trusted (not ``keep_last``).
     """
@@ -38,7 +38,7 @@ def without(
 
 
 def revived(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
-    """The leaderless ``partition`` led by somebody, if there is anybody."""
+    """The leaderless ``partition`` with a leader, if a replica can lead."""
     leader = draft.choose(partition, partition.isr)
     if leader == NO_LEADER and place.stream.config.unclean_election:
         return led_uncleanly(partition, draft.choose(partition, partition.replicas))
@@ -140,7 +140,7 @@ def give_way(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ())
     """``node`` has no room: it leaves each ISR that has a live member with room, which leads on.
 
     Where no such member is, it stays: what it has is whole, and it refuses what it cannot store.
-    Hence nobody gives way to and fro among nodes that are all full. ``but``: partitions that are
+    So leaderships do not move back and forth among nodes that are all full. ``but``: partitions that are
     decided about already.
     """
     decided = frozenset(but)
@@ -156,7 +156,7 @@ def hand_over(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ()
     """``node`` cannot lead as it should: live members in sync that can lead in its place.
 
     It stays in sync, for what it stores is whole. Where no such member is, it leads on; hence
-    nobody hands leaderships to and fro. ``but``: partitions that are decided about already.
+    leaderships are not handed back and forth. ``but``: partitions that are decided about already.
     """
     decided = frozenset(but)
     worse = draft.full | draft.unfit | {node}

@@ -1,4 +1,4 @@
-"""Leaders propose who is in sync; granted or refused one by one. Pure.
+"""Grants or refuses ISR changes that leaders propose (AlterPartition). Pure.
 
 The checks are those of Kafka's AlterPartition (KIP-497), with the members' node epochs (KIP-903):
 a member that has restarted since the leader heard from it may lack what it had. A member that was

@@ -1,6 +1,6 @@
 """Other replicas for a partition: a move begins, ends or is cancelled; drains. Pure.
 
-A move keeps the old replicas until all of the new ones are in sync (KIP-455). Whoever is in the ISR
+A move keeps the old replicas until all of the new ones are in sync (KIP-455). A replica that is in the ISR
 then and stays is enough to go on: a move never leaves fewer in sync than the stream asks for.
 """
 
@@ -129,7 +129,7 @@ def next_moves(
 
 
 def _drained(draft: Draft) -> tuple[int, list[ReplicaPlace]]:
-    """How many partitions are on their way, and those that have yet to begin, or to begin anew
+    """How many partitions are on their way, and those that have yet to begin, or to begin again
     because the node that they go to is away.
 
     A partition without a leader cannot move: it waits without being counted.
@@ -203,7 +203,7 @@ def _with_replicas(
     adding: tuple[NodeId, ...],
     removing: tuple[NodeId, ...],
 ) -> PartitionImage:
-    """Other replicas, the ISR without those that are gone. Raises InvalidRequest if nobody stays
+    """Other replicas, the ISR without those that are gone. Raises InvalidRequest if no replica stays
     that can lead.
     """
     isr = tuple(node for node in known.isr if node in replicas)

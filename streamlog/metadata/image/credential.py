@@ -63,7 +63,9 @@ def check_user_name(name: str) -> None:
     if not name.isprintable() or name != name.strip():
         raise InvalidRequest("a user's name has no control characters, nor spaces around it")
     if name == ANONYMOUS.name:
-        raise InvalidRequest(f"{name} stands for whoever has not logged in; choose another name")
+        raise InvalidRequest(
+            f"{name} stands for clients that have not logged in; choose another name"
+        )
 
 
 def check_size(scram: Scram, credential: Credential) -> None:

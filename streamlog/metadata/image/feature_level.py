@@ -1,7 +1,7 @@
 """The feature level: what the metadata log may hold, so that every node can read it. Pure.
 
 A later streamlog may write records that an older one does not know. Nodes of both run side by side
-during a rolling upgrade; so nothing new is written until somebody raises the level, which the
+during a rolling upgrade; so nothing new is written until an operator raises the level, which the
 controller grants once all nodes have said that they know it. It is never lowered: what was written
 stays. As Kafka's metadata.version (KIP-584, KIP-778), but a plain number.
 
@@ -27,7 +27,7 @@ LEVELS: Final[Mapping[int, str]] = {
 LEVEL_MIN: Final = min(LEVELS)
 LEVEL_MAX: Final = max(LEVELS)
 FIRST: Final = 1
-"""Of a cluster that nobody has raised."""
+"""Of a cluster whose level was never raised."""
 
 
 class LevelRange(NamedTuple):
@@ -60,7 +60,7 @@ def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
         if level < record.LEVEL:
             raise InvalidRequest(
                 f"needs feature level {record.LEVEL}, and the cluster is at {level}: once"
-                " all nodes run this version, `streamlog cluster upgrade`"
+                " all nodes run this version, `streamlog cluster features upgrade`"
             )
 
 

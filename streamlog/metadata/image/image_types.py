@@ -71,7 +71,7 @@ class PartitionImage:
     incarnations: tuple[int, ...] = ()
     """Of each of ``replicas``: the metadata offset at which the node was assigned. A replica that
     is removed and assigned again has another one, and its log of before does not count. Empty in a
-    partition that is yet to be decided upon."""
+    partition that is yet to be decided on."""
 
     def incarnation(self, node: NodeId) -> int:
         """NO_INCARNATION for a node that keeps no replica."""

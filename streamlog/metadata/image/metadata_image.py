@@ -82,7 +82,7 @@ class MetadataImage:
     loads: Map[NodeId, NodeLoad] = field(default_factory=Map)
     """Nodes that keep something, and how much; kept up to date by each record."""
     leaderless: int = 0
-    """Partitions that nobody leads."""
+    """Partitions without a leader."""
     producer_ids_end: int = 0
     """All below belong to some node's block."""
     quotas: Map[str | None, Quota] = field(default_factory=Map)
@@ -123,7 +123,7 @@ class MetadataImage:
         return self.loads.get(node_id, NodeLoad())
 
     def out_of_sync(self, node_id: NodeId) -> int:
-        """Partitions that somebody leads, and that this node keeps but is not in sync with."""
+        """Partitions with a leader that this node keeps but is not in sync with."""
         return sum(
             node_id in it.replicas and node_id not in it.isr and it.leader != NO_LEADER
             for stream in self.streams.values()
@@ -173,7 +173,7 @@ class MetadataImage:
         )  # fmt: skip
 
     def changes(self, old: "MetadataImage") -> Iterator[StreamChange]:
-        """Streams that are new, gone or different since ``old``; one created anew is first gone."""
+        """Streams that are new, gone or different since ``old``; one created again is first gone."""
         if self.parent_offset == old.offset:
             names: Iterable[str] = sorted(self.touched)
         else:

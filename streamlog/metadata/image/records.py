@@ -84,7 +84,7 @@ class NodeFull(MetadataRecord):
 
 
 class NodeUnfit(MetadataRecord):
-    """What is wrong with the node (``metadata.condition``); with most of it others lead.
+    """What is wrong with the node (``metadata.nodes.node_condition``); with most of it others lead.
 
     It stays in sync. A new registration ends it.
     """
@@ -158,7 +158,7 @@ class MetadataLogBegun(MetadataRecord):
 
     It is among the first records of a new cluster, of one that is restored from a backup, and of
     one whose quorum was forced. What was decided in another log is not known here, so what must not
-    be given twice begins anew above all that can have been given there.
+    be given twice begins again above all that can have been given there.
     """
 
     log_id: UUID

@@ -1,4 +1,4 @@
-"""The node's folder: whose it is, and that nobody else uses it.
+"""The node's folder: whose it is, and that no other process uses it.
 
 ``node.json`` names the cluster, the node, the folder itself and the version of the format; ``lock``
 is held while the node runs; ``last-run`` tells how the last one ended. Whatever is wrong with the
@@ -38,7 +38,7 @@ class NodeFile(BaseModel):
     node_id: int
     format_version: int
     directory_id: UUID | None = None
-    """Of this folder: one that was lost and made anew has another. None: not noted yet."""
+    """Of this folder: one that was lost and made again has another. None: not noted yet."""
 
 
 class DataDir:
@@ -109,7 +109,7 @@ class DataDir:
             return self._runs.power_was_lost()
         except OSError as error:
             problem = f"{self.path}/{LAST_RUN} cannot be read ({error.strerror})"
-            raise ConfigError(KEY, problem, "mend it, or name another folder") from None
+            raise ConfigError(KEY, problem, "repair it, or name another folder") from None
 
     @property
     def stamps(self) -> tuple[UUID, ...]:

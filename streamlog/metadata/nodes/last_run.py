@@ -27,7 +27,7 @@ class NodeRun(BaseModel):
     tail_lost: bool = False
     """A power cut before this run took what was not synced, and the controller may not know."""
     torn: bool = False
-    """Likewise, and some log may not have been opened, and recovered, since."""
+    """The same, and some log may not have been opened, and recovered, since."""
     stamps: tuple[UUID, ...] = ()
     """What tells the folder from an older copy of it, the oldest stamp first: each is random, is
     noted here first, and is told to the controller then. An older copy lacks the last one that the
@@ -75,7 +75,7 @@ class NodeRuns:
         """A thread may be writing a stamp when the run ends."""
 
     def begin(self, stamp: UUID) -> bool:
-        """Whether the machine has been started anew since a run that was not ended in order.
+        """Whether the machine has been started again since a run that was not ended in order.
 
         What had been written and not synced is lost then; a process that was merely killed loses
         nothing that it had written. It holds until ``told``, over as many runs as that takes.

@@ -14,13 +14,13 @@ class Lease:
     """Lent by the controller with each heartbeat, counted from when that was sent.
 
     A controller fences a node only after ``session_timeout_ms`` of silence, and a new controller only so
-    long after it has begun, so that nobody leads in the node's place while it holds the lease. For
+    long after it has begun, so that no other node leads in its place while it holds the lease. For
     that the one that lends must still have been the controller then: a controller that is cut off
     from the quorum, or stood still, answers heartbeats until it notices. So it tells for how long
     its quorum has not confirmed it. The lease ends before ``session_timeout_ms`` after the last
     confirmation, with half of what a session is longer than the lease to spare.
 
-    A node that alone is the quorum needs nobody's leave.
+    A node that alone is the quorum needs no other node's leave.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Lease:
         return self._until - self._clock()
 
     def add_listener(self, listener: LeaseListener) -> None:
-        """Told of each change soon after it; whoever acknowledges asks ``held`` itself.
+        """Told of each change soon after it; what acknowledges asks ``held`` itself.
 
         Told that it is held, once more, where it had run out and came back before that was noticed.
         """

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
@@ -11,13 +12,14 @@ from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.nodes.clock_skew import ClockSkew
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+SKEWS_KEPT: Final = 16
+"""Answers; the quickest of them tells best, as in NTP (RFC 5905, 10)."""
 TELL_S: Final = 2.0
 """After so long of waiting, say what for; and again after as long."""
 
@@ -26,6 +28,32 @@ Grant = Callable[[Command], Awaitable[Granted]]
 """Asks the controller, wherever it is. Raises what it answers, or NoController."""
 Stamp = Callable[[], Awaitable[tuple[UUID, ...] | None]]
 """Durably adds a stamp to the data folder, and returns all of them; None where it cannot."""
+
+
+class ClockSkew:
+    """How far this node's clock is from the controller's, told by the answers to heartbeats. Pure.
+
+    ``seconds`` is off by half of the quickest round trip at most.
+    """
+
+    def __init__(self) -> None:
+        self._heard: deque[tuple[int, int]] = deque(maxlen=SKEWS_KEPT)
+        """How long the answer took, and how far our clock was ahead; milliseconds."""
+
+    def heard(self, *, sent_ms: int, told_ms: int, now_ms: int) -> None:
+        """Asked at ``sent_ms`` and answered at ``now_ms`` of our clock; theirs was ``told_ms``."""
+        took_ms = now_ms - sent_ms
+        if took_ms >= 0:  # else our clock was set meanwhile
+            self._heard.append((took_ms, (sent_ms + now_ms) // 2 - told_ms))
+
+    def forget(self) -> None:
+        """Another node answers."""
+        self._heard.clear()
+
+    @property
+    def seconds(self) -> float | None:
+        """Ahead of the other clock; None before anything was heard."""
+        return min(self._heard)[1] / 1000 if self._heard else None
 
 
 class Membership:
@@ -49,9 +77,9 @@ class Membership:
         self.offline: frozenset[TopicPartition] = frozenset()
         """The partitions that this node cannot write, told with each heartbeat."""
         self.full = False
-        """There is no room on this node's disk; likewise told."""
+        """There is no room on this node's disk; told with the heartbeat, too."""
         self.unfit: Callable[[], tuple[str, ...]] = tuple
-        """What else is wrong with the node, asked before each heartbeat; likewise told."""
+        """What else is wrong with the node, asked before each heartbeat and told with it."""
         self.clock_skew = ClockSkew()
         """Of this node and the controller."""
         self.agreed_ahead_s: float | None = None
@@ -71,17 +99,26 @@ class Membership:
 
         Raises NodeIdTaken if another node of this id stays alive.
         """
-        began = told = clock_s()
+        told = clock_s()
+        refused_at: float | None = None
+        refused_s = 0.0
         while True:
             sent_at = clock_s()
             try:
                 granted = await self._grant(wanted)
             except NodeIdTaken as error:
-                # The process before this one may have died a moment ago.
-                if clock_s() > began + 2 * self._session_s:
+                # The process before this one may have died a moment ago: its session must end first.
+                # Only the time from one refusal to the next counts. Without a controller no session
+                # ends, and a process that stood still has not waited, however late it is.
+                now = clock_s()
+                if refused_at is not None:
+                    refused_s += min(now - refused_at, self._session_s / 2)
+                if refused_s > 2 * self._session_s:
                     raise
+                refused_at = now
                 self.waiting_for = str(error)
             except Unavailable as error:
+                refused_at = None
                 self.waiting_for = str(error)
             else:
                 self.node_epoch = int(granted.result["node_epoch"])

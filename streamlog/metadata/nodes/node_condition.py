@@ -68,9 +68,9 @@ class Facts(NamedTuple):
 
     disk_full: bool = False
     certificate_left: timedelta | None = None
-    """Of the certificate at the socket API's door, until it expires; None: the door has none."""
+    """Time until the certificate of the socket API's listener expires; None: it has none."""
     http_certificate_left: timedelta | None = None
-    """Likewise of HTTP's, where it has one of its own."""
+    """The same of HTTP's, where it has one of its own."""
     clock_ahead_s: float | None = None
     """Of the time that most nodes agree on, or else of the controller's clock."""
     nats_answers_s: float = 0.0
@@ -161,7 +161,7 @@ def agreed_ahead_s(ahead_s: Collection[float], nodes: int) -> float | None:
     """By how much the time that most nodes agree on is ahead of the controller's clock.
 
     ``ahead_s``: what nodes have told of their own clocks, the controller's among them; ``nodes``:
-    how many there are. None where no majority agrees: then nobody can say whose clock is wrong.
+    how many there are. None where no majority agrees: then it is not known whose clock is wrong.
     """
     if not ahead_s:
         return None

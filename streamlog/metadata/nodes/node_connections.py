@@ -56,7 +56,7 @@ class NodeConnections:
                 await self._changed.wait()
 
     async def _watch(self, node: NodeImage, gone: Gone) -> None:
-        """Until the node is gone; it is watched again when it has registered anew."""
+        """Until the node is gone; it is watched again when it has registered again."""
         pause_s, refusals = RETRY_S, 0
         while refusals < REFUSALS:
             try:

@@ -1,6 +1,6 @@
 """Which nodes are alive, as the controller knows: soft state that dies with its office. Pure.
 
-Heartbeats extend a session; it ends when none came for ``session_timeout_ms``, or when somebody has seen
+Heartbeats extend a session; it ends when none came for ``session_timeout_ms``, or when another node has seen
 that the process is gone. All times are of the controller's own ``clock``.
 """
 

@@ -42,7 +42,7 @@ class MetadataHistory:
         return self._image()
 
     async def begin(self, offset: int) -> MetadataImage:
-        """The image from whose offset on the log is to be read by whoever knows all below
+        """The image from whose offset on the log is to be read by a node that knows all below
         ``offset``: the newest one that is not beyond it. Where the log was let go that follows from
         there, it is the oldest one that the log still follows, and what lies between is not to be
         had one by one any more. Raises StorageFailed.

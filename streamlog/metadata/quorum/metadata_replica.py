@@ -1,19 +1,25 @@
-"""One member of the metadata quorum: the core's effects carried out on the store, in order.
+"""One member of the metadata quorum: it decides as the controller, and carries the effects of the
+Raft core out on the store, in order.
 
-No asyncio, no clock. ``handle`` and ``propose`` are generators: they yield what whoever drives them
-must do before it asks for the next one, a blocking call or something for others. The node's shell
-runs blocking calls in a worker thread; a simulation runs them on a simulated disk.
+No asyncio, no clock. ``handle``, ``decide`` and ``install`` are generators: they yield what their
+driver must do before it asks for the next one, a blocking call or something for others. What a
+blocking call raises is thrown into them. The node's shell runs blocking calls in a worker thread; a
+simulation runs them on a simulated disk.
 
-Invariant: ``image`` is all that is committed, as far as it is known; ``newest`` is all that is in
-the log. The images in between wait in ``_uncommitted``.
+Invariants: ``image`` is all that is committed, as far as it is known; ``newest`` is all that is in
+the log. The images in between wait in ``_uncommitted``. A decision in ``_pending`` is answered once:
+when what it was decided for is committed, or when that is not known here any more. A decision that
+did not get into the log is refused before anything else is decided: later records take its offsets,
+and their commit says nothing about it.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
-from uuid import UUID
+from functools import partial
+from typing import Any, Final
+from uuid import UUID, uuid4
 
 from streamlog.errors import (
     BrokenInvariant,
@@ -23,14 +29,20 @@ from streamlog.errors import (
     InvalidRequest,
     NoController,
     Overloaded,
+    RequestTimedOut,
     StorageFull,
+    StreamlogError,
 )
+from streamlog.metadata.controller import Decision, batches, begin_log
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import records as facts
+from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.quorum.store import MetadataStore, StoredBatch, first_vote
 from streamlog.metadata.quorum.vote import StoredVote
+from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.messages import FetchAnswer, RaftFetchRequest, SnapshotId
@@ -41,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 1 << 16
 """Of one answer: its batches are synced one by one, and nothing else is done meanwhile."""
+RECORDS_PER_BATCH: Final = 1_000
 FULL_DISK_PAUSE_MS: Final = 500
 CONFIGURED: Final = -1
 """Where the voters of the configuration stand: before the log."""
@@ -48,21 +61,41 @@ CONFIGURED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """To be called, in a worker thread where there is a loop; what it raises ends the handling."""
+    """To be called, in a worker thread where there is a loop; what it raises is thrown back."""
 
     call: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was proposed is in the log, which ends there; not yet synced."""
+class Proposal:
+    """What is to be decided, on the newest image; the asker gets an ``Outcome``, once."""
 
+    decide: Callable[[MetadataImage], Decision]
+    """Raises what is to be answered instead."""
+    asker: object
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a proposal came to: granted when it is committed, or why it is not."""
+
+    asker: object
+    result: Granted | StreamlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Records from ``offset`` up to ``end_offset``; none where both are the same."""
+
+    offset: int
     end_offset: int
+    result: dict[str, Any]
+    asker: object
 
 
 Outgoing = (
     Blocking
-    | Written
+    | Outcome
     | raft.Send
     | raft.Reply
     | raft.InstallSnapshot
@@ -70,6 +103,7 @@ Outgoing = (
     | raft.RoleChanged
     | raft.WentBack
 )
+Steps = Generator[Outgoing, None, None]
 
 
 class MetadataReplica:
@@ -84,7 +118,10 @@ class MetadataReplica:
         voters_id: UUID,
         settings: RaftSettings,
         random: Callable[[], float],
+        new_id: Callable[[], UUID] = uuid4,
+        may_encrypt: bool = False,
     ) -> None:
+        """``may_encrypt``: this node has the keys for encrypted streams."""
         self.store = store
         self.raft: RaftNode
         """There from ``open`` on."""
@@ -96,6 +133,12 @@ class MetadataReplica:
         self._voters_id = voters_id
         self._settings = settings
         self._random = random
+        self._new_id = new_id
+        self._may_encrypt = may_encrypt
+        self._pending: deque[Decided] = deque()
+        """By offset. What ends beyond the log is about to be written."""
+        self._begun_epoch = 0
+        """The last one in which this node has written the leader's first records."""
         self._uncommitted: deque[MetadataImage] = deque()
         self._voters: list[tuple[int, VoterSet]] = [(CONFIGURED, configured)]
         """With the offset of the record that names them; the last ones hold."""
@@ -167,7 +210,7 @@ class MetadataReplica:
             acquaintances=self.configured.ids,
         )
 
-    def handle(self, event: raft.Event, now_ms: int) -> Iterator[Outgoing]:
+    def handle(self, event: raft.Event, now_ms: int, *, wall_ms: int) -> Steps:
         """Whatever comes of ``event``."""
         match event:
             case raft.Received(token, RaftFetchRequest() as request):
@@ -178,10 +221,90 @@ class MetadataReplica:
                 self._full_until_ms = None
                 yield from self._run([raft.Synced(self.store.end_offset)], now_ms)
         yield from self._run([event], now_ms)
+        if self.raft.role is raft.Role.LEADER and self.raft.epoch != self._begun_epoch:
+            yield from self._begin_epoch(now_ms, wall_ms)
 
-    def propose(
-        self, records: Sequence[MetadataRecord], now_ms: int, *, wall_ms: int
-    ) -> Iterator[Outgoing]:
+    def decide(
+        self,
+        proposals: Iterable[Proposal],
+        clock_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> Steps:
+        """Decide one on top of the other, log what they come to, answer when it is committed.
+
+        Outcomes: what ``Proposal.decide`` raises; NoController, Overloaded, StorageFull: nothing has
+        been done; RequestTimedOut: it may be done or not.
+        """
+        if not self.raft.is_active:
+            error = NoController("this node is not the controller")
+            yield from [Outcome(proposal.asker, error) for proposal in proposals]
+            return
+        image, records = self.newest, list[MetadataRecord]()
+        for proposal in proposals:
+            try:
+                decision = proposal.decide(image)
+                check_writable(decision.records, image.level)
+                if not self._may_encrypt:
+                    check_encryptable(decision.records)
+            except StreamlogError as error:
+                yield Outcome(proposal.asker, error)
+                continue
+            offset = image.offset
+            if decision.records:
+                image = image.apply_all(decision.records, offset=offset, epoch=self.raft.epoch)
+                records += decision.records
+            self._pending.append(Decided(offset, image.offset, decision.result, proposal.asker))
+        try:
+            for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
+                yield from self._propose(batch, clock_ms(), wall_ms())
+        except (NoController, InvalidRequest) as error:
+            yield from self._refuse_unwritten(error)
+        except (StorageFull, Overloaded) as error:
+            logger.error("metadata not written", extra={"error": str(error)})
+            yield from self._refuse_unwritten(error)
+            # Others may have room; a voter by itself stays.
+            yield from self._run([raft.Resign()], clock_ms())
+        yield from self._commit(self.image.offset)
+
+    def give_up(self, error: StreamlogError) -> list[Outcome]:
+        """Of all that waits: whether it will be committed is not known here any more."""
+        given_up = [Outcome(it.asker, error) for it in self._pending]
+        self._pending.clear()
+        return given_up
+
+    def _refuse_unwritten(self, error: StreamlogError) -> list[Outcome]:
+        """What is not in the log is not written any more."""
+        refused: deque[Outcome] = deque()
+        while self._pending and self._pending[-1].end_offset > self.store.end_offset:
+            unwritten = self._pending.pop()
+            is_torn = unwritten.offset < self.store.end_offset
+            torn = RequestTimedOut(f"a part of it was written: {error}")
+            refused.appendleft(Outcome(unwritten.asker, torn if is_torn else error))
+        return list(refused)
+
+    def _written(self, end_offset: int) -> list[Decided]:
+        """Those decisions below, which wait no longer."""
+        written: list[Decided] = []
+        while self._pending and self._pending[0].end_offset <= end_offset:
+            written.append(self._pending.popleft())
+        return written
+
+    def _begin_epoch(self, now_ms: int, wall_ms: int) -> Steps:
+        """A new leader's first records: what was written before commits with them (Raft 5.4.2)."""
+        self._begun_epoch = self.raft.epoch
+        records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self._node_id)]
+        if not self.voters.is_recorded:
+            records.append(first_voters(self.voters, self.raft.electors))
+        if self.newest.offset == 0:  # no node has ever read anything of this cluster
+            records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
+        if self.newest.log is None:
+            records.append(begin_log(self.newest, new_id=self._new_id(), now_ms=wall_ms))
+        try:
+            yield from self._propose(records, now_ms, wall_ms)
+        except (StorageFull, Overloaded) as error:  # a leader that cannot begin makes way
+            logger.error("metadata not written", extra={"error": str(error)})
+
+    def _propose(self, records: Sequence[MetadataRecord], now_ms: int, wall_ms: int) -> Steps:
         """Write ``records`` as one batch of the leader's epoch; ``newest`` has them at once.
 
         NoController, InvalidRequest for voters; StorageFull or Overloaded, raised by the first
@@ -198,12 +321,11 @@ class MetadataReplica:
         store, epoch, offset = self.store, self.raft.epoch, self.store.end_offset
         yield Blocking(lambda: store.append(records, epoch, wall_ms))
         voters = self._take_in(StoredBatch(offset, epoch, tuple(records), wall_ms))
-        yield Written(store.end_offset)
         yield from self._run([*voters, raft.Appended(store.end_offset)], now_ms)
         yield Blocking(store.sync)
         yield from self._run([raft.Synced(store.end_offset)], now_ms)
 
-    def install(self, snapshot: SnapshotId, data: bytes, now_ms: int) -> Iterator[Outgoing]:
+    def install(self, snapshot: SnapshotId, data: bytes, now_ms: int) -> Steps:
         """What ``InstallSnapshot`` asked for has come; one that is damaged is asked for again."""
         installed: list[MetadataImage] = []
 
@@ -232,36 +354,37 @@ class MetadataReplica:
         """A blocking call that keeps ``image``, on which all listeners have acted."""
         return lambda: self.store.add_snapshot(snapshot_id(image), encode_snapshot(image))
 
-    def _run(self, first: Iterable[raft.Event], now_ms: int) -> Iterator[Outgoing]:
-        """Step after step, until nothing more comes of it."""
+    def _run(self, first: Iterable[raft.Event], now_ms: int) -> Steps:
+        """Step after step, each with its effects, until nothing more comes of it."""
         events = deque(first)
         while events:
             for effect in self.raft.step(events.popleft(), now_ms):
-                yield from self._carry_out(effect, events, now_ms)
+                match effect:
+                    case raft.SaveVote(epoch, voted_for):
+                        vote = StoredVote(self.key.directory_id, epoch, voted_for)
+                        yield Blocking(partial(self.store.save_vote, vote))
+                    case raft.Append(records):
+                        yield from self._append(memoryview(records), events, now_ms)
+                    case raft.Truncate(end_offset):
+                        yield Blocking(partial(self.store.truncate, end_offset))
+                        events.extend(self._cut(end_offset))
+                    case raft.Reply(token, FetchAnswer() as answer):
+                        request = self._fetches.pop(token, None)
+                        yield raft.Reply(token, self._with_records(request, answer))
+                    case raft.Committed(high_watermark):
+                        granted = self._commit(high_watermark)
+                        yield effect
+                        yield from granted
+                    case raft.RoleChanged(role):
+                        yield effect
+                        if role is not raft.Role.LEADER:
+                            text = "the controller changed; whether it was done is not known"
+                            written = self._written(self.store.end_offset)
+                            yield from (Outcome(it.asker, RequestTimedOut(text)) for it in written)
+                    case _:
+                        yield effect
 
-    def _carry_out(
-        self, effect: raft.Effect, events: deque[raft.Event], now_ms: int
-    ) -> Iterator[Outgoing]:
-        match effect:
-            case raft.SaveVote(epoch, voted_for):
-                vote = StoredVote(self.key.directory_id, epoch, voted_for)
-                yield Blocking(lambda: self.store.save_vote(vote))
-            case raft.Append(records):
-                yield from self._append(memoryview(records), events, now_ms)
-            case raft.Truncate(end_offset):
-                yield Blocking(lambda: self.store.truncate(end_offset))
-                events.extend(self._cut(end_offset))
-            case raft.Reply(token, FetchAnswer() as answer):
-                yield raft.Reply(token, self._with_records(self._fetches.pop(token, None), answer))
-            case raft.Committed(high_watermark):
-                self._commit(high_watermark)
-                yield effect
-            case _:
-                yield effect
-
-    def _append(
-        self, records: memoryview, events: deque[raft.Event], now_ms: int
-    ) -> Iterator[Outgoing]:
+    def _append(self, records: memoryview, events: deque[raft.Event], now_ms: int) -> Steps:
         batches: list[StoredBatch] = []
 
         def write() -> None:
@@ -312,8 +435,10 @@ class MetadataReplica:
         offset, voters = self._voters[-1]
         return [raft.VotersCommitted(voters, offset)]
 
-    def _commit(self, high_watermark: int) -> None:
-        """``image`` moves on, and still tells cheaply how it differs from the one before."""
+    def _commit(self, high_watermark: int) -> list[Outcome]:
+        """``image`` moves on, and still tells cheaply how it differs from the one before. What is
+        granted by it.
+        """
         old, touched = self.image, set[str]()
         while self._uncommitted and self._uncommitted[0].offset <= high_watermark:
             self.image = self._uncommitted.popleft()
@@ -327,6 +452,8 @@ class MetadataReplica:
             self.image = replace(self.image, parent_offset=old.offset, touched=frozenset(touched))
         while len(self._voters) > 1 and self._voters[1][0] < high_watermark:
             self._voters.pop(0)
+        written = self._written(high_watermark)
+        return [Outcome(it.asker, Granted(it.end_offset, it.result)) for it in written]
 
     def _check_vote(self) -> None:
         """A vote that is lost may be given twice; only a voter by itself can do without.

@@ -201,7 +201,7 @@ class Peers:
             self._forget_broken()
             connection = await self._open(address, timeout_ms)
             before = self._connections.get(key)
-            if before is not None and not before.broken:  # somebody was quicker
+            if before is not None and not before.broken:  # another caller was quicker
                 connection.close()
                 return before
             if self._closed:
@@ -212,7 +212,7 @@ class Peers:
         return connection
 
     def _forget_broken(self) -> None:
-        """Also those to addresses that nobody asks any more, since the peer has another one."""
+        """Also those to addresses that are no longer asked, since the peer has another one."""
         for key, connection in list(self._connections.items()):
             if connection.broken:
                 connection.close()

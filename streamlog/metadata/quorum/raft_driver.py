@@ -1,41 +1,41 @@
-"""This node in the metadata quorum: the one task that steps the replica, and its messengers."""
+"""This node in the metadata quorum: the one task that steps the replica, and what it asks for."""
 
 import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
-from uuid import uuid4
 
 from streamlog.clock import clock_ms, wall_ms
 from streamlog.errors import (
     CorruptData,
-    InvalidRequest,
     NoController,
+    NodeUnreachable,
+    NotLetIn,
+    OtherCluster,
     Overloaded,
     RequestTimedOut,
     StorageFailed,
-    StorageFull,
     StreamlogError,
     Unavailable,
 )
-from streamlog.metadata.controller import Decision, batches, begin_log
+from streamlog.metadata.controller import Decision
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import records as facts
-from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.records import MetadataRecord
-from streamlog.metadata.quorum.metadata_replica import Blocking, MetadataReplica, Outgoing, Written
+from streamlog.metadata.quorum.metadata_replica import (
+    Blocking,
+    MetadataReplica,
+    Outcome,
+    Outgoing,
+    Proposal,
+    Steps,
+)
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
-from streamlog.metadata.quorum.pending_decisions import Decided, PendingDecisions
-from streamlog.metadata.quorum.raft_transport import RaftTransport
-from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.events import Role
 from streamlog.raft.messages import Answer, Fault, Request, SnapshotId, VoteRequest
 
 logger = logging.getLogger(__name__)
@@ -44,15 +44,12 @@ REQUESTS_MAX: Final = 10_000
 """Requests that wait; one more is refused as Overloaded."""
 RECORDS_PER_BATCH: Final = 1_000
 IDLE_MS: Final = 1_000
+PROBES: Final = 4
+PROBE_PAUSE_S: Final = 0.005
+"""A process that is killed closes its connections and its port one after the other."""
 
 T = TypeVar("T")
 Decide = Callable[[MetadataImage], Decision]
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    decide: Decide
-    answer: "asyncio.Future[Granted]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,109 @@ class _Snapshot:
     data: bytes
 
 
-_Item = raft.Event | _Wish | _Job | _Snapshot
+_Item = raft.Event | Proposal | _Job | _Snapshot
+
+
+class RaftTransport:
+    """Carries the core's requests to its peers, and brings back answers, failures and complaints.
+    Each call is to be run as a task.
+    """
+
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        peers: Peers,
+        *,
+        request_timeout_ms: int,
+        tell: Callable[[raft.Event], None],
+    ) -> None:
+        self.complaint = ""
+        """What may be why no leader is known; empty if nothing was noticed."""
+        self.twin_leads = False
+        """Peers were heard to follow a leader of this node's id, which is not this process."""
+        self._replica = replica
+        self._peers = peers
+        self._request_timeout_ms = request_timeout_ms
+        self._tell = tell
+        self._strangers: dict[NodeId, OtherCluster] = {}
+        """Peers that say that they belong to another cluster."""
+
+    @property
+    def stranger(self) -> OtherCluster | None:
+        """Most of the voters are another cluster's: it is this node that is in the wrong place."""
+        if len(self._strangers) <= len(self._replica.voters) // 2:
+            return None
+        return next(iter(self._strangers.values()))
+
+    async def send(self, peer: NodeId, request: Request) -> None:
+        address = self.address_of(peer)
+        try:
+            if address is None:
+                self.complaint = f"node {peer}, which leads, is not one of cluster.voters"
+                raise NodeUnreachable(f"node {peer} has no address")
+            answer = await self._peers.send(address, peer, request, self._request_timeout_ms)
+        except StreamlogError as error:
+            logger.debug("peer failed", extra={"node": peer, "error": str(error)})
+            if isinstance(error, OtherCluster):
+                self._strangers[peer] = error
+                self.complaint = str(error)
+            elif isinstance(error, NotLetIn):
+                self.complaint = str(error)
+            if address is not None and await self.is_gone(address, error):
+                self._tell(raft.PeerGone(peer))
+            self._tell(raft.Failed(peer, request))
+        else:
+            self._strangers.pop(peer, None)
+            self._look_for_faults(peer, answer)
+            self._tell(raft.Answered(peer, request, answer))
+
+    def _look_for_faults(self, peer: NodeId, answer: Answer) -> None:
+        replica = self._replica
+        leads = replica.raft.role is raft.Role.LEADER
+        self.twin_leads = answer.leader == replica.key.node_id and not leads
+        if answer.fault is Fault.WRONG_VOTERS:
+            self.differ(peer)
+        elif answer.leader is not None:
+            self.complaint = ""
+
+    def differ(self, peer: NodeId) -> None:
+        """This node and ``peer`` are configured with different voters, and know no others yet."""
+        self.complaint = f"node {peer} has another list of cluster.voters than this node"
+
+    async def is_gone(self, address: PeerAddress, error: StreamlogError) -> bool:
+        """Whether nothing listens there; silence says nothing."""
+        if not isinstance(error, NodeUnreachable):
+            return False
+        refused = error.refused
+        for _ in range(PROBES):
+            if refused:
+                return True
+            await asyncio.sleep(PROBE_PAUSE_S)
+            refused = await self._peers.refuses(address)
+        return refused
+
+    async def fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> bytes | None:
+        """None where it could not be had."""
+        address = self.address_of(leader)
+        try:
+            if address is None:
+                raise NodeUnreachable(f"node {leader} has no address")
+            return await self._peers.fetch_snapshot(address, snapshot, self._request_timeout_ms)
+        except StreamlogError as error:
+            logger.warning("snapshot not fetched", extra={"node": leader, "error": str(error)})
+            return None
+
+    def address_of(self, node_id: NodeId) -> PeerAddress | None:
+        """As voters, metadata or the configuration tell."""
+        replica = self._replica
+        voter = replica.voters.by_id.get(node_id)
+        if voter is not None:
+            return PeerAddress(voter.host, voter.port)
+        node = replica.newest.nodes.get(node_id)
+        if node is not None and node.has_address:
+            return PeerAddress(node.host, node.port)
+        configured = replica.configured.by_id.get(node_id)
+        return None if configured is None else PeerAddress(configured.host, configured.port)
 
 
 class RaftDriver:
@@ -83,26 +182,20 @@ class RaftDriver:
         request_timeout_ms: int,
         committed: Callable[[MetadataImage], None],
         changed: Callable[[], None],
-        may_encrypt: bool = False,
     ) -> None:
-        """``may_encrypt``: this node has the keys for encrypted streams."""
         self.replica = replica
         self.failure: StorageFailed | None = None
         """Set once, when the metadata log has failed: this node takes no part until a restart."""
         self._node_id = node_id
         self._peers = peers
-        self._messengers = RaftTransport(
+        self._transport = RaftTransport(
             replica, peers, request_timeout_ms=request_timeout_ms, tell=self.tell
         )
-        self._may_encrypt = may_encrypt
         self._committed = committed
         self._changed = changed
         self._inbox: deque[_Item] = deque()
         self._arrived = asyncio.Event()
         """Something is in the inbox, or ``close`` was called."""
-        self._pending: PendingDecisions[asyncio.Future[Granted]] = PendingDecisions(_grant, _fail)
-        self._begun_epoch = 0
-        """The last one in which this node has written the leader's first records."""
         self._tasks: asyncio.TaskGroup
         self._closing = False
         self._stopped = asyncio.Event()
@@ -118,7 +211,7 @@ class RaftDriver:
     @property
     def twin_leads(self) -> bool:
         """Peers follow a leader of this node's id, which is not this process, or not any more."""
-        return self._messengers.twin_leads
+        return self._transport.twin_leads
 
     @property
     def leader(self) -> NodeId | None:
@@ -126,7 +219,7 @@ class RaftDriver:
 
     @property
     def newest(self) -> MetadataImage:
-        """What the controller decides upon: not all of it need be committed."""
+        """What the controller decides on: not all of it need be committed."""
         return self.replica.newest
 
     @property
@@ -136,12 +229,12 @@ class RaftDriver:
             return NoController("the node is stopping")
         if self.replica.voters.ids == {self._node_id}:
             return self.failure
-        return self._messengers.stranger
+        return self._transport.stranger
 
     @property
     def complaint(self) -> str:
         """What may be why no leader is known; empty if nothing was noticed."""
-        told, voters = self._messengers.complaint, self.replica.voters
+        told, voters = self._transport.complaint, self.replica.voters
         if told or voters.is_recorded:
             return told
         ids = ", ".join(map(str, sorted(voters.ids)))
@@ -149,7 +242,7 @@ class RaftDriver:
 
     def address_of(self, node_id: NodeId) -> PeerAddress | None:
         """Where the node listens, as voters or metadata tell."""
-        return self._messengers.address_of(node_id)
+        return self._transport.address_of(node_id)
 
     async def open(self) -> None:
         """Replay the log. Raises CorruptData or StorageFailed."""
@@ -165,7 +258,7 @@ class RaftDriver:
             raise NoController("this node is not the controller")
         self._check_room()
         answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        self._put(_Wish(decide, answer))
+        self._put(Proposal(decide, answer))
         return await answer
 
     async def raft_request(self, request: Request) -> Answer:
@@ -183,7 +276,7 @@ class RaftDriver:
             self._put(raft.Abandoned(answer))
             raise
         if isinstance(request, VoteRequest) and given.fault is Fault.WRONG_VOTERS:
-            self._messengers.differ(request.candidate.node_id)
+            self._transport.differ(request.candidate.node_id)
         return given
 
     def tell(self, event: raft.Event) -> None:
@@ -230,12 +323,48 @@ class RaftDriver:
             if self.failure is not None:
                 self._refuse(item)
                 continue
+            match item:
+                case Proposal():
+                    steps = self.replica.decide(self._proposals(item), clock_ms, wall_ms)
+                case _Job(call):
+                    steps = _blocking(call)
+                case _Snapshot(snapshot, data):
+                    steps = self.replica.install(snapshot, data, clock_ms())
+                case _:
+                    steps = self.replica.handle(item, clock_ms(), wall_ms=wall_ms())
             try:
-                await self._take(item)
-                await self._begin_epoch()
+                await self._drive(steps)
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
+
+    async def _drive(self, steps: Steps) -> None:
+        raised: StreamlogError | None = None
+        while (step := _following(steps, raised)) is not None:
+            raised = None
+            match step:
+                case Blocking(call):
+                    try:
+                        await self._in_worker(call)
+                    except StreamlogError as error:
+                        raised = error
+                case Outcome():
+                    _answer(step)
+                case raft.Send(peer, request):
+                    self._tasks.create_task(self._transport.send(peer, request))
+                case raft.Reply(token, answer):
+                    if not _future(token).done():
+                        _future(token).set_result(answer)
+                case raft.InstallSnapshot(leader, snapshot):
+                    self._tasks.create_task(self._fetch_snapshot(leader, snapshot))
+                case raft.Committed():
+                    self._committed(self.replica.image)
+                case raft.RoleChanged(role, epoch, leader):
+                    extra = {"role": role.value, "epoch": epoch, "leader": leader}
+                    logger.info("quorum role", extra=extra)
+                case raft.WentBack(key, known_end, end_offset):
+                    told = {"node": key.node_id, "known_end": known_end, "end": end_offset}
+                    logger.warning("metadata of a node went back", extra=told)
 
     def _check_room(self) -> None:
         """For what others send; what this node says to itself is little, and must not be lost."""
@@ -258,140 +387,39 @@ class RaftDriver:
             return self._inbox.popleft()
         return None if self._closing else raft.Tick()
 
-    async def _take(self, item: _Item) -> None:
-        match item:
-            case _Wish():
-                await self._grant([item, *self._more_wishes()])
-            case _Job():
-                await self._in_worker(item.call)
-            case _Snapshot():
-                await self._drive(self.replica.install(item.id, item.data, clock_ms()))
-            case _:
-                await self._drive(self.replica.handle(item, clock_ms()))
-
-    def _more_wishes(self) -> Iterator[_Wish]:
-        """Those that came meanwhile; one sync does for all of them."""
-        while self._inbox and isinstance(wish := self._inbox[0], _Wish):
+    def _proposals(self, first: Proposal) -> list[Proposal]:
+        """With those that came meanwhile, and are still waited for; one sync does for all of them."""
+        proposals = [first]
+        while self._inbox and isinstance(proposal := self._inbox[0], Proposal):
             self._inbox.popleft()
-            yield wish
-
-    async def _grant(self, wishes: Sequence[_Wish]) -> None:
-        """Decide one upon the other, log what they come to, answer when it is committed."""
-        if not self.replica.raft.is_active:
-            for wish in wishes:
-                _fail(wish.answer, NoController("this node is not the controller"))
-            return
-        image, records = self.replica.newest, list[MetadataRecord]()
-        decided: list[Decided[asyncio.Future[Granted]]] = []
-        for wish in wishes:
-            if wish.answer.done():
-                continue
-            try:
-                decision = wish.decide(image)
-                check_writable(decision.records, image.level)
-                if not self._may_encrypt:
-                    check_encryptable(decision.records)
-            except StreamlogError as error:
-                _fail(wish.answer, error)
-                continue
-            offset = image.offset
-            if decision.records:
-                image = image.apply_all(
-                    decision.records, offset=offset, epoch=self.replica.raft.epoch
-                )
-                records += decision.records
-            decided.append(Decided(offset, image.offset, decision.result, wish.answer))
-        store = self.replica.store
-        self._pending.decided(decided, store.end_offset)
-        problem: StreamlogError = RequestTimedOut("the metadata log failed")
-        try:
-            for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
-                await self._propose(batch)
-        except (NoController, InvalidRequest) as error:
-            problem = error
-        except (StorageFull, Overloaded) as error:
-            problem = error
-            logger.error("metadata not written", extra={"error": str(error)})
-            self.tell(raft.Resign())  # others may have room; a voter by itself stays
-        finally:
-            self._pending.refuse_unwritten(problem, store.end_offset)
-        self._pending.committed(self.replica.image.offset)
-
-    async def _propose(self, records: Sequence[MetadataRecord]) -> None:
-        await self._drive(self.replica.propose(records, clock_ms(), wall_ms=wall_ms()))
-
-    async def _begin_epoch(self) -> None:
-        """A new leader's first records: what was written before commits with them (Raft 5.4.2)."""
-        core = self.replica.raft
-        if core.role is not Role.LEADER or core.epoch == self._begun_epoch:
-            return
-        self._begun_epoch = core.epoch
-        records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self._node_id)]
-        if not self.replica.voters.is_recorded:
-            records.append(first_voters(self.replica.voters, core.electors))
-        if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
-            records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
-        if self.replica.newest.log is None:
-            now_ms = wall_ms()
-            records.append(begin_log(self.replica.newest, new_id=uuid4(), now_ms=now_ms))
-        try:
-            await self._propose(records)
-        except (StorageFull, Overloaded) as error:  # a leader that cannot begin makes way
-            logger.error("metadata not written", extra={"error": str(error)})
-
-    async def _drive(self, steps: Iterator[Outgoing]) -> None:
-        for step in steps:
-            match step:
-                case Blocking(call):
-                    await self._in_worker(call)
-                case Written(end_offset):
-                    self._pending.written(end_offset)
-                case raft.Send(peer, request):
-                    self._tasks.create_task(self._messengers.send(peer, request))
-                case raft.Reply(token, answer):
-                    assert isinstance(token, asyncio.Future)
-                    if not token.done():
-                        token.set_result(answer)
-                case raft.InstallSnapshot(leader, snapshot):
-                    self._tasks.create_task(self._fetch_snapshot(leader, snapshot))
-                case raft.Committed(high_watermark):
-                    self._committed(self.replica.image)
-                    self._pending.committed(high_watermark)
-                case raft.RoleChanged(role, epoch, leader):
-                    self._role_changed(role, epoch, leader)
-                case raft.WentBack(key, known_end, end_offset):
-                    extra = {"node": key.node_id, "known_end": known_end, "end": end_offset}
-                    logger.warning("metadata of a node went back", extra=extra)
-
-    def _role_changed(self, role: Role, epoch: int, leader: NodeId | None) -> None:
-        logger.info("quorum role", extra={"role": role.value, "epoch": epoch, "leader": leader})
-        if role is not Role.LEADER:
-            error = RequestTimedOut("the controller changed; whether it was done is not known")
-            self._pending.give_up(error)
+            proposals.append(proposal)
+        return [it for it in proposals if not _future(it.asker).done()]
 
     def _fail(self, error: StreamlogError) -> None:
         """Nothing that this node says about the log can be trusted until it has read it again."""
         failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
         self.failure = failure
         logger.critical("metadata log failed", extra={"error": str(error)})
-        self._pending.give_up(failure)
+        for outcome in self.replica.give_up(failure):
+            _answer(outcome)
 
     def _refuse_all(self) -> None:
         while self._inbox:
             self._refuse(self._inbox.popleft())
-        self._pending.give_up(RequestTimedOut("the node is stopping; it may be done or not"))
+        stopping = RequestTimedOut("the node is stopping; it may be done or not")
+        for outcome in self.replica.give_up(stopping):
+            _answer(outcome)
 
     def _refuse(self, item: _Item) -> None:
         error = NoController(str(self.failure or "the node is stopping"))
         match item:
-            case _Wish(_, answer):
-                _fail(answer, error)
+            case Proposal(_, asker):
+                _answer(Outcome(asker, error))
             case raft.Received(token, _):
-                assert isinstance(token, asyncio.Future)
-                _fail(token, error)
+                _answer(Outcome(token, error))
 
     async def _fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> None:
-        data = await self._messengers.fetch_snapshot(leader, snapshot)
+        data = await self._transport.fetch_snapshot(leader, snapshot)
         self._put(raft.SnapshotFailed() if data is None else _Snapshot(snapshot, data))
 
     async def _in_worker(self, call: Callable[[], T]) -> T:
@@ -402,11 +430,28 @@ class _Ended(Exception):
     """Ends the messengers together with the task that they serve."""
 
 
-def _grant(answer: "asyncio.Future[Granted]", granted: Granted) -> None:
-    if not answer.done():
-        answer.set_result(granted)
+def _following(steps: Steps, raised: StreamlogError | None) -> Outgoing | None:
+    """The next step; None: there is none. ``raised``: by the one before."""
+    try:
+        return next(steps) if raised is None else steps.throw(raised)
+    except StopIteration:
+        return None
 
 
-def _fail(answer: "asyncio.Future[Any]", error: StreamlogError) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _blocking(call: Callable[[], object]) -> Steps:
+    yield Blocking(call)
+
+
+def _future(asker: object) -> "asyncio.Future[Any]":
+    assert isinstance(asker, asyncio.Future)
+    return asker
+
+
+def _answer(outcome: Outcome) -> None:
+    answer = _future(outcome.asker)
+    if answer.done():
+        return
+    if isinstance(outcome.result, StreamlogError):
+        answer.set_exception(outcome.result)
+    else:
+        answer.set_result(outcome.result)

@@ -8,9 +8,12 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from crc32c import crc32c
 
 from streamlog.errors import (
     CorruptBatch,
@@ -21,9 +24,11 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.log import PartitionLog
+from streamlog.log.segment.scan import Damage, scan_past_damage
 from streamlog.log.settings import LogSettings
-from streamlog.log.storage.disk import Disk, storage_errors, with_descriptors
+from streamlog.log.storage.disk import Disk, DiskFile, storage_errors, with_descriptors
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
@@ -34,11 +39,17 @@ from streamlog.metadata.image.snapshot import (
     snapshot_id,
     snapshot_path,
 )
-from streamlog.metadata.quorum.tail_check import check_tail
 from streamlog.metadata.quorum.vote import StoredVote, read_vote, write_vote
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.raft.messages import SnapshotId
-from streamlog.record.batch import batches, check_batch
+from streamlog.record.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    batches,
+    check_batch,
+)
 from streamlog.record.codec import RecordRun, iter_records
 
 logger = logging.getLogger(__name__)
@@ -46,6 +57,7 @@ logger = logging.getLogger(__name__)
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
 _READ_BYTES: Final = 1 << 20
 SEGMENT_BYTES: Final = 1 << 20
+_PAGE_BYTES: Final = 4096
 
 
 class StoredBatch(NamedTuple):
@@ -75,7 +87,7 @@ class MetadataStore:
         segment_bytes: int = SEGMENT_BYTES,
         power_lost: bool = True,
     ) -> None:
-        """``power_lost``: since the log was written, or nobody knows; see ``damage``."""
+        """``power_lost``: since the log was written, or that is not known; see ``damage``."""
         self.snapshot: SnapshotId | None = None
         """The newest one here."""
         self.high_watermark = 0
@@ -186,7 +198,9 @@ class MetadataStore:
             if ticket is not None:
                 ticket.run()
                 log.finish_sync(ticket)
-        except Unavailable as error:  # in the log, and nobody has heard of it: not one step further
+        except (
+            Unavailable
+        ) as error:  # in the log, and no node has heard of it: not one step further
             log.failure = log.failure or str(error)
             raise StorageFailed(log.failure) from error
 
@@ -255,7 +269,7 @@ class MetadataStore:
             )
 
     def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> MetadataImage:
-        """Begin anew at the end of a snapshot that the leader gave. Raises CorruptFile and
+        """Begin again at the end of a snapshot that the leader gave. Raises CorruptFile and
         StorageFailed.
         """
         where = f"the snapshot of the leader at {snapshot.end_offset}"
@@ -424,7 +438,7 @@ def _failing(log: PartitionLog) -> Iterator[PartitionLog]:
 
 
 def _check_id(image: MetadataImage, snapshot: SnapshotId, where: str) -> None:
-    """The file is named by what it holds. An older one under a later name would make whoever begins
+    """The file is named by what it holds. An older one under a later name would make a node that begins
     at it forget what was decided in between. Raises CorruptFile.
     """
     if snapshot_id(image) != snapshot:
@@ -468,3 +482,70 @@ def _records_of(batch: memoryview, offset: int) -> Iterable[MetadataRecord]:
     for record in iter_records(batch):
         if record.offset >= offset:
             yield decode_record(record.value or b"")
+
+
+def check_tail(disk: Disk, directory: Path, *, synced_end: int, power_lost: bool) -> None:
+    """Tell a torn tail of the metadata log, which is cut, from damage, which must not be cut: raise
+    CorruptData if more than an unsynced last batch is damaged. Raises OSError.
+
+    Each batch is synced before the next one is written, so a crash can tear the last one only, and
+    none that was synced. Anything else would forget streams: the node refuses to start on it.
+
+    Whether the last batch was synced is known of the older ones only: the checkpoint is written now
+    and then. A power cut may leave anything of a batch that was not synced. Where the machine has
+    run on, its page cache has all that was written, so a killed process leaves the beginning of a
+    batch, and a write-back that failed leaves zeros. A last batch with any other fault was damaged
+    later, and it may have been synced, and counted by the quorum: to cut it would forget what is
+    committed.
+
+    ``synced_end``: all below is known to have been synced; the log must reach that far.
+    ``power_lost``: what was not synced may be lost; else a process was killed at most.
+    """
+    try:
+        sizes = disk.sizes(str(directory))
+    except FileNotFoundError:
+        sizes = {}
+    bases = segment_base_offsets(sizes)
+    end = 0
+    for base, following in zip_longest(bases, bases[1:]):
+        path = directory / (segment_stem(base) + LOG_SUFFIX)
+        end = _check_segment(disk, path, sizes[path.name], base, following, power_lost=power_lost)
+    if end < synced_end:
+        raise CorruptData(f"{directory} ends at offset {end}, and {synced_end} had been synced")
+
+
+def _check_segment(
+    disk: Disk, path: Path, size: int, base: int, following: int | None, *, power_lost: bool
+) -> int:
+    """The offset where it ends; ``following`` is the base offset of the next segment."""
+    file = disk.open(str(path), writable=False)
+    try:
+        end = base
+        for item in scan_past_damage(file, 0, size, base, following):
+            if not isinstance(item, Damage):
+                end = item.next_offset
+            elif following is not None or item.end_position < size:
+                raise CorruptData(
+                    f"{path}: damaged at byte {item.position}, offset {item.offset}: {item.problem}"
+                )
+            elif not power_lost and not _is_unfinished(file, item.position, size):
+                raise CorruptData(
+                    f"{path}: damaged at byte {item.position}, offset {item.offset}:"
+                    f" {item.problem}, and no power was lost: the batch may be committed"
+                )
+        return end
+    finally:
+        file.close()
+
+
+def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:
+    """Whether the last batch is only a beginning of one, or that and zeros to the end."""
+    data = file.pread(size - position, position)
+    if len(data) < HEADER_BYTES:
+        return True
+    _, length, _, _, crc, *_ = HEADER.unpack_from(data)
+    if LENGTH_PREFIX_BYTES + length > len(data):
+        return bool(crc32c(memoryview(data)[CRC_START:]) != crc)  # else only the length is wrong
+    content = len(data.rstrip(b"\0"))
+    pages = -(-(position + content) // _PAGE_BYTES)
+    return content == 0 or pages * _PAGE_BYTES < size

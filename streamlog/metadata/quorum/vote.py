@@ -1,6 +1,6 @@
 """What a voter must never forget: the file ``quorum-state``, Kafka's name for it. Blocking calls.
 
-It belongs to one metadata folder, whose id is in it: a folder that was lost and made anew has
+It belongs to one metadata folder, whose id is in it: a folder that was lost and made again has
 another one, and so does not vote in the old one's name (KIP-853).
 """
 

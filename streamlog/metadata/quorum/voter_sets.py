@@ -74,7 +74,7 @@ def without_voter(voters: VoterSet, node_id: NodeId) -> VoterSet:
     return VoterSet.of(it for it in voters.by_id.values() if it.node_id != node_id)
 
 
-# Decisions, each upon one image
+# Decisions, each on one image
 
 
 def first_voters(voters: VoterSet, electors: Iterable[ReplicaKey]) -> VotersChanged:

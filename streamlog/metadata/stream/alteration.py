@@ -1,6 +1,6 @@
 """Some of a stream's settings changed, the others as they are. Pure.
 
-The controller does this upon its newest configuration, so that of two who change different settings
+The controller does this on its newest configuration, so that of two clients that change different settings
 at once, at different nodes, neither undoes what the other has done.
 """
 
@@ -56,8 +56,8 @@ def altered(config: StreamConfig, changes: Iterable[SettingChange]) -> StreamCon
 
 
 def defaults_of(config: StreamConfig) -> StreamConfig:
-    """What a stream of this name and size is set to where nobody has said anything else; but the
-    retention by age, upon which another default depends, is as it is.
+    """What a stream of this name and size is set to where its settings say nothing else; but the
+    retention by age, on which another default depends, is as it is.
     """
     return StreamConfig.of(
         name=config.name,

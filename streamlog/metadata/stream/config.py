@@ -1,7 +1,7 @@
 """What a stream is set to. Pure.
 
 ``-1`` stands for "no limit", ``None`` for "as the node is set". Retention limits hold for each
-partition, as Kafka's do. Whoever makes a configuration gets it whole: defaults that depend on other
+partition, as Kafka's do. A configuration is made whole: defaults that depend on other
 settings (the subject, the duplicate window) are filled in, so that equal ones compare equal.
 """
 
@@ -103,7 +103,7 @@ def check_stream_name(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Nobody but the nodes makes it, writes to it or ends it; everybody may read it."""
+    """Only the nodes make it, write to it or delete it; every client may read it."""
     return name in INTERNAL_STREAMS
 
 
@@ -151,8 +151,8 @@ class StreamConfig(BaseModel):
     segment_age_ms: Annotated[int, Field(ge=100, le=_INT64_MAX)] | None = None
     index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     auto_pause_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] | None = None
-    """Whoever keeps a partition that nobody has written to for so long closes its files, until
-    somebody does; 0: never."""
+    """A replica of a partition that has not been written to for so long closes its files, until
+    it is written to; 0: never."""
     min_isr: Annotated[int, Field(ge=1, le=5)] = 1
     """Fewer in sync than this, and writes with acks=all are refused. Default: a majority."""
     unclean_election: bool = False

@@ -1,6 +1,6 @@
 """A stream of the nodes' own: made when it is wanted, and kept on as many nodes as it can.
 
-It is a stream as any other, replicated and synced likewise, but for its name and its subjects, of
+It is a stream as any other, replicated and synced as they are, but for its name and its subjects, of
 which it has none.
 """
 
@@ -55,7 +55,7 @@ class InternalStream:
         unasked: bool = False,
     ) -> None:
         """``config_of``: how so many nodes keep it. ``unasked``: the controller's node makes it as
-        soon as it can; otherwise whoever calls ``make`` does.
+        soon as it can; otherwise the caller of ``make`` does.
         """
         self._metadata = metadata
         self._node_id = node_id
@@ -102,7 +102,7 @@ class InternalStream:
         self._changed.set()
 
     async def keep(self) -> None:
-        """More replicas as more nodes come: whoever began with one must not stay with one. The
+        """More replicas as more nodes come: a cluster that began with one must not stay with one. The
         controller's node alone asks for them.
         """
         while True:

@@ -81,14 +81,14 @@ class SubjectTree:
     """
 
     def __init__(self) -> None:
-        self._root = _Branch()
+        self._root = _PatternBranch()
         self._steps = 0
 
     def add(self, pattern: str, number: int) -> None:
         """``number`` is what ``overlapping`` answers with. Add them in descending order."""
         branch = self._root
         for token in pattern.split("."):
-            branch = branch.children.setdefault(token, _Branch())
+            branch = branch.children.setdefault(token, _PatternBranch())
             branch.least = number
         branch.end = number
 
@@ -122,13 +122,13 @@ class SubjectTree:
             raise InvalidSubject("too many wildcards to compare the subjects with each other")
 
 
-class _Branch:
+class _PatternBranch:
     """All patterns that begin with the same tokens."""
 
     __slots__ = ("children", "end", "least")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Branch] = {}
+        self.children: dict[str, _PatternBranch] = {}
         self.least = 0
         """The least number of a pattern that goes through here."""
         self.end: int | None = None

@@ -11,11 +11,11 @@ from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import PartitionState
 from streamlog.partition.subjects.subjects import Subjects
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import SubjectIndex
 
 WAITED_FOR_BYTES: Final = 32 * 1024 * 1024
-"""A log of so much is read while somebody waits; the index of a larger one is made meanwhile."""
+"""A log of so much is read while a caller waits; the index of a larger one is made meanwhile."""
 FOUND_AT_ONCE: Final = 20_000
 """Messages, before others have their turn of the event loop."""
 

@@ -1,6 +1,6 @@
 """A partition's erasures: appended by its leader, noted by its followers, kept in a file.
 
-What is erased by a rule, and not because somebody waits for it, is *foreseen* first: whoever asks
+What is erased by a rule, and not because a caller waits for it, is *foreseen* first: a caller that asks
 the leader does not find it any more from that moment on, and one erasure tells of many. A leader
 that goes takes along what it has foreseen and not appended; the next one sees it by the same rule.
 """
@@ -196,7 +196,7 @@ class MessageDeletes:
 
 
 class _Said:
-    """Nobody waits. An ``Acknowledgement``."""
+    """No request waits. An ``Acknowledgement``."""
 
     def __init__(self, committed: Callable[[], None], lost: Callable[[], None]) -> None:
         self._committed = committed

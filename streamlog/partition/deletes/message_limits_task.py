@@ -50,7 +50,7 @@ class MessageLimitsTask:
             pause_s = max(LOOK_S, spent_s / SHARE_MAX - spent_s)
 
     async def _pause(self, pause_s: float) -> None:
-        """Nobody finds what is due meanwhile; the log says so after the next look."""
+        """Readers do not find what is due meanwhile; the log says so after the next look."""
         end_s = time.monotonic() + pause_s
         while (left_s := end_s - time.monotonic()) > 0:
             known = [it.expiry.next_ms for it in self._trimmed if _expires(it)]

@@ -1,4 +1,4 @@
-"""Somebody waits until the in-sync replicas have something. On the event loop."""
+"""Waits until the in-sync replicas have a change. On the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
 
 COMMIT_S: Final = 4.0
-"""Whoever erases or purges waits no longer for the replicas; clients ask for five seconds."""
+"""An erasure or a purge waits no longer than this for the replicas; clients wait five seconds."""
 
 
 async def replicated(

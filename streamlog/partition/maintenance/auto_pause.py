@@ -1,7 +1,7 @@
-"""Auto-pause: what nobody has written to for a while lets go of its files and indexes.
+"""Auto-pause: what was not written to for a while lets go of its files and indexes.
 
-Each replica rests by itself, and nobody is told: the leader goes on listening, and the first append
-ends it. So there is nothing to be resumed, kept, or agreed upon; after a restart, or with another
+Each replica rests by itself, and no node is told: the leader goes on listening, and the first append
+ends it. So there is nothing to be resumed, kept, or agreed on; after a restart, or with another
 leader, the time of the last record tells how long it has been idle.
 """
 

@@ -1,6 +1,6 @@
-"""After a change of keys: data keys that are under another key than the current one get under it.
+"""After a change of keys: data keys that are under another key than the active one get under it.
 
-Once all are, which the metrics tell, nobody needs the old key any more. Segments are not written
+Once all are, which the metrics tell, the old key is not needed any more. Segments are not written
 again, and their records may be read all the while.
 """
 
@@ -61,7 +61,7 @@ class KeyRotation:
         self._closed = True
 
     async def run(self) -> None:
-        if self._files.keys.current is not None:
+        if self._files.keys.active is not None:
             with contextlib.suppress(_ClosedError):
                 await self._change_all()
 
@@ -74,8 +74,8 @@ class KeyRotation:
                 break
             done = [await self._is_changed(*each) for each in outdated].count(True)
             if done:
-                extra = {"count": done, "key": self._files.keys.current}
-                logger.info("data keys are under the current key now", extra=extra)
+                extra = {"count": done, "key": self._files.keys.active}
+                logger.info("data keys are under the active key now", extra=extra)
             else:
                 await asyncio.sleep(AGAIN_S)
 
@@ -92,13 +92,13 @@ class KeyRotation:
         count = 0
         for folder in self._unopened():
             try:
-                count += sum(it.key_name != self._files.keys.current for it in data_keys(folder))
+                count += sum(it.key_name != self._files.keys.active for it in data_keys(folder))
             except OSError:
                 count += 1
         return count
 
     def _of(self, keyed: list[Segment]) -> list[Segment]:
-        """Blocking. A damaged key is nobody's any more; one that cannot be read counts."""
+        """Blocking. A damaged key counts for no partition; one that cannot be read counts."""
         found = []
         for segment in keyed:
             with contextlib.suppress(FileNotFoundError, CorruptFile):

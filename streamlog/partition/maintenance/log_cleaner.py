@@ -1,4 +1,4 @@
-"""Which log is cleaned when: one at a time, in a thread of its own.
+"""The log cleaner: compacts one log at a time, in its own thread.
 
 Compaction first, the dirtiest log before others; then what is erased goes.
 """
@@ -278,7 +278,7 @@ class LogCleaner:
     async def _failed(
         self, partition: Partition, cleaning: Cleaning | Expunging, error: StreamlogError
     ) -> None:
-        """It is told, and others go on; what is damaged is looked at, and mended from others."""
+        """It is told, and others go on; what is damaged is looked at, and repaired from others."""
         state = partition.state
         state.cleaning.failed_until = time.monotonic() + FAILED_PAUSE_S
         state.cleaning.failure = str(error)
@@ -308,7 +308,7 @@ class LogCleaner:
         )
 
     async def _in_worker(self, call: Callable[[], T], running: RunningCleaning | None = None) -> T:
-        """Its end is waited for, even where the node stops: nobody may close the log before."""
+        """Its end is waited for, even where the node stops: the log may not be closed before."""
         future = asyncio.get_running_loop().run_in_executor(self._worker, call)
         while not future.done():
             try:

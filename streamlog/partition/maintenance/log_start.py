@@ -47,7 +47,7 @@ def retain(partition: Partition, now_ms: int) -> None:
 
 
 class LaterStarts:
-    """Log starts for which nobody waits: a leader's by retention, a follower's by what its leader
+    """Log starts for which no caller waits: a leader's by retention, a follower's by what its leader
     says. Those of many partitions become durable with one write. ``run`` as a task.
     """
 

@@ -38,7 +38,7 @@ class ScheduledTasks:
     ) -> None:
         """``reserve`` is given up where a log start finds no room: files go by it alone."""
         self.begins_later: Callable[[Partition], None] = nothing
-        """Hears of each log that does now, though nobody has waited for it."""
+        """Hears of each log that does now, though no caller has waited for it."""
         self._partitions = partitions
         self._checkpoints = checkpoints
         self._workers = workers

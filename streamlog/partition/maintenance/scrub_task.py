@@ -37,7 +37,7 @@ class ScrubTask:
         self._any_opened = asyncio.Event()
 
     def opened(self, partition: Partition) -> None:
-        """Its log was opened, and has segments that nobody has looked into."""
+        """Its log was opened, and has segments that were not checked."""
         self._opened.append(partition)
         self._any_opened.set()
 

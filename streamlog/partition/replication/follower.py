@@ -16,6 +16,9 @@ class FetchPosition(NamedTuple):
     last_epoch: int
     """Of the batch before ``offset``; NO_EPOCH where there is none."""
     leader_epoch: int
+    partition_epoch: int = NO_EPOCH
+    """Of the metadata by which it asks: a leader that knows of a later one, by which this replica
+    left the ISR, does not have it join again by this request."""
 
 
 class Truncation(NamedTuple):
@@ -39,7 +42,7 @@ class PartitionFollower:
         """The log has lost its end, of which others may have been told that it is here."""
 
     def position(self) -> FetchPosition | None:
-        """What to fetch next; None where nobody is followed, or what is here is not kept yet.
+        """What to fetch next; None where no leader is followed, or what is here is not kept yet.
 
         Nor where the disk is full: who could not store what comes must not pass for in sync.
         """
@@ -51,7 +54,8 @@ class PartitionFollower:
         end = state.log.log_end_offset
         if state.kept_end < end:
             return None
-        return FetchPosition(end, state.log.epochs.latest, state.leader_epoch)
+        last_epoch = state.log.epochs.latest
+        return FetchPosition(end, last_epoch, state.leader_epoch, state.partition_epoch)
 
     def follows(self, leader_epoch: int) -> bool:
         """Another node, in this epoch; and the log may be touched."""
@@ -123,7 +127,7 @@ class PartitionFollower:
         return self._checked(Truncation(cut_offset(diverging, own, end)))
 
     def out_of_range(self, leader_log_start: int) -> Truncation:
-        """The leader has nothing that fits: begin anew where it begins. Raises CorruptData."""
+        """The leader has nothing that fits: begin again where it begins. Raises CorruptData."""
         state = self._state
         if leader_log_start < 0:
             raise CorruptData(f"{state.tp}: the leader does not say where its log starts")

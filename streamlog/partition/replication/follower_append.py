@@ -1,4 +1,4 @@
-"""A followed partition: takes what its leader answers. Everything here is on the event loop."""
+"""A follower's append: takes the leader's answer, and truncates where it must. On the event loop."""
 
 import asyncio
 import logging
@@ -89,7 +89,7 @@ def _advance(
         partition.begin_later(start)
 
 
-async def mend(partition: Partition, workers: Executor) -> None:
+async def repair(partition: Partition, workers: Executor) -> None:
     """Cut off what is damaged, to fetch it again; nothing where that must wait."""
     await partition.wait_quiet()
     cut = partition.following.repair()
@@ -126,7 +126,7 @@ async def _run(partition: Partition, cut: Truncation, workers: Executor, why: st
 async def _cut_log(
     partition: Partition, cut: Truncation, run: Callable[[], None], workers: Executor
 ) -> StreamlogError | None:
-    """To its end, also where nobody waits for it any more; what has failed. Nothing is said of the
+    """To its end, also where no caller waits for it any more; what has failed. Nothing is said of the
     log before that.
 
     The checkpoint of log starts rises before any file goes. It falls before the leader is asked for
@@ -183,7 +183,7 @@ def _done(partition: Partition, was_damaged: bool, failure: StreamlogError | Non
     if is_left:
         return
     if was_damaged and error is None:
-        partition.mended()
+        partition.repaired()
     elif lost:
         problem = StreamlogError(f"{lost} committed records are not on the new leader")
         logger.error("committed records cut off", extra=partition.place(problem))

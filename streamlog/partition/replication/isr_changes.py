@@ -1,4 +1,4 @@
-"""What leaders of this node propose about their in-sync replicas, put to the controller."""
+"""Sends ISR changes that this node's leaders propose to the controller (Kafka's AlterPartitionManager)."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
+from streamlog.clock import monotonic_ms
 from streamlog.config import ReplicationSection
 from streamlog.errors import NoController, Overloaded, StreamlogError
 from streamlog.metadata.commands import AlterIsr, IsrChange
+from streamlog.metadata.service import MetadataService
 from streamlog.model import NO_INCARNATION, NodeId
-from streamlog.partition.clock import clock_ms
 from streamlog.partition.partition import Partition
-from streamlog.partition.replication.cluster import ClusterMetadata
 from streamlog.replication.isr import IsrProposal, ReplicaStanding
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class IsrChanges:
         *,
         node_id: NodeId,
         settings: ReplicationSection,
-        cluster: ClusterMetadata,
+        cluster: MetadataService,
         led: Callable[[], Iterable[Partition]],
     ) -> None:
         """``led``: the partitions of this node that have followers."""
@@ -71,7 +71,7 @@ class IsrChanges:
 
     def _take(self) -> Asked:
         asked: Asked = []
-        now_ms, lag_time_ms = clock_ms(), self._settings.replica_lag_time_max_ms
+        now_ms, lag_time_ms = monotonic_ms(), self._settings.replica_lag_time_max_ms
         while self._due and len(asked) < CHANGES_MAX:
             partition = next(iter(self._due))
             del self._due[partition]
@@ -92,7 +92,7 @@ class IsrChanges:
 
     def _incarnation(self, partition: Partition, node_id: NodeId) -> int:
         """A proposal ends with a newer partition epoch, so these are the incarnations of the state
-        that it was made upon.
+        that it was made on.
         """
         if node_id == self._node_id:
             return partition.incarnation
@@ -129,7 +129,7 @@ class IsrChanges:
         return self._answered(asked, verdicts)
 
     def _unanswered(self, asked: Asked, *, was_sent: bool) -> None:
-        now_ms = clock_ms()
+        now_ms = monotonic_ms()
         for partition, proposal in asked:
             if was_sent:
                 partition.state.isr_unanswered(proposal, now_ms)
@@ -137,7 +137,7 @@ class IsrChanges:
 
     def _answered(self, asked: Asked, verdicts: list[str]) -> bool:
         """What is granted this node has acted on by now; what is stale it will hear of."""
-        now_ms, is_settled = clock_ms(), True
+        now_ms, is_settled = monotonic_ms(), True
         for (partition, proposal), verdict in zip(asked, verdicts, strict=True):
             if verdict == "refused":
                 partition.carry_out(partition.state.isr_refused(proposal, now_ms))

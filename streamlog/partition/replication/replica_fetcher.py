@@ -1,4 +1,4 @@
-"""Follows one leader: all partitions that it leads and that this node keeps, in one request.
+"""The replica fetcher of one leader: one request for all partitions that it leads and this node keeps.
 
 Fetch, append, sync, fetch again with the new offsets, which acknowledges what was synced. While
 nothing is new the request waits at the leader. Only what has changed is named, and looked at: the
@@ -23,10 +23,9 @@ from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.partition.replication.cluster import FetchPeer
 from streamlog.partition.replication.fetch_session import FetchedPosition, FollowerFetchSession
 from streamlog.partition.replication.follower import FetchPosition
-from streamlog.partition.replication.follower_append import is_cut, mend, take
+from streamlog.partition.replication.follower_append import is_cut, repair, take
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import (
     FetchedRecords,
@@ -58,7 +57,15 @@ Standings = dict[TopicIdPartition, FetchedPosition]
 Unreachable = Callable[[NodeId, Iterable[Partition]], None]
 
 
-class _Found(NamedTuple):
+class FetchPeer(NamedTuple):
+    """A node to be fetched from."""
+
+    node_id: NodeId
+    host: str
+    port: int
+
+
+class _AnsweredPartition(NamedTuple):
     """What the leader answers to what it was asked."""
 
     partition: Partition
@@ -232,7 +239,7 @@ class ReplicaFetcher:
         """What it has is whole and synced then, if that can be."""
         try:
             if partition.is_damaged:
-                await mend(partition, self._workers)
+                await repair(partition, self._workers)
             await partition.wait_kept()
         except StreamlogError as error:
             self._set_back(partition, error)
@@ -273,6 +280,7 @@ class ReplicaFetcher:
             standing.log_start,
             high_watermark=standing.high_watermark,
             incarnation=self._partitions[key].incarnation,
+            partition_epoch=position.partition_epoch,
         )
 
     # Asking
@@ -333,14 +341,14 @@ class ReplicaFetcher:
                 await self._connection.hurry()
                 await asyncio.sleep(JOIN_MS / 1000)
 
-    def _found(self, answer: FetchResponse) -> Sequence[_Found]:
+    def _found(self, answer: FetchResponse) -> Sequence[_AnsweredPartition]:
         """What is answered is loose: it may not be afterwards what the leader knows."""
         session, found = self._session, []
         for fetched in answer.partitions:
             key = TopicIdPartition(fetched.topic_id, fetched.fetched.partition)
             partition, asked = self._partitions.get(key), session.position(key)
             if partition is not None and asked is not None:
-                found.append(_Found(partition, asked, fetched))
+                found.append(_AnsweredPartition(partition, asked, fetched))
                 session.told(key, fetched.fetched)
                 self._loose[key] = None
         session.answered(answer)
@@ -389,7 +397,7 @@ class ReplicaFetcher:
 
     # Taking the answer
 
-    async def _take(self, found: _Found) -> None:
+    async def _take(self, found: _AnsweredPartition) -> None:
         partition, asked, answer = found
         try:
             size = await take(partition, asked, answer, self._workers)
@@ -414,7 +422,7 @@ class ReplicaFetcher:
         setback.delay_ms = min(2 * setback.delay_ms, self._settings.fetch_backoff_ms)
 
 
-class _Followed(NamedTuple):
+class _FollowedPartition(NamedTuple):
     partition: Partition
     leader: NodeId
 
@@ -444,12 +452,12 @@ class ReplicaFetchers:
         self._metrics = metrics
         self._security = security
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
-        self._followed: dict[TopicPartition, _Followed] = {}
+        self._followed: dict[TopicPartition, _FollowedPartition] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def follow(self, partition: Partition, leader: FetchPeer) -> None:
         """Ask this leader from now on, and at once; again for each new epoch."""
-        followed = _Followed(partition, leader.node_id)
+        followed = _FollowedPartition(partition, leader.node_id)
         if self._followed.get(partition.tp) != followed:
             self.leave(partition.tp)
         self._followed[partition.tp] = followed

@@ -2,20 +2,66 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import Executor
+from typing import Final
 
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
+from streamlog.errors import StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.partition.replication.cluster import ClusterMetadata, FetchPeer
 from streamlog.partition.replication.isr_changes import IsrChanges
-from streamlog.partition.replication.leader_reports import UnreachableLeaderReports
-from streamlog.partition.replication.replica_fetcher import ReplicaFetchers
+from streamlog.partition.replication.replica_fetcher import FetchPeer, ReplicaFetchers
 
 logger = logging.getLogger(__name__)
+
+REPORTED_AGAIN_S: Final = 1.0
+"""A leader that stays away is reported again so much later: reports count together for a while."""
+
+
+class UnreachableLeaderReports:
+    """Leaders that cannot be reached are reported to the controller, which believes a majority.
+
+    One report at a time: if the node is gone for good, the controller will be quicker.
+    """
+
+    def __init__(self, node_id: NodeId, cluster: MetadataService) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._waiting: dict[Partition, NodeId] = {}
+        self._told: dict[NodeId, float] = {}
+        self._some = asyncio.Event()
+
+    def unreachable(self, leader: NodeId, partitions: Iterable[Partition]) -> None:
+        """None of these can be fetched from it. Only who is in sync has a say."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._told.get(leader, 0.0) + REPORTED_AGAIN_S:
+            self._told[leader] = now
+            self._waiting.update((it, leader) for it in partitions if self._has_say(it, leader))
+            self._some.set()
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        while True:
+            await self._some.wait()
+            while self._waiting:
+                partition, leader = self._waiting.popitem()
+                if self._has_say(partition, leader):
+                    await self._report(partition, leader)
+            self._some.clear()
+
+    def _has_say(self, partition: Partition, leader: NodeId) -> bool:
+        return partition.leader == leader and self._node_id in partition.isr
+
+    async def _report(self, partition: Partition, leader: NodeId) -> None:
+        try:
+            await self._cluster.report_leader(partition.tp, leader, partition.leader_epoch)
+        except StreamlogError as error:
+            logger.debug("report refused", extra=partition.place(error))
 
 
 class Replication:
@@ -25,7 +71,7 @@ class Replication:
         self,
         *,
         node_id: NodeId,
-        cluster: ClusterMetadata,
+        cluster: MetadataService,
         settings: ReplicationSection,
         workers: Executor,
         metrics: NodeMetrics,
@@ -63,6 +109,10 @@ class Replication:
             self._fetchers.leave(partition.tp)
         elif is_new:
             self._fetchers.follow(partition, FetchPeer(leader.node_id, leader.host, leader.port))
+        elif (
+            self._node_id not in partition.isr
+        ):  # it joins only once its leader knows that it knows
+            self._fetchers.hurry(partition.tp)
 
     def health_changed(self, partition: Partition) -> None:
         self._fetchers.look_at(partition.tp)

@@ -3,7 +3,7 @@
 They only ever lag: a recovery point says what is synced at least, a log start what is gone at
 least, a high watermark what is committed at least, a first dirty offset what has been compacted at
 least (there is no line where nothing has), an erasure offset how far a log's file of erasures knows
-them (likewise), so that its loss is noticed. A line about a name must never outlive the stream that
+them as well, so that its loss is noticed. A line about a name must never outlive the stream that
 had it: ``Upkeep.forget_strangers`` comes before a new folder of that name.
 """
 

@@ -37,7 +37,7 @@ class DiskReserve(Protocol):
 
 class Spells:
     """How long a full disk counts as full at least, so that nodes which are nearly full do not hand
-    leaderships to and fro. Pure.
+    leaderships back and forth. Pure.
     """
 
     def __init__(self, hold_ms_min: int) -> None:

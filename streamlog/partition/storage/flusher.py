@@ -4,14 +4,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
 from streamlog.errors import StorageFailed, Unavailable
+from streamlog.log.log import SyncTicket
 from streamlog.log.storage.shared_sync import SharedSync
-from streamlog.log.sync import SyncTicket
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.state import PartitionState, Step
 
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 THREADS: Final = 4
 """Syncs that run at once, each of another log."""
 MANIFEST_THREADS: Final = 16
-"""Likewise, where a shared sync leaves the logs whose manifests are behind to be synced one by one:
+"""The same, where a shared sync leaves the logs whose manifests are behind to be synced one by one:
 the more of these wait for the disk at once, the more a commit of the file system covers.
 """
 RETRY_S: Final = 0.1
@@ -43,7 +44,6 @@ class Syncable(Protocol):
 
 Begun = tuple[Syncable, SyncTicket]
 Failures = list[BaseException | None]
-Ended = Callable[[Future[Failures]], None]
 
 
 class Flusher:
@@ -113,86 +113,82 @@ class Flusher:
             self._loop.call_soon(self._work)
 
     def _work(self) -> None:
+        """Settle what waits for that; have threads sync what waits in line, while some are free.
+
+        What comes during a shared sync waits for the next one, so that it covers the more. Logs
+        whose manifests are behind keep the other threads busy.
+        """
         self._awake = False
         try:
             settling, self._to_settle = self._to_settle, []
             for partition in settling:
                 partition.to_settle = False
                 partition.carry_out(partition.state.settle())
-            while self._to_sync and self._running < THREADS and not self._is_together:
-                shared = self.shared
-                if shared and len(self._to_sync) >= TOGETHER_MIN and self._may_share(shared):
-                    self._sync_together(shared)
-                elif (begun := self._begin_next()) is not None:
-                    self._hand_over([begun])
+            line = self._to_sync
+            while line and self._running < THREADS and not self._is_together:
+                shared = self._shared_sync()
+                begun: list[Begun] = []
+                for _ in range(min(len(line), TOGETHER_MAX) if shared else 1):
+                    partition = line.popleft()
+                    partition.to_sync = False
+                    try:
+                        ticket = partition.state.begin_sync()
+                    except Unavailable:
+                        self._later(partition)
+                        continue
+                    if isinstance(ticket, Step):
+                        partition.carry_out(ticket)
+                    else:
+                        begun.append((partition, ticket))
+                if shared:
+                    together = [it for it in begun if not it[1].needs_own_syncs]
+                    begun = [it for it in begun if it[1].needs_own_syncs]
+                    if together:
+                        self._is_together = True
+                        self._threads.submit(self._run, together, shared, time.perf_counter())
+                for it in begun:
+                    self._running += 1
+                    self._threads.submit(self._run, [it], None, time.perf_counter())
         except BaseException as error:
             self._crash(error)
 
-    def _may_share(self, shared: SharedSync) -> bool:
-        return shared.is_usable if self._is_ending else shared.is_advisable
-
-    def _begin_next(self) -> Begun | None:
-        partition = self._to_sync.popleft()
-        partition.to_sync = False
-        try:
-            begun = partition.state.begin_sync()
-        except Unavailable:
-            self._later(partition)
+    def _shared_sync(self) -> SharedSync | None:
+        """One sync of the file system, where enough wait for it to be worth its while."""
+        shared = self.shared
+        if shared is None or len(self._to_sync) < TOGETHER_MIN:
             return None
-        if isinstance(begun, Step):
-            partition.carry_out(begun)
-            return None
-        return partition, begun
-
-    def _sync_together(self, shared: SharedSync) -> None:
-        """What comes meanwhile waits for the next one, so that it covers the more. Logs whose
-        manifests are behind keep the other threads busy.
-        """
-        count = min(len(self._to_sync), TOGETHER_MAX)
-        all_begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
-        begun = [it for it in all_begun if not it[1].needs_own_syncs]
-        for partition, ticket in all_begun:
-            if ticket.needs_own_syncs:
-                self._hand_over([(partition, ticket)])
-        if begun:
-            self._hand_over(begun, shared)
+        may_share = shared.is_usable if self._is_ending else shared.is_advisable
+        return shared if may_share else None
 
     def _later(self, partition: Syncable) -> None:
         """Too many open files, say: nothing is lost, but it must be tried again."""
         assert self._loop is not None
         self._loop.call_later(RETRY_S, self.sync, partition)
 
-    def _hand_over(self, begun: list[Begun], shared: SharedSync | None = None) -> None:
-        """Have a worker thread sync them: all by a shared sync, or one by itself."""
-        if shared is None:
-            self._running += 1
-        else:
-            self._is_together = True
-        ended = partial(self._ended, begun, time.perf_counter(), is_shared=shared is not None)
-        future = self._threads.submit(_run, begun, shared)
-        future.add_done_callback(partial(self._tell_loop, ended))
-
-    def _tell_loop(self, ended: Ended, future: Future[Failures]) -> None:
-        """From a worker thread. After ``give_up`` nobody is there to be told."""
-        assert self._loop is not None, "open comes first"
-        if future.cancelled():
-            return
+    def _run(self, begun: list[Begun], shared: SharedSync | None, started: float) -> None:
+        """In a worker thread: sync one log by itself, or all by the shared sync."""
+        failures: Failures = [None]
         try:
-            self._loop.call_soon_threadsafe(ended, future)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
+            if shared is None:
+                begun[0][1].run()
+            else:
+                failures = sync_together([ticket for _, ticket in begun], shared)
+        except BaseException as error:
+            failures = [error] * len(begun)
+        assert self._loop is not None, "open comes first"
+        with suppress(RuntimeError):  # after ``give_up`` the loop may be closed
+            self._loop.call_soon_threadsafe(self._ended, begun, failures, shared, started)
 
     def _ended(
-        self, begun: list[Begun], started: float, future: Future[Failures], *, is_shared: bool
+        self, begun: list[Begun], failures: Failures, shared: SharedSync | None, started: float
     ) -> None:
-        if is_shared:
-            self._is_together = False
-        else:
+        if shared is None:
             self._running -= 1
+        else:
+            self._is_together = False
         self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
         try:
-            for (partition, _), failure in zip(begun, future.result(), strict=True):
+            for (partition, _), failure in zip(begun, failures, strict=True):
                 if failure is None:
                     partition.carry_out(partition.state.finish_sync())
                 elif isinstance(failure, StorageFailed):
@@ -208,10 +204,10 @@ class Flusher:
             self._crashed.set_exception(error)
 
 
-def _run(begun: list[Begun], shared: SharedSync | None) -> Failures:
+def sync_together(tickets: Sequence[SyncTicket], shared: SharedSync) -> Failures:
     """In a worker thread; what each raised.
 
-    In a shared sync, epochs that are stored anew, as in all logs that are written to after a start,
+    Epochs that are stored again, as in all logs that are written to after a start,
     take no syncs of their own either: the new files are written beside the old ones, the first
     shared sync makes them durable with the logs' content, all are renamed, and the second one makes
     that durable.
@@ -223,9 +219,6 @@ def _run(begun: list[Begun], shared: SharedSync | None) -> Failures:
     reads the epochs from the batches; what is beside them is removed as a stray. No log counts as
     synced, and its recovery point does not rise, before the second sync has ended.
     """
-    tickets = [ticket for _, ticket in begun]
-    if shared is None:
-        return [_failure_of(ticket.run) for ticket in tickets]
     for ticket in tickets:
         ticket.stage()
     is_synced = shared.sync(file for ticket in tickets for file in ticket.files)

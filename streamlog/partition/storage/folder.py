@@ -1,28 +1,32 @@
 """A partition's folder: where it is and whose it is. Blocking calls.
 
 ``<data_dir>/streams/<stream>/<partition>/`` belongs to the stream whose id its
-``partition.metadata`` names, in Kafka's form, so that a stream created anew under an old name
+``partition.metadata`` names, in Kafka's form, so that a stream created again under an old name
 never gets the old records; and to the replica whose incarnation it tells, so that a replica that
 was moved away and back never gets its own. A folder to be deleted is first moved to
-``<data_dir>/deleted/``, which is atomic, then removed. One whose stream nobody knows is moved to
+``<data_dir>/deleted/``, which is atomic, then removed. One whose stream is not known is moved to
 ``<data_dir>/orphans/`` and kept: it may be the metadata that is short.
 """
 
 import errno
+import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from streamlog.errors import CorruptFile
-from streamlog.log.partition_metadata import (
+from streamlog.errors import CorruptData, CorruptFile
+from streamlog.log.layout import (
     METADATA_NAME,
     PartitionMetadata,
     decode_mark,
     encode_mark,
 )
 from streamlog.log.storage.disk import Disk
-from streamlog.model import TopicPartition
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 MAKE_TRIES: Final = 100
 """Each vain one is another partition's folder that was moved away at that moment."""
@@ -134,3 +138,67 @@ def _folders(path: Path) -> list[Path]:
     with suppress(FileNotFoundError):
         return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
     return []
+
+
+def sweep(
+    folders: Folders, image: MetadataImage, deleted: frozenset[UUID], node_id: NodeId
+) -> list[TopicPartition]:
+    """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
+
+    Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
+    discarded, also if they were moved back since: these are returned. Others are kept as orphans,
+    for it may be the metadata that is short. If it knows nothing at all while there are logs,
+    nothing is touched.
+
+    A folder of a replica that is assigned later than ``image`` knows stays where it is, and the
+    partition cannot be opened: it may be the only copy.
+    """
+    strange, moved_back = [], []
+    for tp, path in folders.present():
+        mark = _mark(folders, tp)
+        owner = None if mark is None else mark.stream_id
+        stream = image.streams.get(tp.stream)
+        known = stream is not None and tp.partition < len(stream.partitions)
+        if known and stream is not None and owner in (None, stream.stream_id):
+            partition = stream.partitions[tp.partition]
+            if node_id not in partition.replicas:
+                folders.discard(tp, owner)
+            elif _is_before(mark, partition.incarnation(node_id)):
+                folders.discard(tp, owner)
+                moved_back.append(tp)
+            continue
+        strange.append((tp, path, owner))
+    orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]
+    if orphans and not image.streams:
+        raise CorruptData(
+            f"{folders.streams} holds {len(orphans)} partitions and the metadata knows no stream;"
+            " restore the folder metadata, or move the folder streams away"
+        )
+    for tp, path, owner in strange:
+        if owner in deleted:
+            folders.discard(tp, owner)
+            continue
+        kept = folders.orphan(tp, owner)
+        logger.error(
+            "folder of an unknown stream moved away",
+            extra={
+                "stream": tp.stream,
+                "partition": tp.partition,
+                "file": str(path),
+                "kept": str(kept),
+            },
+        )
+    return moved_back
+
+
+def _is_before(mark: PartitionMetadata | None, incarnation: int) -> bool:
+    return mark is not None and mark.incarnation is not None and mark.incarnation < incarnation
+
+
+def _mark(folders: Folders, tp: TopicPartition) -> PartitionMetadata | None:
+    """None also where the mark is damaged: the name in the metadata has to do then."""
+    try:
+        return folders.mark(folders.path(tp))
+    except CorruptFile as error:
+        logger.error("folder's mark damaged", extra={"problem": str(error)})
+        return None

@@ -1,26 +1,33 @@
-"""Logs are opened by worker threads, those that are asked for in one turn together."""
+"""From folders to open logs, in worker threads: those that are asked for in one turn together."""
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
+from streamlog.log.encryption.key_file import scope_of
+from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
+from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, storage_error
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.shared_sync import SharedSync
-from streamlog.model import TopicPartition
+from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
+from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
-from streamlog.partition.storage.checkpoints import Checkpoints
+from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
 from streamlog.partition.storage.folder import Folders
-from streamlog.partition.storage.open_log import LocalReplica, LogOpening, open_log
 from streamlog.partition.stream_limits import log_settings
+
+logger = logging.getLogger(__name__)
 
 WORKERS: Final = 8
 """Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
@@ -28,8 +35,41 @@ which several syncs at once are little more than one."""
 _OPENED_AT_ONCE: Final = 256
 """Logs that one worker opens in one go, and syncs at once."""
 
+
+class LocalReplica(NamedTuple):
+    """A partition that this node is to keep."""
+
+    stream: StreamImage
+    tp: TopicPartition
+    image: PartitionImage
+    incarnation: int
+    """Of the replica."""
+
+
+def replicas_here(stream: StreamImage, node_id: NodeId) -> Iterator[LocalReplica]:
+    """Those of this stream that the node is to keep."""
+    for number, image in enumerate(stream.partitions):
+        if node_id in image.replicas:
+            tp = TopicPartition(stream.name, number)
+            yield LocalReplica(stream, tp, image, image.incarnation(node_id))
+
+
+@dataclass(frozen=True, slots=True)
+class LogOpening:
+    """A log to be opened."""
+
+    tp: TopicPartition
+    stream_id: UUID
+    incarnation: int
+    """Of the replica."""
+    settings: LogSettings
+    offsets: Offsets
+    """What the checkpoints say."""
+
+
 Opened = tuple[LogOpening, PartitionLog | StreamlogError]
-Told = Callable[[LocalReplica, Opened], None]
+Wanted = tuple[LocalReplica, Callable[[Opened], None]]
+"""What is called as soon as the log is open, or has failed."""
 
 
 class LogOpener:
@@ -48,7 +88,7 @@ class LogOpener:
         power_lost: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``power_lost``: before this run, see ``log``; ``spawn`` runs what nobody waits for."""
+        """``power_lost``: before this run, see ``log``; ``spawn`` runs what no caller waits for."""
         self._folders = folders
         self._checkpoints = checkpoints
         self._upkeep = upkeep
@@ -61,47 +101,36 @@ class LogOpener:
         self.lost: set[TopicPartition] = set()
         """Their folders are gone, and were there when the node ran last."""
         self._shared_lock = threading.Lock()
-        self._asked: list[tuple[LocalReplica, asyncio.Future[Opened]]] = []
+        self._wanted: list[Wanted] = []
+        """In this turn of the event loop; empty until one is."""
 
     async def open(self, here: LocalReplica) -> Opened:
         """The log, or why it cannot be opened. Others that are asked for by now go with it."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Opened] = loop.create_future()
-        if not self._asked:
-            loop.call_soon(self._launch)
-        self._asked.append((here, answer))
+        answer: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
+        if not self._wanted:
+            self._spawn(self.open_all(self._wanted))
+        self._wanted.append((here, partial(_tell, answer)))
         return await answer
 
-    async def open_all(
-        self, wanted: Sequence[LocalReplica], told: Told, *, shared: SharedSync | None = None
-    ) -> None:
-        """``told`` of each as soon as it is open or has failed, in any order. ``shared``: at a
-        start, where that has synced the file system already, so that logs need no syncs of their
-        own.
+    async def open_all(self, wanted: Sequence[Wanted], *, shared: SharedSync | None = None) -> None:
+        """In any order. ``shared``: at a start, where that has synced the file system already, so
+        that logs need no syncs of their own.
         """
-        here_of = {here.tp: here for here in wanted}
-        failed = await self._forget_strangers(wanted)
+        if wanted is self._wanted:
+            self._wanted = []  # what is asked for from now on goes together, too
+        told = {here.tp: opened for here, opened in wanted}
+        failed = await self._forget_strangers([here for here, _ in wanted])
         for here, error in failed:
-            told(here, (self._opening(here), error))
+            told[here.tp]((self._opening(here), error))
         skipped = {here.tp for here, _ in failed}
-        openings = [self._opening(here) for here in wanted if here.tp not in skipped]
+        openings = [self._opening(here) for here, _ in wanted if here.tp not in skipped]
         size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
         chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
         loop = asyncio.get_running_loop()
         jobs = [loop.run_in_executor(self._workers, self._open_some, it, shared) for it in chunks]
         for done in asyncio.as_completed(jobs):
             for opened in await done:
-                told(here_of[opened[0].tp], opened)
-
-    def _launch(self) -> None:
-        asked, self._asked = self._asked, []
-        answers = {here.tp: answer for here, answer in asked}
-
-        def told(here: LocalReplica, opened: Opened) -> None:
-            if not answers[here.tp].done():
-                answers[here.tp].set_result(opened)
-
-        self._spawn(self.open_all([here for here, _ in asked], told))
+                told[opened[0].tp](opened)
 
     def _opening(self, here: LocalReplica) -> LogOpening:
         return LogOpening(
@@ -161,3 +190,55 @@ class LogOpener:
         log.fail(str(unavailable))
         log.close()
         return opening, unavailable
+
+
+def _tell(answer: asyncio.Future[Opened], opened: Opened) -> None:
+    if not answer.done():  # the task that asked may have been cancelled
+        answer.set_result(opened)
+
+
+def open_log(
+    opening: LogOpening,
+    folders: Folders,
+    disk: Disk,
+    files: FilePool,
+    syncs: DeferredSyncs | None = None,
+    *,
+    power_lost: bool = True,
+) -> PartitionLog:
+    """The log, recovered. ``syncs``: of logs that are opened with it. Raises CorruptFile,
+    StorageFull, StorageFailed.
+    """
+    tp, known = opening.tp, opening.offsets
+    try:
+        folders.claim(tp, opening.stream_id, opening.incarnation)
+    except OSError as error:
+        raise storage_error(error, str(folders.path(tp))) from error
+    log = PartitionLog.open(
+        folders.path(tp),
+        opening.settings,
+        disk=disk,
+        files=files,
+        log_start_offset=known.log_start,
+        recovery_point=known.recovery_point,
+        syncs=syncs,
+        power_lost=power_lost,
+        key_scope=scope_of(opening.stream_id, tp.partition),
+    )
+    if log.log_end_offset < known.kept_end:
+        log.recovery.lost_end = True
+        log.lost_end.note(known.kept_end)  # the next checkpoint has these offsets no more
+    log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
+    known_offset = log.recovery_limit.bound(known.recovery_point)
+    log.erasures = load_erasures(log, known_offset=known_offset, kept_end=known.erasures_end)
+    if known.high_watermark > log.log_end_offset:
+        logger.error(
+            "committed records lost",
+            extra={
+                "stream": tp.stream,
+                "partition": tp.partition,
+                "offset": log.log_end_offset,
+                "high_watermark": known.high_watermark,
+            },
+        )
+    return log

@@ -25,7 +25,7 @@ class PartitionDelete:
         self._workers = workers
         self._removal = removal
 
-    async def dispose(
+    async def delete(
         self,
         tp: TopicPartition,
         stream_id: UUID,
@@ -42,7 +42,7 @@ class PartitionDelete:
         """
         if partition is not None:
             log = await partition.close(reason)
-            log.failure = log.failure or str(reason)  # nobody needs a sync any more
+            log.failure = log.failure or str(reason)  # no sync is needed any more
         loop = asyncio.get_running_loop()
         self.remove_later(
             await loop.run_in_executor(

@@ -14,7 +14,7 @@ INDEX_BYTES_MAX: Final = 512 * 1024 * 1024
 PAUSE_S: Final = 0.2
 """Between two looks at those that are to stay up to date."""
 IDLE_S: Final = 600.0
-"""One that nobody has asked for so long is dropped."""
+"""One that was not asked for so long is dropped."""
 BUSY_S: Final = 60.0
 """One that was asked so short a time ago is not dropped for the sake of another."""
 REST_S: Final = 10.0
@@ -59,7 +59,7 @@ class SubjectIndexCache:
         return len(self._sizes)
 
     def room_for(self, kept: CachedIndex) -> int:
-        """What that one may take. Where others have taken all, those that nobody uses any more go.
+        """What that one may take. Where others have taken all, those that are not used any more go.
 
         Raises Overloaded if there is nothing to be had.
         """

@@ -6,9 +6,9 @@ from typing import Final
 from streamlog.errors import Overloaded
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import opened
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
 from streamlog.record.compression import Buffer
 from streamlog.record.erasure import erased_by
-from streamlog.record.subjects import NOTHING, SubjectIndex
 
 Erasing = Callable[[SubjectIndex, BatchHeader, memoryview], None]
 """Has the index, which knows all below a control batch, forget what that batch erases."""

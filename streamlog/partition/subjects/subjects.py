@@ -11,8 +11,8 @@ from streamlog.model import TopicPartition
 from streamlog.partition.reader import Reader
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.reading import Erasing, note_batches, nothing_erased
+from streamlog.record.compiled.subjects import NOTHING, SEED_BYTES, SubjectIndex
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import NOTHING, SEED_BYTES, SubjectIndex
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Subjects:
 
     @property
     def is_ready(self) -> bool:
-        """It is there, or nobody wants it."""
+        """It is there, or is not wanted."""
         return self._index is not None or not self.is_followed
 
     async def know(self) -> SubjectIndex:
@@ -146,7 +146,7 @@ class Subjects:
                 self._index.erase(offset)
 
     def was_cut(self) -> None:
-        """The log is shorter now, or begins anew."""
+        """The log is shorter now, or begins again."""
         self._cuts += 1
         index, log = self._index, self._log
         if index is None:
@@ -212,7 +212,7 @@ class Subjects:
         return self._log.log_end_offset
 
     async def _build(self) -> None:
-        """In worker threads, which nobody else looks at it meanwhile."""
+        """In worker threads; no other thread looks at it meanwhile."""
         cuts, started = self._cuts, time.perf_counter()
         index = self._new()
         try:
@@ -265,7 +265,7 @@ class Subjects:
             index.keep_only(left)
 
     async def _read_part(self, index: SubjectIndex, erasing: Erasing) -> None:
-        """Into an index that nobody else has."""
+        """Into an index that no other thread has."""
         try:
             with await self._reader.read(index.next_offset, READ_BYTES, self._end) as part:
                 control_end = await asyncio.to_thread(

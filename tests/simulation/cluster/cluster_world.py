@@ -1,7 +1,9 @@
 """One seed, one story of a whole cluster: nodes, NATS, publishers, an operator, and trouble."""
 
 import random
+from functools import partial
 
+from streamlog.config import SyncPolicy
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.metadata.commands import (
     Command,
@@ -51,7 +53,8 @@ class ClusterWorld:
         ids = [NodeId(number) for number in range(1, nodes + 1)]
         self.hosts = {node_id: Host(node_id, self.events, self.rng) for node_id in ids}
         self.tcp = Tcp(self.links, self.hosts)
-        self.sync = self.rng.choice(("commit", "commit", "interval", "os"))
+        policies: tuple[SyncPolicy, ...] = ("commit", "commit", "interval", "os")
+        self.sync = self.rng.choice(policies)
         self.cluster = settings.cluster_section(self.rng.choice((nodes, 3)))
         self.replication = settings.replication_section(self.rng.choice((None, None, 600)))
         self._until_us = TROUBLE_FROM_US + self.rng.choice(TROUBLE_S) * 1_000_000
@@ -62,7 +65,7 @@ class ClusterWorld:
         self.nats = SimNats(self.events, self.links, self.rng, self.publishers.answer)
         self.publishers.nats = self.nats
         for host in self.hosts.values():
-            host.on_end.append(lambda kernel, host=host: self.nats.process_ended(host, kernel))
+            host.on_end.append(partial(self.nats.process_ended, host))
         self.troubles = Troubles(
             self.events,
             self.rng,

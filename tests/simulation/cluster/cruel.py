@@ -22,7 +22,7 @@ POWER_SHARE = 0.005
 class VotersRestart(QuorumWorld):
     """Whoever has just voted is killed, and is back before all who stand have been heard."""
 
-    VOTERS = (2, 3, 3, 4, 5)
+    VOTERS: tuple[int, ...] = (2, 3, 3, 4, 5)
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

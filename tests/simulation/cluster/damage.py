@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
-from streamlog.model import NodeId
+from streamlog.model import NodeId, TopicPartition
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.observer import Observer
 from tests.simulation.cluster.partition_checkers import Replica
@@ -32,16 +32,43 @@ class Damage:
         """Likewise; the file with which a log begins is gone."""
         self._lose(min, self._remove)
 
-    def _lose(
-        self, choose: Callable[[Sequence[str]], str], how: Callable[[Host, str], None]
-    ) -> None:
+    def lose_in_use(self) -> None:
+        """A follower runs on, and finds soon that a file of its is gone."""
         found = [
+            (host, stream, number)
+            for host, stream, number in self._found()
+            if stream.partitions[number].leader != host.node_id
+            and len(stream.partitions[number].isr) == len(stream.partitions[number].replicas)
+        ]
+        if not found:
+            return
+        host, stream, number = self._rng.choice(found)
+        folder = f"{STREAMS}/{stream.name}/{number}"
+        files = [name for name in host.disk.names(folder) if name.endswith(SEGMENT)]
+        if len(files) < 2:
+            return
+        self._damaged.add(Replica(stream.stream_id, number))
+        path = f"{folder}/{self._rng.choice(files[:-1])}"
+        self._troubles.tell(f"node {host.node_id} loses {path} in use")
+        self._remove(host, path)
+        node = host.process
+        reader = node.registry.partition(TopicPartition(stream.name, number)).reader
+        node.loop.call_soon(lambda: node.spawn(reader.check_files()))
+
+    def _found(self) -> list[tuple[Host, StreamImage, int]]:
+        """Replicas that may be damaged."""
+        return [
             (host, stream, number)
             for stream in self._observer.newest.streams.values()
             for number, partition in enumerate(stream.partitions)
             for host in self._troubles.hosts.values()
             if self._may_lose(host, stream, number, partition)
         ]
+
+    def _lose(
+        self, choose: Callable[[Sequence[str]], str], how: Callable[[Host, str], None]
+    ) -> None:
+        found = self._found()
         if not found:
             return
         host, stream, number = self._rng.choice(found)

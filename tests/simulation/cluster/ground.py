@@ -10,7 +10,7 @@ from streamlog.ingest.nats.connection import IngestClient
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.machine import simulated
 from tests.simulation.cluster.nats import SimIngestClient, SimNats
-from tests.simulation.cluster.sockets import connected, read_warm, send_slice
+from tests.simulation.cluster.sockets import connected, read_warm
 from tests.simulation.cluster.tcp import Tcp
 
 
@@ -19,8 +19,7 @@ def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
     """What would touch the real network or disk touches the simulated one."""
     SimIngestClient.nats = nats
     replaced = [
-        (server_connection.send_slice, send_slice),
-        (server_connection.read_warm, read_warm),
+        (server_connection.read_warm, read_warm),  # type: ignore[attr-defined]
         (client_connection.connected, partial(connected, tcp)),
         (IngestClient, SimIngestClient),
     ]

@@ -32,7 +32,7 @@ class MetadataTrickles(SwarmWorld):
     of them, and late, while its fetches from other nodes go on.
     """
 
-    NODES = (4, 5)
+    NODES: tuple[int, ...] = (4, 5)
 
     def run(self) -> None:
         with patch.object(metadata_replica, "FETCH_BYTES", 1):

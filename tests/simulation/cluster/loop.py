@@ -68,16 +68,16 @@ class SimLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._host.clock.monotonic_ns / 1e9
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callback, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._host.after(0, lambda: self._run(handle))
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callback,
@@ -86,7 +86,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callback,
@@ -120,17 +120,17 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def create_task(
         self,
-        coro: Coroutine[Any, Any, Any],
+        coro: Coroutine[Any, Any, Any],  # type: ignore[override]
         *,
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        task._log_destroy_pending = False
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._tasks.append(task)
         return task
 
-    def run_in_executor(
+    def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
         threads = executor or self._threads

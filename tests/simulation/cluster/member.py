@@ -5,37 +5,35 @@ loop and of the worker thread: a blocking call takes its time, and while it runs
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from streamlog.errors import (
     CorruptData,
-    InvalidRequest,
     NoController,
     OffsetOutOfRange,
-    Overloaded,
-    RequestTimedOut,
-    StorageFull,
     StreamlogError,
     Unavailable,
 )
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.controller import Decision, batches
-from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import records as facts
+from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import is_due
-from streamlog.metadata.quorum.metadata_replica import Blocking, MetadataReplica, Outgoing, Written
-from streamlog.metadata.quorum.pending_decisions import Decided, PendingDecisions
+from streamlog.metadata.quorum.metadata_replica import (
+    Blocking,
+    MetadataReplica,
+    Outcome,
+    Outgoing,
+    Proposal,
+    Steps,
+)
 from streamlog.metadata.quorum.store import MetadataStore
-from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.events import Role
 from streamlog.raft.messages import (
     Answer,
     BeginEpochRequest,
@@ -116,6 +114,7 @@ class Member:
             voters_id=config.voters_id,
             settings=config.raft,
             random=host.rng.random,
+            new_id=lambda: UUID(int=host.node_id),
         )
         self._rpc = rpc
         self._config = config
@@ -123,10 +122,8 @@ class Member:
         self._committed = committed
         self._changed = changed
         self._failed = failed
-        self._inbox: deque[Callable[[], Iterator[Outgoing]] | Wish] = deque()
-        self._steps: Iterator[Outgoing] | None = None
-        self._pending: PendingDecisions[Wish] = PendingDecisions(_grant, _fail)
-        self._begun_epoch = 0
+        self._inbox: deque[Callable[[], Steps] | Wish] = deque()
+        self._steps: Steps | None = None
         self._tick_ms = -1
         self.replica.open(host.clock.monotonic_ms)
         checkers.opened(self)
@@ -147,11 +144,12 @@ class Member:
             self._post(wish)
 
     def tell(self, event: raft.Event) -> None:
-        self._post(lambda: self.replica.handle(event, self.host.clock.monotonic_ms))
+        clock = self.host.clock
+        self._post(lambda: self.replica.handle(event, clock.monotonic_ms, wall_ms=clock.wall_ms))
 
     def do(self, call: Callable[[], object]) -> None:
         """A blocking call on the store, in its turn."""
-        self._post(lambda: iter((Blocking(call),)))
+        self._post(lambda: _blocking(call))
 
     def serve(self, request: object, call: Call) -> None:
         """A request of another member's."""
@@ -172,7 +170,7 @@ class Member:
 
     # The one task
 
-    def _post(self, item: "Callable[[], Iterator[Outgoing]] | Wish") -> None:
+    def _post(self, item: "Callable[[], Steps] | Wish") -> None:
         self._inbox.append(item)
         if self._steps is None:
             self._drive()
@@ -199,14 +197,13 @@ class Member:
                 self._changed()
                 continue
             if isinstance(step, Blocking):
-                self.host.after(self.host.disk_delay_us(), lambda s=step: self._block(s))
+                self.host.after(self.host.disk_delay_us(), partial(self._block, step))
                 return
             self._carry_out(step)
 
     def _throw(self, error: StreamlogError) -> Outgoing:
-        assert isinstance(self._steps, Generator)
-        step: Outgoing = self._steps.throw(error)
-        return step
+        assert self._steps is not None, "its step raised"
+        return self._steps.throw(error)
 
     def _block(self, step: Blocking) -> None:
         try:
@@ -216,11 +213,7 @@ class Member:
         else:
             self._drive()
 
-    def _next(self) -> Iterator[Outgoing] | None:
-        core = self.replica.raft
-        if core.role is Role.LEADER and core.epoch != self._begun_epoch:
-            self._begun_epoch = core.epoch
-            return self._begin_epoch()
+    def _next(self) -> Steps | None:
         if not self._inbox:
             return None
         item = self._inbox.popleft()
@@ -230,7 +223,12 @@ class Member:
         while self._inbox and isinstance(found := self._inbox[0], Wish):
             wishes.append(found)
             self._inbox.popleft()
-        return self._grant(wishes)
+        clock = self.host.clock
+        return self.replica.decide(
+            [Proposal(it.decide, it) for it in wishes],
+            lambda: clock.monotonic_ms,
+            lambda: clock.wall_ms,
+        )
 
     def _wait_for_tick(self) -> None:
         deadline = self.replica.deadline_ms
@@ -247,51 +245,14 @@ class Member:
         late_us = self.host.rng.randint(0, 2_000)
         self.host.after(self.host.clock.delay_us(deadline) + late_us, tick)
 
-    def _begin_epoch(self) -> Iterator[Outgoing]:
-        records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self.host.node_id)]
-        if not self.replica.voters.is_recorded:
-            records.append(first_voters(self.replica.voters, self.replica.raft.electors))
-        try:
-            yield from self._propose(records)
-        except (StorageFull, Overloaded):
-            """A leader that cannot begin makes way."""
-
-    def _propose(self, records: Sequence[MetadataRecord]) -> Iterator[Outgoing]:
-        clock = self.host.clock
-        return self.replica.propose(records, clock.monotonic_ms, wall_ms=clock.wall_ms)
-
-    def _grant(self, wishes: Sequence[Wish]) -> Iterator[Outgoing]:
-        if not self.is_active:
-            for wish in wishes:
-                wish.failed(NoController("not the controller"))
-            return
-        image, records = self.replica.newest, list[MetadataRecord]()
-        decided: list[Decided[Wish]] = []
-        for wish in wishes:
-            offset = image.offset
-            try:
-                decision = wish.decide(image)
-            except StreamlogError as error:
-                wish.failed(error)
-                continue
-            if decision.records:
-                epoch = self.replica.raft.epoch
-                image = image.apply_all(decision.records, offset=image.offset, epoch=epoch)
-                records += decision.records
-            decided.append(Decided(offset, image.offset, decision.result, wish))
-        self._pending.decided(decided, self.store.end_offset)
-        try:
-            for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
-                yield from self._propose(batch)
-        except (NoController, InvalidRequest, StorageFull, Overloaded) as error:
-            self._pending.refuse_unwritten(error, self.store.end_offset)
-            self.tell(raft.Resign())
-        self._pending.committed(self.replica.image.offset)
-
     def _carry_out(self, step: Outgoing) -> None:
         match step:
-            case Written(end_offset):
-                self._pending.written(end_offset)
+            case Outcome(asker, result):
+                assert isinstance(asker, Wish)
+                if isinstance(result, StreamlogError):
+                    asker.failed(result)
+                else:
+                    asker.granted(result.offset, result.result)
             case raft.Send(peer, request):
                 self._send(peer, request)
             case raft.Reply(token, answer):
@@ -302,13 +263,10 @@ class Member:
                 self._fetch_snapshot(leader, snapshot)
             case raft.Committed(high_watermark):
                 self._checkers.committed(self, high_watermark)
-                self._pending.committed(high_watermark)
                 self._keep_snapshot()
                 self._committed(self.replica.image)
             case raft.RoleChanged(role, epoch, _):
                 self._checkers.role_changed(self, role, epoch)
-                if role is not Role.LEADER:
-                    self._pending.give_up(RequestTimedOut("another controller"))
 
     def _send(self, peer: NodeId, request: Request) -> None:
         self._checkers.sent(self, request)
@@ -355,9 +313,5 @@ class Member:
             self.do(lambda: store.checkpoint(image.offset))
 
 
-def _grant(wish: Wish, granted: Granted) -> None:
-    wish.granted(granted.offset, granted.result)
-
-
-def _fail(wish: Wish, error: StreamlogError) -> None:
-    wish.failed(error)
+def _blocking(call: Callable[[], object]) -> Steps:
+    yield Blocking(call)

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamlog.ingest.nats.connection import Receiver
+from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.nats.connection import InFlightBytes
 from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
-from streamlog.ingest.parser.frames import FrameParser
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
 from tests.simulation.events import Events
@@ -151,15 +151,16 @@ class SimIngestClient:
     def __init__(
         self,
         _access: object,
-        receiver: Receiver,
         subscriptions: Subscriptions,
         *,
+        in_flight: InFlightBytes,
+        connected: Callable[[], None],
         read_buffer_bytes: int,
         around_read: None = None,
     ) -> None:
         assert Host.current is not None
         self._host = Host.current
-        self._receiver = receiver
+        self._told_connected = connected
         self._subscriptions = subscriptions
         self._line: _Line | None = None
         self._pongs: list[asyncio.Future[bool]] = []
@@ -235,7 +236,8 @@ class SimIngestClient:
             self._tasks.append(self._loop.create_task(self._connect()))
 
     def _feed(self, data: bytes) -> None:
-        self._receiver.received(self._parser.feed(data))
+        for collector in self._parser.feed(data):
+            collector.owner.take()
         for name, _ in self._parser.take_controls():
             if name == "PONG" and self._pongs:
                 pong = self._pongs.pop(0)
@@ -248,7 +250,7 @@ class SimIngestClient:
             if self._line is not None:
                 self._renew_parser()
                 self.write(self._subscriptions.commands(self._subscriptions.sids()))
-                self._receiver.connected()
+                self._told_connected()
                 return
             await asyncio.sleep(RETRY_S)
 

@@ -10,7 +10,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from streamlog.config import GroupsSection, SyncPolicy
+from streamlog.config import (
+    ClusterSection,
+    GroupsSection,
+    LogSection,
+    ReplicationSection,
+    SyncPolicy,
+)
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
@@ -48,9 +54,9 @@ class ClusterNode:
         self,
         host: Host,
         *,
-        cluster: settings.ClusterSection,
-        log: settings.LogSection,
-        replication: settings.ReplicationSection,
+        cluster: ClusterSection,
+        log: LogSection,
+        replication: ReplicationSection,
         failed: Callable[[BaseException], None],
     ) -> None:
         """``failed``: the process ends by itself, with that."""
@@ -65,7 +71,7 @@ class ClusterNode:
         self._log = log
         self._replication = replication
         self._path = path_on(host.disk, "/data")
-        self.loop = SimLoop(host, self._unhandled)
+        self.loop = SimLoop(host, self._unhandled)  # type: ignore[abstract]
         self._connections: list[ClientConnection] = []
         self._untold: deque[tuple[MetadataImage, MetadataImage]] = deque()
         """Changes of the metadata that the inlets are still to be told of."""
@@ -155,6 +161,7 @@ class ClusterNode:
                 request_timeout_ms=self._cluster.request_timeout_ms,
             ),
             random=self.host.rng.random,
+            may_encrypt=True,
         )
         self.metadata = MetadataService(
             self.replica,
@@ -163,7 +170,6 @@ class ClusterNode:
             incarnation=self.incarnation,
             settings=self._cluster,
             peers=Peers(CLUSTER_ID, node_id),
-            may_encrypt=True,
         )
         self.registry = ReplicaManager(
             self._path,

@@ -86,7 +86,7 @@ class Publishers:
                     rng=self._rng,
                     events=self._events,
                     send=self._send,
-                    checkers=_Told(self._acknowledged),
+                    checkers=_Told(self._acknowledged),  # type: ignore[arg-type]
                     timeout_us=TIMEOUT_US,
                     backoff_us=BACKOFF_US,
                 )

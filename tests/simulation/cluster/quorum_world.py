@@ -5,6 +5,7 @@ import errno
 import random
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -13,7 +14,7 @@ from streamlog.errors import StreamlogError
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.controller.producers import allocate_ids
+from streamlog.metadata.controller.clients import allocate_producer_ids
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.image_types import NodeImage
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -51,7 +52,7 @@ VOTERS_ID = uuid.UUID(int=1)
 class QuorumWorld:
     """Three to five voters, observers, and someone who wishes for changes all the time."""
 
-    VOTERS = (1, 2, 3, 3, 3, 3, 4, 5)
+    VOTERS: tuple[int, ...] = (1, 2, 3, 3, 3, 3, 4, 5)
     """One of these is drawn."""
 
     def __init__(self, seed: int) -> None:
@@ -72,7 +73,7 @@ class QuorumWorld:
             raft=RaftSettings(
                 election_timeout_ms=timeout_ms,
                 request_timeout_ms=2 * timeout_ms,
-                fetch_wait_ms=timeout_ms // 2,
+                fetch_wait_max_ms=timeout_ms // 2,
             ),
             request_timeout_ms=2 * timeout_ms,
             snapshot_after=self.rng.choice((0, 5, 30)),
@@ -151,7 +152,10 @@ class QuorumWorld:
         self._wish_soon()
         for member in self.members():
             if member.is_active and not member.host.is_stopped:
-                member.host.run(lambda member=member: member.wish(self._new_wish()))
+                member.host.run(partial(self._wish_anew, member))
+
+    def _wish_anew(self, member: Member) -> None:
+        member.wish(self._new_wish())
 
     def _new_wish(self) -> Wish:
         self._wished += 1
@@ -182,7 +186,7 @@ class QuorumWorld:
                 raise Violation(f"the producer ids from {first} on are given away twice")
 
         command = AllocateProducerIds(node_id=NodeId(number))
-        return Wish(lambda image: allocate_ids(image, command), granted, _nothing)
+        return Wish(lambda image: allocate_producer_ids(image, command), granted, _nothing)
 
     # Trouble of its own
 
@@ -208,7 +212,10 @@ class QuorumWorld:
             for _ in range(self.rng.choice((1, 1, 2, 3))):
                 node_id = self.rng.choice(sorted(self.hosts))
                 host = member.host
-                host.run(lambda m=member, n=node_id: m.wish(self._voters_wish(m, n)))
+                host.run(partial(self._wish_voters, member, node_id))
+
+    def _wish_voters(self, member: Member, node_id: NodeId) -> None:
+        member.wish(self._voters_wish(member, node_id))
 
     def _voters_wish(self, member: Member, node_id: NodeId) -> Wish:
         """As AddVoter and RemoveVoter are decided."""

@@ -1,15 +1,13 @@
 """A node's sockets on simulated TCP: what the client and the server of streamlog need of one."""
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 from streamlog.errors import NodeUnreachable, RequestTimedOut
-from streamlog.kafka.interfaces import Slice
-from streamlog.kafka.net.channel import ChannelEnded
-from streamlog.kafka.net.sendfile import SliceTruncated
+from streamlog.kafka.net.channel import ChannelEnded, SliceTruncated
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import Endpoint, Tcp
@@ -80,35 +78,32 @@ class SimSocket:
 
 
 class SimChannel:
-    """In the place of ``kafka.net.channel.Channel``."""
+    """In the place of ``kafka.net.channel.SocketChannel``."""
 
     path = "sendfile"
-    copies = False
     is_encrypted = False
     peer_subject = None
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.sock = SimSocket(endpoint)
         self.host = endpoint.host
+        self.heard: Callable[[], None] | None = None
         self._endpoint = endpoint
         self._ended: Exception | None = None
+        endpoint.on_change = self._arrived
 
     async def open(self) -> None:
         """Nothing comes before the first request."""
 
-    async def receive(self) -> bytes:
-        self._raise_if_ended()
-        data = await self.sock.receive(RECEIVE_BYTES)
-        self._raise_if_ended()
-        return data
-
-    async def receive_unless(self, due: Callable[[], bool]) -> bytes | None:
-        """As ``receive``; but None once ``due`` holds, which is asked again at each ``wake``."""
+    async def receive(self, unless: Callable[[], bool] = lambda: False) -> bytes | None:
+        """None once ``unless`` holds, which is asked again at each ``wake``."""
         endpoint = self._endpoint
-        while not due():
+        while not unless():
             self._raise_if_ended()
             if endpoint.buffer or endpoint.closed or endpoint.broken or endpoint.ended:
-                return await self.receive()
+                data = await self.sock.receive(RECEIVE_BYTES)
+                self._raise_if_ended()
+                return data
             await self.sock.wait()
         return None
 
@@ -120,23 +115,33 @@ class SimChannel:
         if data:
             self._endpoint.send(bytes(data))
 
-    @contextlib.contextmanager
-    def watching(self, gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
-        endpoint = self._endpoint
-        before = endpoint.on_change
+    async def send_slice(self, part: FileSlice, readers: Executor) -> None:
+        """In the place of sendfile: what the file has when there is room for it is sent."""
+        host = self.host
+        if (late_us := host.sends_late_us - host.events.now_us) > 0:
+            await asyncio.sleep(late_us / 1e6)
+        data = part.read()
+        if len(data) < len(part):
+            raise SliceTruncated(f"the file ends {len(part) - len(data)} bytes before its slice")
+        await self.send(data)
 
-        def look() -> None:
-            if endpoint.buffer:
-                more()
-            elif endpoint.ended:
-                gone()
+    def listen(self) -> None:
+        """What has come already is told at once."""
+        self._arrived()
 
-        endpoint.on_change = look
-        look()
+    def peer_has_left(self) -> bool | None:
         try:
-            yield
-        finally:
-            self._endpoint.on_change = before
+            return not self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return True
+
+    def _arrived(self) -> None:
+        if self.heard is not None:
+            self.heard()
+        else:
+            self.sock.wake()
 
     def end(self, reason: Exception | None = None) -> None:
         self._ended = self._ended or reason or ChannelEnded()
@@ -150,18 +155,7 @@ class SimChannel:
             raise self._ended
 
 
-async def send_slice(channel: SimChannel, part: Slice, readers: Executor) -> None:
-    """In the place of sendfile: what is sent is what the file has when there is room for it."""
-    host = channel.host
-    if (late_us := host.sends_late_us - host.events.now_us) > 0:
-        await asyncio.sleep(late_us / 1e6)
-    data = part.read()
-    if len(data) < len(part):
-        raise SliceTruncated(f"the file ends {len(part) - len(data)} bytes before its slice")
-    await channel.send(data)
-
-
-def read_warm(part: Slice) -> bytearray | None:
+def read_warm(part: FileSlice) -> bytearray | None:
     """In the place of a copy of what is small: None while that is not sent at once."""
     host = Host.current
     assert host is not None

@@ -4,6 +4,7 @@ where everything may happen at any time.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import (
@@ -350,7 +351,7 @@ class SwarmWorld(ClusterWorld):
         partition = stream.partitions[number]
         for leader in (rng.choice(partition.replicas), *rng.choice(((), (partition.leader,)))):
             elect = ElectLeader(stream=stream.name, partition=number, leader=leader)
-            self.events.after(rng.randint(0, PATIENCE_US), lambda it=elect: self._ask(it))
+            self.events.after(rng.randint(0, PATIENCE_US), partial(self._ask, elect))
 
     def _hang_nats(self) -> None:
         """The NATS server of one node does not answer; everything else does."""
@@ -606,6 +607,28 @@ class LogsLoseTheirBeginning(DamageWorld):
         rng = self.rng
         return StreamConfig.of(
             name=name, partitions=2, replicas=rng.choice((2, 3)), segment_bytes=SEGMENT_BYTES
+        )
+
+
+class FilesLostInUse(DamageWorld):
+    """Little else than that, of followers that run on, and logs of many segments."""
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.sync = "commit"
+
+    def faults(self) -> list[Kind]:
+        return [self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._damage.lose_in_use]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        replicas = self.rng.choice((2, 3))
+        return StreamConfig.of(
+            name=name, partitions=2, replicas=replicas, segment_bytes=SEGMENT_BYTES
         )
 
 

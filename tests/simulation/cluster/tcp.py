@@ -7,6 +7,7 @@ refuses new ones; a machine without power says nothing, and does not know old co
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
@@ -142,7 +143,7 @@ class Tcp:
         self._hosts = hosts
         self._open: dict[Host, list[Endpoint]] = {host: [] for host in hosts.values()}
         for host in hosts.values():
-            host.on_end.append(lambda kernel, host=host: self._process_ended(host, kernel))
+            host.on_end.append(partial(self._process_ended, host))
 
     def connect(
         self,

@@ -4,6 +4,7 @@ import errno
 import math
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from streamlog.errors import StreamlogError
 from streamlog.model import NodeId
@@ -57,7 +58,7 @@ class Troubles:
         self._may_lose_unsynced = may_lose_unsynced
         self._pause_us = rng.choice((300_000, 1_000_000, 3_000_000))
         for host in hosts.values():
-            host.on_power_cut = lambda host=host: self._power_gone(host)
+            host.on_power_cut = partial(self._power_gone, host)
 
     @property
     def over(self) -> bool:

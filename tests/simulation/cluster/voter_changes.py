@@ -1,6 +1,7 @@
 """Stories of a quorum whose voters change while it is split where that would hurt most."""
 
 from dataclasses import replace
+from functools import partial
 
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -34,7 +35,7 @@ class VotersChangeAtOnce(QuorumWorld):
                 if splits:
                     wish = self._splitting(wish, member.host)
                 delay_us = rng.randint(0, 2_000)
-                member.host.after(delay_us, lambda m=member, it=wish: m.wish(it))
+                member.host.after(delay_us, partial(member.wish, wish))
 
     def _splitting(self, wish: Wish, leader: Host) -> Wish:
         def decide(image: MetadataImage) -> Decision:

@@ -5,8 +5,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.acl.rules import Rule
-from streamlog.activity.event_builder import EventBuilder, runs
-from streamlog.activity.events import ActivityEvent, Told, gap_event, told_by
+from streamlog.activity.events import ActivityEvent, EventBuilder, Told, gap_event, runs, told_by
 from streamlog.metadata.commands import AlterQuota, RemoveNode
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.credential import StoredCredential
@@ -14,8 +13,8 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
-from tests.activity_world import LoggedWorld
 from tests.controller_world import ids
+from tests.unit.activity.activity_world import LoggedWorld
 
 ONE, TWO = NodeId(1), NodeId(2)
 LOG_ID = str(UUID(int=77))

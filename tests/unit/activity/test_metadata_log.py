@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ports import free_port
-from streamlog.activity.writer import ActivityWriter
+from streamlog.activity.service import ActivityWriter
 from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.offsets_partition import OffsetsPartition
-from tests.quorum_member import HOST, Member, until
+from tests.unit.quorum_member import HOST, Member, until
+from tools.nodes.ports import free_port
 
 PARTITIONS = 1_100
 

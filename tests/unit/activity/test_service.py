@@ -5,18 +5,17 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from streamlog.activity.activity_stream import config_of
-from streamlog.activity.service import ACTIVITY, ActivityService
+from streamlog.activity.service import ACTIVITY, ActivityService, config_of
 from streamlog.config import ActivitySection
 from streamlog.errors import StorageFailed
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
-from tests.activity_world import LoggedWorld
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE
 from tests.local_node import until
 from tests.offsets_partition import OffsetsPartition, OffsetsPartitions
+from tests.unit.activity.activity_world import LoggedWorld
 
 DAY_MS = 86_400_000
 
@@ -39,7 +38,7 @@ class Host:
         self.service = ActivityService(
             node_id=NODE,
             settings=ActivitySection(enabled=True, replicas=2),
-            metadata=self.metadata,
+            metadata=self.metadata,  # type: ignore[arg-type]
             partitions=self.partitions,  # type: ignore[arg-type]
         )
         self._seen = MetadataImage("c")

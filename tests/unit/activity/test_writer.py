@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.activity import writer as publishing
-from streamlog.activity.writer import ActivityWriter
+from streamlog.activity import service as publishing
+from streamlog.activity.service import ActivityWriter
 from streamlog.errors import CorruptData, StorageFull
 from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
-from tests.activity_world import LoggedWorld
 from tests.local_node import until
 from tests.offsets_partition import OffsetsPartition
+from tests.unit.activity.activity_world import LoggedWorld
 
 Start = Callable[..., ActivityWriter]
 

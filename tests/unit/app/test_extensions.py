@@ -40,19 +40,19 @@ def test_every_extension_fits_its_sources(sources: Path) -> None:
 
 
 def test_an_extension_whose_source_has_changed_is_stale(sources: Path) -> None:
-    change(sources / "ingest" / "parser" / "_collector.pyx")
-    assert digest("ingest.parser._collector", sources) != digest("ingest.parser._collector")
-    assert stale_extensions(sources) == ["ingest.parser._collector"]
+    change(sources / "ingest" / "frames.pyx")
+    assert digest("ingest.frames", sources) != digest("ingest.frames")
+    assert stale_extensions(sources) == ["ingest.frames"]
 
 
 def test_a_changed_declaration_makes_every_extension_stale(sources: Path) -> None:
-    change(sources / "record" / "_codec.pxd")
+    change(sources / "record" / "compiled" / "codec.pxd")
     assert stale_extensions(sources) == list(EXTENSIONS)
 
 
 def test_a_node_does_not_run_with_a_stale_extension(sources: Path) -> None:
-    change(sources / "record" / "_codec.pyx")
-    with pytest.raises(ConfigError, match=r"are installed: record\._codec;"):
+    change(sources / "record" / "compiled" / "codec.pyx")
+    with pytest.raises(ConfigError, match=r"are installed: record\.compiled\.codec;"):
         check_extensions(sources)
 
 

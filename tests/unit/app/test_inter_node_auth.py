@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.app.inter_node_auth import build_authenticator, warn_of_no_secret
-from streamlog.app.security import NodeSecurity
+from streamlog.app.security import NodeSecurity, build_authenticator, warn_of_no_secret
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -38,7 +37,7 @@ def test_nodes_that_have_nothing_to_show_each_other_are_told() -> None:
 
 def test_passwords_of_http_need_users() -> None:
     given = settings(http={"basic_auth": True})
-    with pytest.raises(ConfigError, match="no users where nobody logs in") as caught:
+    with pytest.raises(ConfigError, match="no users without a login") as caught:
         NodeSecurity(given, lambda: MetadataImage("c").rules, None, NodeMetrics())
     assert caught.value.key == "http.basic_auth"
 

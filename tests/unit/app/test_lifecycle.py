@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamlog.app.lifecycle import Lifecycle, LifecycleStep
+from streamlog.app.node import Lifecycle, LifecycleStep
 from streamlog.errors import StorageFailed
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamlog.app.process_limits import OPEN_FILES_MAX, allow_open_files, collect_seldom
+from streamlog.app.run import OPEN_FILES_MAX, allow_open_files, collect_seldom
 
 
 @pytest.fixture

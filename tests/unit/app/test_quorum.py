@@ -3,14 +3,14 @@ from uuid import uuid4
 
 import pytest
 
-from streamlog.app.quorum import build_metadata
+from streamlog.app.node import build_metadata
 from streamlog.config import Settings
 from streamlog.errors import CorruptData
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.nodes import data_dir
 from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.model import NodeId
-from tests.metadata_folder import Node
+from tests.unit.metadata_folder import Node
 
 
 async def opened(path: Path, settings: Settings) -> int:

@@ -12,13 +12,13 @@ from streamlog.app.status import NodeStatus
 from streamlog.config import Settings
 from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
-from streamlog.groups.progress import progress_of
 from streamlog.groups.records import CommittedOffset
+from streamlog.groups.service import progress_of
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.state import PartitionStatistics
 from tests.partition_statistics import partition_statistics
 
 COUNT = 1_000
@@ -67,7 +67,11 @@ class Node:
             troubles=list,
             loop_lag=services,
         )
-        self.ends = LogEnds(wanted=self.wanted, local=self.local, image=lambda: MetadataImage("c"))
+        self.ends = LogEnds(
+            wanted=self.wanted,
+            local=self.local,  # type: ignore[arg-type]
+            image=lambda: MetadataImage("c"),
+        )
 
     def partitions(self) -> Iterator[Kept]:
         return iter(self.kept)
@@ -94,7 +98,7 @@ class Node:
         assert len(found.damaged) == COUNT // 100
 
     async def totals(self) -> None:
-        totals = await PartitionTotals.of(self.partitions())
+        totals = await PartitionTotals.of(self.partitions())  # type: ignore[arg-type]
         assert (totals.partitions, totals.failed) == (COUNT - 1, COUNT // 100)
 
     async def log_ends(self) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.authn.principal import ANONYMOUS, Principal
-from streamlog.authn.session import NOBODY, Session
+from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.errors import InvalidRequest
 
 
@@ -22,6 +22,6 @@ def test_half_a_principal_is_refused(text: str) -> None:
 
 
 def test_nobody_is_known_before_a_proof() -> None:
-    assert NOBODY.principal is ANONYMOUS
-    assert not NOBODY.is_known
+    assert ANONYMOUS_SESSION.principal is ANONYMOUS
+    assert not ANONYMOUS_SESSION.is_known
     assert Session(Principal.user("alice")).is_known

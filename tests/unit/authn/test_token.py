@@ -98,7 +98,7 @@ def test_a_token_is_signed_by_a_key_of_the_set() -> None:
 
 
 def test_a_token_without_a_signature_is_not_believed() -> None:
-    text = jwt.encode(claims(), None, algorithm="none")
+    text = jwt.encode(claims(), "", algorithm="none")
     with pytest.raises(AuthenticationFailed):
         verify(text)
 

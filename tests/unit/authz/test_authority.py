@@ -13,8 +13,8 @@ from streamlog.authn.session import Session
 from streamlog.authz import authority as module
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
+from streamlog.config import AuthorizationSection
 from streamlog.errors import ConfigError, StreamNotFound, TopicForbidden
-from streamlog.sections import AuthorizationSection
 from tests.kafka_node import until
 from tests.restricted import ALICE, Heard, rule
 

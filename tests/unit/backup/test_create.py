@@ -29,7 +29,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.compacted import gap
 from tests.log_folder import a_key_ring, make_batch
-from tests.lone_node import started
+from tests.node_registration import started
 
 ALL_KEYS = KeyRing({name: name.encode().ljust(32, b".") for name in ("k1", "k2")}, None)
 
@@ -177,7 +177,7 @@ async def test_records_that_came_and_went_between_two_backups(
     assert "the records from 2 to 5 are gone" in problem
     assert "--full" in problem
     assert kept(tmp_path).next_offset == 2
-    assert (await taken(tmp_path, source, BackupOptions(anew=True))).problems == []
+    assert (await taken(tmp_path, source, BackupOptions(full=True))).problems == []
     assert ranges(tmp_path) == [(5, 6)]
 
 
@@ -201,10 +201,10 @@ async def test_one_that_is_taken_anew_replaces_the_old_one_when_it_is_whole(
     source.add(3)
     await taken(tmp_path, source)
     source.fault = CorruptBatch("damaged")
-    assert (await taken(tmp_path, source, BackupOptions(anew=True))).problems == ["s/0: damaged"]
+    assert (await taken(tmp_path, source, BackupOptions(full=True))).problems == ["s/0: damaged"]
     assert kept(tmp_path).next_offset == 3
     source.fault = None
-    await taken(tmp_path, source, BackupOptions(anew=True))
+    await taken(tmp_path, source, BackupOptions(full=True))
     assert kept(tmp_path).next_offset == 3
     assert files(tmp_path) == 1
 
@@ -280,7 +280,7 @@ async def test_one_that_is_encrypted_no_more_stays_so_in_the_backup_unless_it_is
     source.add(1)
     await taken(tmp_path, source, BackupOptions(in_clear=True), key=None)
     assert [piece.encrypted for piece in kept(tmp_path).pieces] == [True, False]
-    await taken(tmp_path, source, BackupOptions(anew=True, in_clear=True))
+    await taken(tmp_path, source, BackupOptions(full=True, in_clear=True))
     assert [piece.encrypted for piece in kept(tmp_path).pieces] == [False]
     assert files(tmp_path, "*.key") == 0
 

@@ -11,8 +11,8 @@ from streamlog.backup.placement import node_file
 from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StreamNotFound
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.layout import METADATA_NAME, encode_mark
 from streamlog.log.log import PartitionLog
-from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool

@@ -15,7 +15,7 @@ from streamlog.metadata.image.records import MetadataLogBegun, MetadataRecord, P
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from tests.lone_node import started
+from tests.node_registration import started
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 MANIFEST = BackupManifest(backup_id=UUID(int=7), cluster_id="old", written_by="x", finished_ms=5)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def figures() -> Figures:
         Target(P50, 1.0),
         Target(START, 4.0, absolute=True),
     )
-    variants = (
+    variants: tuple[Variant[Any], ...] = (
         Variant("peer", lambda *_: {}),
         Variant("streamlog, sync=os", lambda *_: {}, wanted),
         Variant("slow", lambda *_: {}),

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from benchmarks.ports import PORTS, Ports, free_port
-from streamlog.cli.dev.ports import CHOICES
+from streamlog.cli.dev.dev_layout import CHOICES
+from tools.nodes.ports import PORTS, Ports, free_port
 
-ASK = "from benchmarks.ports import free_port; print(*[free_port() for _ in range({})])"
+ASK = "from tools.nodes.ports import free_port; print(*[free_port() for _ in range({})])"
 
 
 def ask(count: int) -> set[int]:

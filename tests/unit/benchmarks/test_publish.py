@@ -27,7 +27,7 @@ def test_the_last_file_counts_and_what_is_measured_elsewhere_stays(
     monkeypatch.setattr(plot, "CHART", tmp_path / "chart.png")
     old = results(tmp_path / "old.json", CASE.name, one=[1.0, 2.0, 3.0])
     new = results(tmp_path / "new.json", CASE.name, one=[7.0] * 5)
-    marks = (f"{publish.report.BEGIN}", "old", f"{publish.report.END}")
+    marks = (f"{publish.report.BEGIN}", "old", f"{publish.report.END}")  # type: ignore[attr-defined]
     other = (publish.CLUSTERS_BEGIN, "measured before", publish.CLUSTERS_END)
     readme = page(tmp_path / "README.md", *marks, *other)
     front = page(tmp_path / "FRONT.md", publish.FRONT_BEGIN, publish.FRONT_END)
@@ -48,6 +48,6 @@ def test_cases_of_clusters_have_a_table_of_their_own(tmp_path: Path) -> None:
 
 
 def test_how_many_rounds() -> None:
-    few, many = (publish.Figures(CASE, {"one": [{"rate": 1.0}] * count}) for count in (3, 5))
+    few, many = (publish.Figures(CASE, {"one": [{"rate": 1.0}] * count}) for count in (3, 5))  # type: ignore[attr-defined]
     assert publish.rounds([few, few]) == "3"
     assert publish.rounds([many, few]) == "3 to 5"

@@ -1,11 +1,18 @@
 import json
 from pathlib import Path
+from typing import Any
 
 from benchmarks import catalogue, report
 from benchmarks.case import Case, Figures, Metric, Target, Variant
 
 RATE = Metric("rate", "records/s")
-VARIANTS = (Variant("peer", lambda *_: {}), Variant("ours", lambda *_: {}))
+
+
+def _no_figures(*_: Any) -> dict[str, float]:
+    return {}
+
+
+VARIANTS = (Variant("peer", _no_figures), Variant("ours", _no_figures))
 
 
 def figures() -> Figures:
@@ -54,10 +61,10 @@ def test_a_target_is_a_ratio_to_the_first_row_or_to_another_or_a_limit() -> None
     rate, start = RATE, Metric("start_s", "s", digits=1, lower_is_better=True)
     ours = Variant(
         "ours",
-        lambda *_: {},
+        _no_figures,
         (Target(rate, 2.0), Target(rate, 10.0, beside="slow"), Target(start, 2.0, absolute=True)),
     )
-    variants = (VARIANTS[0], ours, Variant("slow", lambda *_: {}))
+    variants = (VARIANTS[0], ours, Variant("slow", _no_figures))
     gathered = Figures(Case("a", "A case", (rate, start), variants))
     gathered.add("peer", {"rate": 100.0, "start_s": 1.0})
     gathered.add("ours", {"rate": 190.0, "start_s": 1.5})
@@ -74,7 +81,7 @@ def test_a_target_is_a_ratio_to_the_first_row_or_to_another_or_a_limit() -> None
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    ours = Variant("ours", lambda *_: {}, (Target(RATE, 2.0),))
+    ours = Variant("ours", _no_figures, (Target(RATE, 2.0),))
     gathered = Figures(Case("a", "A case", (RATE,), (VARIANTS[0], ours)))
     gathered.add("ours", {"rate": 1.0})
     assert list(report.judgements(gathered, "ours")) == []

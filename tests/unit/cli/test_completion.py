@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("st",), ["stream"]),
         (("--ver",), ["--version"]),
         (("bench", ""), ["publish", "latency", "consume", "failover"]),
-        (("read", "--par"), ["--partition"]),
+        (("consume", "--par"), ["--partition"]),
     ],
     ids=str,
 )

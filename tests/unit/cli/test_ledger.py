@@ -8,14 +8,13 @@ from typer.testing import CliRunner
 
 from streamlog.cli.ledger.options import limits_of
 from streamlog.cli.program import app
-from streamlog.ledger.core.chain import ChainTip
+from streamlog.ledger.core.chain import ChainTip, genesis_block
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.entry import configuration
-from streamlog.ledger.core.genesis import genesis_block
-from streamlog.ledger.folder import ChannelFile, LedgerFolder
-from streamlog.ledger.store import BlockStore
+from streamlog.ledger.storage.folder import ChannelFile, LedgerFolder
+from streamlog.ledger.storage.store import BlockStore
 from streamlog.log.storage.disk import OsDisk
 from streamlog.record.codec import Record
 

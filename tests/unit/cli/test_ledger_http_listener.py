@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.cli.ledger.http_options import http_listener
+from streamlog.cli.ledger.serve import http_listener
 from streamlog.errors import ConfigError
 from tests.authority import Authority
 
@@ -36,9 +36,9 @@ def test_nothing_is_served_unasked(files: Files) -> None:
 
 
 def test_on_this_machine_all_are_let_in(files: Files) -> None:
-    door = http_listener(("127.0.0.1", 0), None, (None, None, None), False)
-    assert door is not None
-    assert door.tls() is None
+    listener = http_listener(("127.0.0.1", 0), None, (None, None, None), False)
+    assert listener is not None
+    assert listener.tls() is None
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -47,11 +47,11 @@ def test_elsewhere_it_takes_tls_and_a_proof(files: Files, tls: bool, tokens: boo
     own = (files.cert, files.key, None) if tls else (None, None, None)
     asked = (ELSEWHERE, 0), files.tokens if tokens else None, own
     if tls and tokens:
-        door = http_listener(*asked, False)
-        assert door is not None
-        assert door.tls() is not None
+        listener = http_listener(*asked, False)
+        assert listener is not None
+        assert listener.tls() is not None
         return
-    with pytest.raises(ConfigError, match="nobody is asked who they are") as caught:
+    with pytest.raises(ConfigError, match="clients need not authenticate") as caught:
         http_listener(*asked, False)
     assert caught.value.key == "--http-host"
 

@@ -20,9 +20,9 @@ OWN = {
     "streamlog.cli",
     "streamlog.cli.output",
     "streamlog.cli.program",
-    "streamlog.cli.run",
     "streamlog.errors",
-    "streamlog.escapes",
+    "streamlog.app",
+    "streamlog.app.escapes",
 }
 HEAVY = {
     "aiohttp",

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from benchmarks.ports import free_port
 from streamlog.client import cluster as cluster_module
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp, resolve
@@ -31,6 +30,7 @@ from streamlog.wire.registry import ENVELOPE
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import NODE
 from tests.kafka_node import KafkaNode
+from tools.nodes.ports import free_port
 
 FLIGHTS = TopicPartition("flights", 0)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.client.connection import Connection
+from streamlog.config import SaslSection
 from streamlog.errors import (
     FrameTooLarge,
     MalformedFrame,
@@ -15,7 +16,6 @@ from streamlog.errors import (
     UnsupportedVersion,
 )
 from streamlog.model import NodeId
-from streamlog.sections import SaslSection
 from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame

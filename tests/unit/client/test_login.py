@@ -11,16 +11,15 @@ from streamlog.authn import scram
 from streamlog.client.blocking import BlockingConnection
 from streamlog.client.connection import Connection
 from streamlog.client.security import ClientLogin, Security, lines_of, secret_in
+from streamlog.config import SaslSection
 from streamlog.errors import (
     AuthenticationFailed,
     ConfigError,
     NodeUnreachable,
     UnsupportedMechanism,
 )
-from streamlog.sections import SaslSection
 from streamlog.wire import registry
-from tests.kafka_node import KafkaNode
-from tests.threaded_node import ThreadedNode
+from tests.kafka_node import KafkaNode, ThreadedNode
 
 LIFETIME_MS = 400
 METADATA: dict[str, Any] = {"topics": [], "allow_auto_topic_creation": False}

@@ -1,55 +1,33 @@
-"""The documentation's links lead somewhere, its commands exist, its generated pages are fresh."""
+"""What the checks of the pages find, what the site makes of links, and what is made out of the code.
+
+The checks themselves are run by ``make lint`` (``python -m documentation --check``).
+"""
 
 import re
-import shlex
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
-import yaml
-from typer.main import get_command
 
-from documentation import configuration
+from documentation import apis, checks, configuration
 from documentation.commands import MARK, with_commands
 from documentation.links import (
     DOCS,
-    ROOT,
     anchors_of,
     links_of,
-    named_in,
     on_config,
     problem,
     slug,
     without_outer_links,
 )
 from documentation.release_notes import notes
-from streamlog.cli.program import app
-from tests.runbook import pages, steps
-
-TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
-PAGES = [*TOP, *sorted(DOCS.rglob("*.md"))]
-COMMAND = re.compile(r"(?:^|\$ )(streamlog (?:[a-z-]+ ?)+)", re.MULTILINE)
-
-
-TEST = re.compile(
-    r"\b(?:unit|property|integration|simulation|security|spark|peers)/[\w/]*test_\w+\.py"
-)
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
+from streamlog.jetstream import dispatcher
 
 # Links
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    assert [found for link in links_of(page) if (found := problem(link))] == []
-
-
-def test_a_dead_link_would_be_found(tmp_path: Path) -> None:
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# A heading, `x`\n")
     page = tmp_path / "page.md"
     page.write_text(
@@ -80,81 +58,112 @@ def test_links_out_of_the_docs_become_text() -> None:
     )
 
 
-def test_the_recipes_name_files_that_exist() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    files = set(re.findall(r"`((?:streamlog|tests|docs|deploy|config)/[\w./-]+)`", text))
-    assert len(files) > 40
-    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+def test_pages_that_the_navigation_does_not_name_come_at_its_end() -> None:
+    config = on_config(SimpleNamespace(nav=[{"A": "index.md"}]))
+    assert config.nav[0] == {"A": "index.md"}
+    assert "runbooks/lost-quorum.md" in config.nav[1]["More"]
 
 
-# Commands
+# Problems of pages
 
 
-GUIDES = [*TOP, *sorted(DOCS.glob("*.md")), *sorted((DOCS / "tutorials").glob("*.md"))]
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of a few pages, with something wrong in each."""
+    docs = tmp_path / "docs"
+    (docs / "runbooks").mkdir(parents=True)
+    (docs / "decisions").mkdir()
+    (tmp_path / "streamlog" / "log").mkdir(parents=True)
+    (tmp_path / "benchmarks").mkdir()
+    texts = {
+        "CONTRIBUTING.md": "Change `streamlog/absent.py`. Tested by `unit/test_absent.py`.",
+        "mkdocs.yml": "nav:\n  - a: walks.md\n  - b: walks.md\n  - c: absent.md\n",
+        "benchmarks/README.md": "1,000 records/s",
+        "docs/comparison.md": "<!-- figures: -->1,000 records/s, **9,999 records/s**<!-- end of figures -->",
+        "docs/glossary.md": "| `log/log.py` | `PartitionLog.reed` |\n",
+        "docs/walks.md": "# Walks\n\n## One\n2 functions in 1 files.\n| `log/log.py` | `a` |\n",
+        "docs/architecture.md": "## Packages\n| `raft` | |\n",
+        "docs/releasing.md": "CPython 3.11 to 3.12",
+        "docs/runbooks/README.md": "# Runbooks\n",
+        "docs/runbooks/x.md": "```console\n$ streamlog cluster check --chekc\n```\n",
+        "docs/decisions/README.md": "# Decisions\n",
+        "docs/decisions/001-x.md": "# 2. A title\n",
+        "pyproject.toml": (
+            '[project]\nrequires-python = ">=3.10"\n'
+            'classifiers = ["Python :: 3.11", "Python :: 3.13"]\n'
+            '[tool.cibuildwheel]\nbuild = ["cp311-*"]\n'
+        ),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    guide = tmp_path / "docs" / "guide.md"
+    guide.write_text("```console\n$ streamlog cluster chekc\n```\n[a](absent.md)\n")
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    monkeypatch.setattr(checks, "DOCS", docs)
+    monkeypatch.setattr(checks, "GUIDES", [guide])
+    monkeypatch.setattr(checks, "PAGES", [guide, tmp_path / "CONTRIBUTING.md"])
+    monkeypatch.setattr(checks, "runbooks", lambda: [docs / "runbooks" / "x.md"])
+    monkeypatch.setattr(apis, "PAGE", guide)
+    monkeypatch.setattr(configuration, "PAGE", guide)
+    return tmp_path
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=name_of)
-def test_commands_exist(page: Path) -> None:
-    blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", page.read_text(), re.M | re.S)
-    words = {tuple(found.split()) for block in blocks for found in COMMAND.findall(block)}
-    assert [command for command in words if not is_known(command[1:])] == []
+@pytest.mark.parametrize(
+    ("check", "problems"),
+    [
+        (checks.links_lead_somewhere, ["absent.md is not there"]),
+        (checks.runbooks_are_listed, ["add x.md"]),
+        (checks.decisions_are_listed, ["its title has the number 2", "add 2, 'A title'"]),
+        (checks.navigation_names_each_page_once, ["absent.md does not", "walks.md is named twice"]),
+        (
+            checks.named_functions_exist,
+            ["only 1 names", "has no PartitionLog.reed", "only 1 names", "has no a"],
+        ),
+        (checks.walks_are_counted, ["write '1 functions in 1 files.'"]),
+        (checks.recipes_name_files_that_exist, ["streamlog/absent.py does not exist"]),
+        (checks.named_tests_exist, ["tests/unit/test_absent.py does not exist"]),
+        (checks.packages_are_in_the_architecture, ["add log to the table"]),
+        (checks.commands_exist, ["no command 'streamlog cluster chekc'"]),
+        (checks.options_of_runbooks_exist, ["has no option --chekc"]),
+        (checks.generated_pages_are_fresh, ["run `python -m", "run `python -m"]),
+        (checks.figures_were_measured, ["only 2 figures", "'9,999 records/s' is not"]),
+        (checks.comparison_says_where_others_are_better, ["only 0 rows"]),
+        (
+            checks.versions_of_python_agree,
+            ["does not build for 3.11, 3.13", "is not >=3.11", "CPython 3.11 to 3.13"],
+        ),
+    ],
+    ids=lambda it: getattr(it, "__name__", ""),
+)
+def test_a_problem_is_found(check: "checks.Check", problems: list[str], pages: Path) -> None:
+    found = list(check())
+    assert len(found) == len(problems), found
+    assert all(part in line for part, line in zip(problems, found, strict=True)), found
 
 
-def is_known(words: tuple[str, ...]) -> bool:
-    """The first words are a command's; what follows may be its arguments."""
-    command: Any = get_command(app)
-    for word in words:
-        inner = getattr(command, "commands", None)
-        if inner is None:
-            return True
-        if word not in inner:
-            return False
-        command = inner[word]
-    return getattr(command, "commands", None) is None
+def test_each_check_is_tried() -> None:
+    [mark] = test_a_problem_is_found.pytestmark  # type: ignore[attr-defined]
+    assert {case[0] for case in mark.args[1]} == set(checks.CHECKS)
 
 
-def test_an_unknown_command_would_be_found() -> None:
-    assert is_known(("cluster", "check"))
-    assert is_known(("read", "orders"))
-    assert not is_known(("cluster", "chekc"))
-    assert not is_known(("cluster",))
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
-def test_a_runbook_has_commands_with_options_that_exist(page: Path) -> None:
-    found = list(steps(page.read_text()))
-    assert found
-    for step in found:
-        program, *words = shlex.split(step.command)
-        if program != "streamlog":
-            continue
-        command: Any = get_command(app)
-        for word in words[: 1 if words[0] == "read" else 2]:
-            command = command.commands[word]
-        known = {option for param in command.params for option in param.opts}
-        assert {word for word in words if word.startswith("--")} <= known, step
-
-
-def test_every_runbook_is_in_the_list() -> None:
-    listed = {link.target for link in links_of(DOCS / "runbooks" / "README.md")}
-    assert {page.name for page in pages()} <= listed
-
-
-def test_every_decision_is_in_the_list_by_its_number_and_title() -> None:
-    folder = DOCS / "decisions"
-    listed = (folder / "README.md").read_text()
-    for page in folder.glob("[0-9]*.md"):
-        number, _, title = page.read_text().splitlines()[0].removeprefix("# ").partition(". ")
-        assert int(page.name[:3]) == int(number)
-        assert f"| {number} | [{title}]({page.name}) |\n" in listed
+def test_arguments_follow_a_command() -> None:
+    assert checks.is_command(("cluster", "check"))
+    assert checks.is_command(("consume", "orders"))
+    assert not checks.is_command(("cluster",))
 
 
 # What is made out of the code
 
 
-def test_the_configuration_reference_is_fresh() -> None:
-    stale = "run `python -m documentation`"
-    assert configuration.PAGE.read_text() == configuration.page(), stale
+def test_the_reference_of_the_apis_has_every_verb() -> None:
+    text = apis.page()
+    tables = (
+        dispatcher._plain(Mock(), Mock(), Mock()),
+        dispatcher._of_stream(Mock(), Mock(), Mock()),
+        dispatcher._of_consumer(Mock()),
+    )
+    verbs = {verb for table in tables for verb in table}
+    assert [verb for verb in verbs if f"`{verb}`" not in re.sub(r"\.<\w+>", "", text)] == []
 
 
 def test_every_setting_is_there_with_its_default() -> None:
@@ -181,32 +190,3 @@ def test_release_notes_are_a_section_of_the_changelog() -> None:
     assert "- new" in notes("Unreleased", text)
     with pytest.raises(ValueError, match=r"no section '2\.0\.0'"):
         notes("2.0.0", text)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_each_test_that_a_page_names_exists(page: Path) -> None:
-    named = TEST.findall(page.read_text())
-    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
-
-
-# The site
-
-
-def test_every_page_of_the_navigation_is_there_once() -> None:
-    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/name:", "")
-    named = list(named_in(yaml.safe_load(text)["nav"]))
-    assert len(named) == len(set(named))
-    assert [page for page in named if not (DOCS / page).exists()] == []
-
-
-def test_pages_that_it_does_not_name_come_at_its_end() -> None:
-    config = on_config(SimpleNamespace(nav=[{"A": "index.md"}]))
-    assert config.nav[0] == {"A": "index.md"}
-    assert "runbooks/lost-quorum.md" in config.nav[1]["More"]
-
-
-def test_every_package_is_in_the_architecture() -> None:
-    table = (DOCS / "architecture.md").read_text().partition("## Packages")[2].partition("## ")[0]
-    own = [path for path in (ROOT / "streamlog").iterdir() if not path.name.startswith("_")]
-    names = {path.stem for path in own if path.is_dir() or path.suffix == ".py"}
-    assert {name for name in names if f"`{name}`" not in table} == set()

@@ -3,8 +3,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.effects import NONE
-from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
+from streamlog.groups.requests import NONE, CommitRequest, GroupCaller, OffsetToCommit
 from tests.group_world import NO_DELAY, TOPIC_ID, GroupWorld, Token
 
 DAY_MS = 86_400_000

@@ -2,8 +2,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
-from streamlog.groups.effects import NONE
-from streamlog.groups.requests import GroupCaller, Joined
+from streamlog.groups.requests import NONE, GroupCaller, Joined
 from tests.group_world import NO_DELAY, GroupWorld, subscription
 
 RANGE = ("range", subscription("t"))

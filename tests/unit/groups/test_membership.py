@@ -1,8 +1,7 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.effects import NONE
-from streamlog.groups.requests import GroupCaller, SyncedMember
+from streamlog.groups.requests import NONE, GroupCaller, SyncedMember
 from tests.group_world import GroupWorld
 
 BUSY = ErrorCode.rebalance_in_progress

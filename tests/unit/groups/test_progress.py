@@ -1,8 +1,8 @@
 """Which groups are told of, and what."""
 
 from streamlog.groups.group import Group
-from streamlog.groups.progress import progress_of
 from streamlog.groups.records import CommittedOffset
+from streamlog.groups.service import progress_of
 from streamlog.model import TopicPartition
 
 

@@ -27,7 +27,7 @@ GROUP = KeptGroup("consumer", 3, "range", "m-1", 1_000, (MEMBER,))
 def test_keys_are_those_of_kafka() -> None:
     record = offset_record(KEY, None)
     assert record == (b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x05", None)
-    assert read_key(record.key) == KEY
+    assert read_key(record[0]) == KEY
     assert group_record("g", None) == (b"\x00\x02\x00\x01g", None)
     assert read_key(BARRIER.key) == GroupKey("")
 

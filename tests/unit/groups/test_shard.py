@@ -16,20 +16,20 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.groups import loading as loading_module
-from streamlog.groups.effects import NONE, Now
-from streamlog.groups.loading import Loading
-from streamlog.groups.reply import GroupReply
+from streamlog.groups import coordinator_loader
+from streamlog.groups.coordinator_loader import CoordinatorLoader
 from streamlog.groups.requests import (
+    NONE,
     CommitRequest,
     GroupCaller,
     Joined,
     JoinRequest,
+    Now,
     OffsetToCommit,
     SyncedMember,
     SyncRequest,
 )
-from streamlog.groups.shard import Shard, code_of_failure
+from streamlog.groups.shard import GroupReply, Shard, code_of_failure
 from tests.fake_lease import FakeLease
 from tests.group_world import TOPIC_ID, subscription
 from tests.offsets_partition import OffsetsPartition
@@ -56,10 +56,10 @@ class World:
 
     def new_shard(self) -> Shard:
         partition = self.partition
-        return Shard(partition, partition.leader_epoch, self.settings, self.lease, now=self.clock)
+        return Shard(partition, partition.leader_epoch, self.settings, self.lease, now=self.clock)  # type: ignore[arg-type]
 
     async def load(self) -> None:
-        groups = await Loading().load(self.shard)
+        groups = await CoordinatorLoader().load(self.shard)
         assert groups is not None
         self.shard.begin(groups, STREAMS)
 
@@ -203,7 +203,7 @@ async def test_without_the_lease_nothing_is_answered_and_no_session_ends() -> No
 async def test_a_session_that_ends_is_noticed_by_itself() -> None:
     settings = SETTINGS.model_copy(update={"session_timeout_ms_min": 1})
     world = World(settings)
-    world.shard = Shard(world.partition, 1, settings, world.lease)
+    world.shard = Shard(world.partition, 1, settings, world.lease)  # type: ignore[arg-type]
     await world.load()
     joined: Joined = await given(world.join(session_ms=20))
     caller = GroupCaller(joined.member_id, None, joined.generation)
@@ -276,7 +276,7 @@ async def test_only_so_much_waits_for_its_commit() -> None:
 
 
 async def test_a_log_that_cannot_be_read_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(coordinator_loader, "RETRY_S", 0.0)
     world = await loaded()
     await given(world.commit(5))
     world.shard.close()
@@ -300,7 +300,7 @@ async def test_what_was_compacted_away_meanwhile_is_not_missed() -> None:
 async def test_one_that_is_led_elsewhere_is_not_loaded() -> None:
     world = World()
     world.partition.high_watermark_known = False
-    loading = asyncio.create_task(Loading().load(world.shard))
+    loading = asyncio.create_task(CoordinatorLoader().load(world.shard))
     await asyncio.sleep(0)
     world.partition.resign()
     assert await loading is None

@@ -8,15 +8,13 @@ import pytest
 from prometheus_client.registry import Collector
 
 from streamlog.app.security import NodeSecurity
-from streamlog.cli.ledger.http_options import http_listener
-from streamlog.config import Settings
-from streamlog.http.readiness import Readiness
-from streamlog.http.site import Site
+from streamlog.cli.ledger.serve import http_listener
+from streamlog.config import SaslSection, Settings
+from streamlog.http.site import Readiness, Site
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
-from streamlog.sections import SaslSection
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 
@@ -80,9 +78,9 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
 
 
 async def test_and_neither_does_an_ordering_node(tokens: Path) -> None:
-    door = http_listener(("127.0.0.1", 0), tokens, (None, None, None), insecure=False)
-    assert door is not None
-    site = LedgerSite(door, metrics=LedgerMetrics(list), channels=list)
+    listener = http_listener(("127.0.0.1", 0), tokens, (None, None, None), insecure=False)
+    assert listener is not None
+    site = LedgerSite(listener, metrics=LedgerMetrics(list), channels=list)
     await site.start()
     try:
         assert await statuses(site, [RIGHT]) == [200]

@@ -5,7 +5,7 @@ import logging
 import pytest
 from aiohttp.http_exceptions import BadStatusLine, TransferEncodingError
 
-from streamlog.http.server_log import MALFORMED, MalformedRequests, logger
+from streamlog.http.server import MALFORMED, MalformedRequests, logger
 
 SENT = "GET \x1b[31m\n\n    ^"
 

@@ -19,14 +19,13 @@ from streamlog.errors import ConfigError
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.http.gauges.partition_gauges import (
     PartitionGauges,
+    PartitionScrape,
     PartitionTotals,
 )
-from streamlog.http.gauges.partition_scrape import PartitionScrape
-from streamlog.http.readiness import Readiness
-from streamlog.http.site import Site
+from streamlog.http.site import Readiness, Site
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.state import PartitionStatistics
 from tests.authority import Authority, Issued
 from tests.partition_statistics import partition_statistics
 

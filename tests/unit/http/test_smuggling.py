@@ -17,13 +17,12 @@ from prometheus_client import CollectorRegistry
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.authority import Authority
+from streamlog.config import AuthorizationSection
 from streamlog.http.access import HttpAccess
-from streamlog.http.readiness import Readiness
-from streamlog.http.site import Site
+from streamlog.http.site import Readiness, Site
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpListener, LedgerSite
-from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
@@ -53,9 +52,9 @@ class Served:
                 access=HttpAccess(access, token_file=tokens),
             )
         else:
-            door = HttpListener("127.0.0.1", 0, Tokens(tokens, key="--http-token-file"))
+            listener = HttpListener("127.0.0.1", 0, Tokens(tokens, key="--http-token-file"))
             metrics = LedgerMetrics(self.scraped)
-            self.site = LedgerSite(door, metrics=metrics, channels=list)
+            self.site = LedgerSite(listener, metrics=metrics, channels=list)
             self.scrapes = 0  # to register them read them once
 
     async def gauges(self) -> list[Any]:

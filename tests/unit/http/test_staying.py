@@ -12,9 +12,9 @@ from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
+from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
 from streamlog.http.access import HttpAccess, may_stay
-from streamlog.sections import AuthorizationSection
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 

@@ -110,7 +110,7 @@ async def test_leaders_acks_go_on_below_min_isr(way: Way) -> None:
         message(payload=envelope(ALL, correlation_id=b"all")),
         message(payload=envelope(LEADER, correlation_id=b"leader")),
     )
-    told = {"plain": [], "acks": []}
+    told: dict[str, list[Any]] = {"plain": [], "acks": []}
     for subject, answer in way.answered():
         told[subject].append(json.loads(answer) if subject == "plain" else read_ack(answer))
     assert [answer["error"]["err_code"] for answer in told["plain"]] == [10077]

@@ -12,9 +12,10 @@ from streamlog.errors import (
 from streamlog.ingest.admission.refusal import NO_KEY, STANDS_STILL
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState
 from streamlog.record.codec import iter_records
-from tests.inlet_way import Way, message
+from tests.inlet_way import StrictIngest, Way, message
 
 
 @pytest.fixture
@@ -316,13 +317,16 @@ async def test_what_is_too_large_is_refused_for_the_standstill_first(way: Way) -
 
 
 async def test_what_a_take_that_raised_left_behind_is_refused_and_forgotten(
-    way: Way, monkeypatch: pytest.MonkeyPatch
+    way: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(way.room, "take", lambda _: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         way.read(message("a", Nats_Msg_Id="1"))
+    monkeypatch.setattr(StrictIngest, "drop", PartitionIngest.drop)
+    caplog.clear()
+    way.read(message("c", Nats_Msg_Id="1"))
+    assert [it.getMessage() for it in caplog.records] == ["messages could not be taken"]
     monkeypatch.undo()
-    way.inlet.drop()
     way.read(message("b"), message("again", Nats_Msg_Id="1"))
     way.partition.commit()
     assert way.told() == [

@@ -1,12 +1,12 @@
 import json
 from typing import Any
 
-from streamlog.ingest.parser.frames import FrameParser, RecordCollector
+from streamlog.ingest.frames import FrameParser, RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.record.keys import murmur2
+from streamlog.record.compiled.keys import murmur2
 from tests import enveloped
 from tests.inlet_way import Way
 from tests.nats_frames import SID, msg

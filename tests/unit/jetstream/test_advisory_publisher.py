@@ -3,8 +3,7 @@ import itertools
 import json
 from uuid import UUID
 
-from streamlog.jetstream.advisories import Advisories
-from streamlog.jetstream.advisory_publisher import WAITING_MAX, AdvisoryPublisher
+from streamlog.jetstream.advisories import WAITING_MAX, Advisories, AdvisoryPublisher
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import PartitionChanged, StreamCreated, StreamDeleted
 from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,7 +78,12 @@ def test_a_description_of_any_shape(place: tuple[Any, ...], value: Any) -> None:
     ],
 )  # fmt: skip
 async def test_an_answer_of_any_shape(answer: bytes) -> None:
-    for ask in (lambda it: it.list(), lambda it: it.info("s"), lambda it: it.purge("s")):
+    asks: list[Callable[[Any], Any]] = [
+        lambda it: it.list(),
+        lambda it: it.info("s"),
+        lambda it: it.purge("s"),
+    ]
+    for ask in asks:
         with pytest.raises(StreamlogError):
             await ask(client(answer))
 

@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from streamlog.errors import Overloaded
-from streamlog.jetstream import concurrency_limit
-from streamlog.jetstream.concurrency_limit import AT_ONCE_MAX, ConcurrencyLimit
+from streamlog.jetstream import api
+from streamlog.jetstream.api import AT_ONCE_MAX, ConcurrencyLimit
 
 
 async def test_first_come_first_served_and_not_too_many_at_once() -> None:
@@ -27,8 +27,8 @@ async def test_first_come_first_served_and_not_too_many_at_once() -> None:
 
 
 def test_what_waits_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency_limit, "WAITING_MAX", 3)
-    monkeypatch.setattr(concurrency_limit, "WAITING_BYTES_MAX", 100)
+    monkeypatch.setattr(api, "WAITING_MAX", 3)
+    monkeypatch.setattr(api, "WAITING_BYTES_MAX", 100)
     by_number, by_size = ConcurrencyLimit(), ConcurrencyLimit()
     for _ in range(3):
         by_number.admit(0)

@@ -1,6 +1,6 @@
 """How late NATS is: one late answer does not count, and one that is missing does after a while."""
 
-from streamlog.jetstream.nats_latency import HANGS_S, NatsLatency
+from streamlog.jetstream.connection import HANGS_S, NatsLatency
 
 
 class Story:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequest, InvalidSubject
-from streamlog.jetstream.reply_subjects import ReplySubjects
+from streamlog.jetstream.api import ReplySubjects
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.subjects import overlap, takes_inboxes
 from tests.page_world import image, partition, stream

@@ -6,8 +6,7 @@ import pytest
 
 from streamlog.config import Settings
 from streamlog.errors import NoController
-from streamlog.kafka.configs.node_configs import shown_node_configs
-from streamlog.kafka.configs.topic_configs import TOPIC_CONFIGS
+from streamlog.kafka.config_entries import TOPIC_CONFIGS, shown_node_configs
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import SETTINGS
 from streamlog.model import NodeId
@@ -79,8 +78,8 @@ async def test_topic_configs_are_told(node: KafkaNode, version: int) -> None:
     for name, told in values.items():
         assert (configs[name]["value"], configs[name]["config_source"]) == told, name
     assert not any(it["read_only"] or it["is_sensitive"] for it in configs.values())
-    told = [(it["name"], it["value"], it["source"]) for it in configs["segment.bytes"]["synonyms"]]
-    assert told == [
+    synonyms = configs["segment.bytes"]["synonyms"]
+    assert [(it["name"], it["value"], it["source"]) for it in synonyms] == [
         ("segment.bytes", "65536", OWN),
         ("log.segment.bytes", str(8 * 2**20), NODES),
         ("log.segment.bytes", str(256 * 2**20), DEFAULT),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.config import GroupsSection
-from streamlog.groups.partitioning import partition_of
+from streamlog.groups.offsets_topic import partition_of
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
@@ -39,7 +39,10 @@ IMPATIENT = SETTINGS.model_copy(update={"commit_timeout_ms": 1})
 
 def log_of(node: KafkaNode) -> OffsetsPartition:
     """Where the group's offsets are."""
-    return node.offsets.partition(TopicPartition(OFFSETS_STREAM, partition_of(GROUP, 2)))
+    found: OffsetsPartition = node.offsets.partition(
+        TopicPartition(OFFSETS_STREAM, partition_of(GROUP, 2))
+    )
+    return found
 
 
 @pytest.fixture

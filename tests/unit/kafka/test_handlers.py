@@ -1,5 +1,6 @@
 """Every API but Fetch, asked over a socket, in every version offered."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -54,7 +55,7 @@ async def test_metadata_of_all_topics(node: KafkaNode, version: int) -> None:
     await node.add_stream("flights", 2)
     await node.add_stream("ships")
     node.metadata.change("ships", 0, leader=NO_LEADER, replicas=(int(NODE), 9))
-    everything = [] if version == 0 else None
+    everything: list[Any] | None = [] if version == 0 else None
     async with RawClient(node.port) as client:
         answer = await client.ask(METADATA, version, {"topics": everything})
     (broker,) = answer["brokers"]

@@ -9,10 +9,9 @@ import pytest
 
 from streamlog.client.connection import Connection
 from streamlog.client.security import ClientLogin, Security
+from streamlog.config import ClientAuth, SaslSection
 from streamlog.errors import AuthenticationFailed, NodeUnreachable
-from streamlog.sections import ClientAuth, SaslSection
-from streamlog.wire import registry
-from streamlog.wire.fetch import request as fetch
+from streamlog.wire import fetch, registry
 from tests.authority import Authority
 from tests.kafka_node import KafkaNode, until
 

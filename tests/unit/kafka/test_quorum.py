@@ -159,7 +159,8 @@ async def test_a_stopping_node_answers_a_fetch_of_the_metadata_log(node: KafkaNo
 
     async def wait(_: Request) -> Answer:
         waiting.set()
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        return await never
 
     node.metadata.raft_answers = wait
     async with RawClient(node.port) as client:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from streamlog.kafka.net.channel import SocketChannel
+from streamlog.kafka.net.channel import RequestWait, SocketChannel
 from streamlog.kafka.net.tls_channel import TlsChannel
 from tests.authority import Authority
 
@@ -75,10 +75,10 @@ def test_a_reset_while_an_answer_is_made(run: Callable[[Any], None]) -> None:
         peer.send(b"x")
         reset(peer)
         assert await receiving == b"x"
-        gone = asyncio.Event()
-        with channel.watching(gone.set, lambda: None):
-            async with asyncio.timeout(5):
-                await gone.wait()
+        wait = RequestWait(channel)
+        async with asyncio.timeout(5):
+            await wait.wait()
+        assert wait.ended
         channel.close()
 
     run(play())

@@ -124,7 +124,7 @@ async def test_a_session_follows_ids(node: KafkaNode) -> None:
     async with RawClient(node.port) as client:
         first = await client.fetch(by_id(before, at(10), session_id=0, session_epoch=0), NEWEST)
         assert first.session_id > 0
-        session = {"session_id": first.session_id}
+        session: dict[str, Any] = {"session_id": first.session_id}
         after = (await made_anew(node)).topic_id
         nothing = FetchRequest([], 0, 1, 2**20, session_epoch=1, **session)
         assert codes(await client.fetch(nothing, NEWEST)) == [(before, UNKNOWN_TOPIC_ID)]

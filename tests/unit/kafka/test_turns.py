@@ -26,5 +26,6 @@ async def test_others_are_served_between_two_items() -> None:
 
 
 async def test_what_is_quick_is_not_interrupted() -> None:
-    assert [item async for item in cooperatively([])] == []
+    nothing: list[str] = []
+    assert [item async for item in cooperatively(nothing)] == []
     assert [item async for item in cooperatively("abc")] == ["a", "b", "c"]

@@ -4,8 +4,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.authn.scram import ITERATIONS_MAX, Scram, is_password, salted_password
+from streamlog.config import SaslSection
 from streamlog.errors import NoController
-from streamlog.sections import SaslSection
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient

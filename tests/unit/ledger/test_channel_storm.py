@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from streamlog.errors import BlockNotReady, StreamlogError
-from streamlog.ledger import channel as channel_module
+from streamlog.ledger.channel import channel as channel_module
 from streamlog.ledger.core.encoding import decode_block
 from streamlog.ledger.core.entry import Message, time_to_cut
 from streamlog.ledger.deliver import DeliverRequest, deliver
 from streamlog.model import TopicPartition
-from tests.failing_disk import FailingDisk
 from tests.kafka_node import KafkaNode
 from tests.ledger_channel import ServedChannel, config_of, limits
-from tests.unit.ledger.test_channel import offline, put
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.ledger.channel.test_channel import offline, put
 
 LIVES = 12
 STREAM = TopicPartition("c", 0)

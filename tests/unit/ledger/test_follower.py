@@ -9,8 +9,8 @@ from streamlog.errors import CorruptBlock
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_block, encode_block
-from streamlog.ledger.core.follower import PULL_BLOCKS_MAX, Follower, FollowerLimits, JoinPoint
-from streamlog.ledger.core.follower_events import (
+from streamlog.ledger.core.follower import (
+    PULL_BLOCKS_MAX,
     AppendPulled,
     AskHeight,
     BlockPulled,
@@ -20,9 +20,12 @@ from streamlog.ledger.core.follower_events import (
     Diverged,
     Effect,
     EndPull,
+    Follower,
+    FollowerLimits,
     FollowerRefusal,
     HaltFollower,
     HeightTold,
+    JoinPoint,
     PeerFailed,
     Promote,
     PullBlocks,
@@ -30,7 +33,7 @@ from streamlog.ledger.core.follower_events import (
     Refuse,
 )
 from streamlog.ledger.core.signing import Signer
-from tests.ledger_chain import CHANNEL, HandMadeChain, config_of
+from tests.unit.ledger.ledger_chain import CHANNEL, HandMadeChain, config_of
 
 LIMITS = FollowerLimits()
 

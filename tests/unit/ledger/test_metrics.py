@@ -3,7 +3,7 @@ from prometheus_client import CollectorRegistry
 from streamlog.ledger.core.consenter import SkipReason
 from streamlog.ledger.core.cutter import CutReason
 from streamlog.ledger.metrics import LedgerMetrics
-from tests.ledger_chain import CHANNEL, HandMadeChain, config_of
+from tests.unit.ledger.ledger_chain import CHANNEL, HandMadeChain, config_of
 
 
 def sampled(metrics: LedgerMetrics, name: str, **labels: str) -> float | None:
@@ -58,4 +58,4 @@ def test_what_is_refused_is_counted_by_its_kind_and_not_timed() -> None:
     assert sampled(metrics, "broadcasts_total", outcome="RecordTooLarge") == 1
     assert sampled(metrics, "commit_seconds_count") == 0
     assert sampled(metrics, "skipped_records_total", reason="stale-time-to-cut") == 1
-    assert sampled(metrics, "refusals_total", reason="corrupt") == 1
+    assert sampled(metrics, "rejected_total", reason="corrupt") == 1

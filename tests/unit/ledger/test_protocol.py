@@ -16,13 +16,13 @@ from streamlog.errors import (
     StaleConfiguration,
 )
 from streamlog.ledger.assembly import Assembly
-from streamlog.ledger.broadcast import BroadcastAck
+from streamlog.ledger.channel.broadcast import BroadcastAck
+from streamlog.ledger.core.chain import genesis_block
 from streamlog.ledger.core.channel_config import ChannelConfig, OrderingNode
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.entry import Message, configuration
-from streamlog.ledger.core.genesis import genesis_block
 from streamlog.ledger.core.signing import Signer
-from streamlog.ledger.deliver import DeliverRequest
+from streamlog.ledger.deliver import AGE_MS_MAX, DeliverRequest, check_reader, sign_request
 from streamlog.ledger.protocol import (
     NUMBER_HEADER,
     PART_HEADER,
@@ -33,7 +33,6 @@ from streamlog.ledger.protocol import (
     message_of,
     subject,
 )
-from streamlog.ledger.readers import AGE_MS_MAX, check_reader, sign_request
 from streamlog.record.codec import Record
 
 ALICE, BOB = Signer("alice", b"a" * 32), Signer("bob", b"b" * 32)

@@ -2,6 +2,7 @@
 
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def keys_on(disk: SimDisk) -> list[str]:
     return [name for name in disk.names(str(FOLDER)) if name.endswith(".key")]
 
 
-def opened_with(disk: SimDisk, keys: KeyRing, **known: int) -> PartitionLog:
+def opened_with(disk: SimDisk, keys: KeyRing, **known: Any) -> PartitionLog:
     files = FilePool(disk, 16, keys)
     return PartitionLog.open(FOLDER, ALWAYS, disk=disk, files=files, **known)
 

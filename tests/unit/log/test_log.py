@@ -1,5 +1,6 @@
 import errno
 import struct
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,21 @@ def test_what_is_appended_lies_in_the_file_as_it_came(disk: SimDisk, log: Partit
     assert log.log_end_offset == 5
     assert log.size_bytes == len(first + second)
     assert disk.content(SEGMENT + ".log") == first + second
+
+
+@pytest.mark.parametrize(
+    "sealed", [(1, 2, 5), (3, 4, 5), (2, 3, 4)], ids=["before", "after", "epoch"]
+)
+def test_a_batch_that_was_sealed_for_another_place_is_not_written(
+    log: PartitionLog, sealed: tuple[int, int, int]
+) -> None:
+    append(log, 2, epoch=5)
+    before = list(read_batches(log))
+    with pytest.raises(CorruptBatch, match="cannot follow at 2 in epoch 5"):
+        log.append(make_batch(sealed[0], epoch=sealed[2]), 1_000, sealed)
+    assert (log.log_end_offset, list(read_batches(log))) == (2, before)
+    log.append(make_batch(2, epoch=6), 1_000, (2, 3, 6))
+    assert (log.log_end_offset, log.epochs.latest) == (3, 6)
 
 
 def test_one_system_call_for_each_batch(disk: SimDisk, log: PartitionLog) -> None:
@@ -358,12 +374,13 @@ def test_a_purge_frees_a_full_disk(disk: SimDisk, log: PartitionLog) -> None:
 
 def test_retention_by_bytes_messages_and_age(disk: SimDisk) -> None:
     size = len(make_batch(0))
-    for limits, kept in (
+    cases: list[tuple[dict[str, Any], int]] = [
         ({"retention_bytes": 4 * size}, 3),
         ({"retention_messages": 5}, 3),
         ({"retention_ms": 350}, 2),
         ({}, 5),
-    ):
+    ]
+    for limits, kept in cases:
         disk = SimDisk()
         log = open_log(disk, LogSettings(segment_bytes=2 * size, **limits))
         for i in range(9):

@@ -10,7 +10,7 @@ import pytest
 
 from streamlog.errors import StorageFull
 from streamlog.log.log import PartitionLog
-from streamlog.log.lost_end import FILE_NAME, Gone
+from streamlog.log.recovery.lost_end import FILE_NAME, Gone
 from streamlog.log.settings import LogSettings
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import PowerCut, SimDisk
@@ -295,7 +295,7 @@ def test_another_loss_does_not_hide_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("gone", "text"),
     [
-        (Gone(7, 7), "from offset 7 on, nobody knows how many"),
+        (Gone(7, 7), "from offset 7 on, not known how many"),
         (Gone(7, 8), "offset 7"),
         (Gone(7, 10), "offsets 7 to 9"),
     ],

@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def fill(log: PartitionLog, word: bytes, end: int = END) -> list[bytes]:
     return batches
 
 
-def reopen(disk: SimDisk, recovery_point: int = END, **known: int) -> PartitionLog:
+def reopen(disk: SimDisk, recovery_point: int = END, **known: Any) -> PartitionLog:
     disk.kill()
     return open_log(disk, SETTINGS, recovery_point=recovery_point, **known)
 

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def pieces(count: int) -> list[Piece]:
     return [Piece(10 * i, time_ms=NOW_MS - 1_000 * (count - i)) for i in range(1, count + 1)]
 
 
-def expired(segments: list[Piece], high_watermark: int | None = None, **limits: int) -> int:
+def expired(segments: list[Piece], high_watermark: int | None = None, **limits: Any) -> int:
     if high_watermark is None:
         high_watermark = segments[-1].next_offset
     return expired_count(

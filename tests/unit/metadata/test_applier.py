@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import NoController
-from streamlog.metadata.applier import Applier
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, StreamCreated
+from streamlog.metadata.service import Applier
 from streamlog.metadata.stream.config import StreamConfig
 
 EMPTY = MetadataImage("c")

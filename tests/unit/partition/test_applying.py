@@ -10,7 +10,7 @@ import pytest
 
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError, StreamNotFound
-from streamlog.log.partition_metadata import decode_mark
+from streamlog.log.layout import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition import replica_manager as registry_module
@@ -150,6 +150,22 @@ async def test_what_is_opened_too_late_is_not_kept(node: Node) -> None:
     assert node.mark("s") == newest.int
 
 
+async def test_a_log_keeps_to_settings_that_change_while_it_is_opened(node: Node) -> None:
+    node.disk.hold("/s/0")
+    node.assigned.create("s")
+    node.assigned.configure("s", retention_ms=1_000)
+    node.apply()
+    await asyncio.sleep(0.01)  # the opening has begun, most likely
+    node.assigned.configure("s", retention_ms=-1, encrypted=False, sync="interval")
+    node.apply()
+    node.disk.let_go("/s/0")
+    await node.settled()
+    partition = node.registry.partition(tp("s"))
+    assert partition.state.log.settings.retention_ms == -1
+    assert partition.sync_policy == "interval"
+    assert partition.config is node.assigned.image.streams["s"].config
+
+
 async def test_deleted_and_created_in_one_change_of_the_image(node: Node) -> None:
     node.assigned.create("s")
     node.apply()
@@ -211,7 +227,7 @@ async def test_a_stream_whose_log_is_being_cut_can_be_deleted(node: Node) -> Non
 async def test_of_very_many_those_that_are_deposed_are_fenced_at_once(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_module, "_HEARD_AT_ONCE", 2)
+    monkeypatch.setattr(registry_module, "_APPLIED_AT_ONCE", 2)
     names = [f"s{number}" for number in range(7)]
     for name in names:
         node.assigned.create(name)

@@ -11,7 +11,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.partition.storage.flusher import _run
+from streamlog.partition.storage.flusher import sync_together as sync_tickets_together
 from tests.log_folder import append
 from tests.simulation.disk import PowerCut, SimDisk
 
@@ -35,10 +35,6 @@ class Shared:
             return False
         self._disk.sync_file_system()
         return True
-
-
-class Member:
-    """What the flusher keeps beside a ticket."""
 
 
 def folder(number: int) -> str:
@@ -69,17 +65,17 @@ def grown(disk: SimDisk) -> list[PartitionLog]:
 
 
 def sync_together(logs: list[PartitionLog], shared: Shared) -> None:
-    begun = [(Member(), log.begin_sync()) for log in logs]
-    failures = _run(begun, shared)  # type: ignore[arg-type]
+    tickets = [log.begin_sync() for log in logs]
+    failures = sync_tickets_together(tickets, shared)  # type: ignore[arg-type]
     if any(isinstance(failure, PowerCut) for failure in failures):
         raise PowerCut
     assert failures == [None] * len(logs)
-    for log, (_, ticket) in zip(logs, begun, strict=True):
+    for log, ticket in zip(logs, tickets, strict=True):
         assert ticket is not None
         assert log.finish_sync(ticket) == log.log_end_offset
 
 
-def epochs_on(disk: SimDisk, number: int) -> list[tuple[int, int]]:
+def epochs_on(disk: SimDisk, number: int) -> list[tuple[int, ...]]:
     data = disk.content(f"{folder(number)}/{EPOCHS_NAME}")
     return [tuple(it) for it in LeaderEpochs.decode(data, "x").entries]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,9 @@ from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, Stre
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.metadata import commands as c
 from streamlog.partition.partition import Partition
-from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, values_of
-from tests.replica_world import TP, ReplicaNode, ReplicaWorld, replicas, until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import TP, ReplicaNode, ReplicaWorld, replicas, until
 
 CHECKPOINT = "log-start-offset-checkpoint"
 
@@ -95,7 +96,7 @@ async def test_too_few_in_sync_acknowledge_nothing(tmp_path: Path) -> None:
 async def test_another_leader_ends_the_wait(tmp_path: Path) -> None:
     async with replicas(tmp_path) as world:
         partition, new = await filled(world), world.followers[0]
-        new.registry._upkeep._later.want = lambda *_: None  # type: ignore[method-assign]
+        new.registry._tasks._later.want = lambda *_: None  # type: ignore[method-assign]
         waiting = asyncio.create_task(partition.purge(7))
         await until(lambda: partition.state.starts)
         await world.elect(new.node_id)
@@ -108,7 +109,7 @@ async def test_another_leader_ends_the_wait(tmp_path: Path) -> None:
 async def test_a_purge_of_a_deleted_stream_says_nothing_of_its_namesake(tmp_path: Path) -> None:
     async with replicas(tmp_path, 2) as world:
         partition, follower = await filled(world), world.followers[0]
-        follower.registry._upkeep._later.want = lambda *_: None  # type: ignore[method-assign]
+        follower.registry._tasks._later.want = lambda *_: None  # type: ignore[method-assign]
         waiting = asyncio.create_task(partition.purge(7))
         await until(lambda: partition.state.starts)
         await world.ask(c.DeleteStream(name="s"))
@@ -116,7 +117,7 @@ async def test_a_purge_of_a_deleted_stream_says_nothing_of_its_namesake(tmp_path
             await waiting
         await world.create()
         for node in world.nodes.values():
-            upkeep = node.registry._upkeep
+            upkeep = node.registry._tasks
             with pytest.raises(NotLeader):
                 await upkeep.persist_log_start(partition, 9)
             await upkeep._persist_starts({partition: 9})
@@ -160,7 +161,7 @@ async def test_no_file_goes_before_the_log_start_is_durable(tmp_path: Path) -> N
         for _ in range(20):
             await publish(partition, b"x" * 1000)
         files = tmp_path / "1" / "streams" / "s" / "0"
-        later = world.leader.registry._upkeep._later
+        later = world.leader.registry._tasks._later
         await until(lambda: later._wanted)
         assert partition.log_start_offset == 0
         assert (files / f"{0:020}.log").exists()
@@ -218,7 +219,7 @@ async def test_a_purge_of_an_idle_log_outlives_a_kill_and_the_loss_of_its_checkp
     ]
 
 
-async def ten_records(world: World, **settings: object) -> Partition:
+async def ten_records(world: World, **settings: Any) -> Partition:
     """Nothing but a purge has them synced."""
     registry = await world.started(**settings)
     await world.create("s", sync="os")

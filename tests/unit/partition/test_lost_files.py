@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -13,9 +14,9 @@ from streamlog.partition import replica_manager as registry_module
 from streamlog.record.batch import CRC_POSITION, CRC_START, batches
 from tests.log_folder import make_batch
 from tests.partition_world import World, publish, tp, values_of
-from tests.replica_world import TIMEOUT_S, ReplicaWorld, until
+from tests.unit.partition.replica_world import TIMEOUT_S, ReplicaWorld, until
 
-SMALL = {"segment_bytes": 4096}
+SMALL: dict[str, Any] = {"segment_bytes": 4096}
 COUNT = 18
 
 Loss = Callable[[Path], None]
@@ -142,7 +143,7 @@ async def test_the_last_batch_is_damaged_after_all_were_killed(
             checkpoint.unlink()
         active = segments(tmp_path, number)[-1]
         data = bytearray(active.read_bytes())
-        data[position if position < 0 else list(batch_starts(data))[-1] + position] ^= 1
+        data[position if position < 0 else list(batch_starts(bytes(data)))[-1] + position] ^= 1
         active.write_bytes(data)
         await world.start(number, **SMALL)
         assert not world[number].partition().is_leader

@@ -160,17 +160,17 @@ async def test_partitions_that_have_nothing_due_are_not_looked_at(
         registry._new_partition = Noted
         await world.create("s", partitions=PARTITIONS)
         await world.create("limited", max_messages_per_subject=1)
-        await registry._trimming.look()
+        await registry._message_limits.look()
         asked = 0
         for _ in range(5):
-            await registry._trimming.look()
-            await registry._compaction.clean_all()
+            await registry._message_limits.look()
+            await registry._log_cleaner.clean_all()
         limited = registry.partition(tp("limited"))
-        assert registry._trimming._trimmed == {limited: None}
+        assert registry._message_limits._trimmed == {limited: None}
         assert asked <= 5 * 10  # of the one that is trimmed
         await world.update("limited", max_messages_per_subject=-1)
-        await registry._trimming.look()
-        assert not registry._trimming._trimmed
+        await registry._message_limits.look()
+        assert not registry._message_limits._trimmed
 
 
 async def test_a_log_of_which_nothing_can_go_yet_is_not_looked_at_again(
@@ -187,12 +187,12 @@ async def test_a_log_of_which_nothing_can_go_yet_is_not_looked_at_again(
     async with world.node() as registry:
         await world.create("s", partitions=PARTITIONS, retention_ms=60_000)
         await write_to_each(registry, b"a")
-        await registry._upkeep._retain()
+        await registry._tasks._retain()
         assert looks == PARTITIONS
-        await registry._upkeep._retain()
+        await registry._tasks._retain()
         assert looks == PARTITIONS
         await publish(registry.partition(tp("s", 7)), b"b")
-        await registry._upkeep._retain()
+        await registry._tasks._retain()
         assert looks == PARTITIONS + 1
         log = registry.partition(tp("s", 3)).state.log
         now_ms = (log.first_timestamp_ms() or 0) + 60_001

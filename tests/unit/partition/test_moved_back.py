@@ -11,7 +11,7 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.controller_world import ids
 from tests.partition_world import Told, publish, run_of, values_of
-from tests.replica_world import TP, ReplicaWorld, until
+from tests.unit.partition.replica_world import TP, ReplicaWorld, until
 
 RECORDS = 10
 VALUES = [b"%d" % number for number in range(RECORDS)]

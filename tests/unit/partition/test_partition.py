@@ -12,9 +12,9 @@ from streamlog.errors import (
     StorageFull,
 )
 from streamlog.partition.partition import Partition
-from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, failures_of, publish, run_of, tp, values_of
-from tests.replica_world import until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import until
 
 
 async def test_an_acknowledgement_never_comes_inside_append(world: World) -> None:
@@ -166,7 +166,9 @@ async def test_a_full_disk_refuses_keeps_and_recovers(world: World) -> None:
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
-async def test_a_failing_disk_takes_one_partition_offline(world: World, operation: str) -> None:
+async def test_a_failing_disk_takes_one_partition_offline(
+    world: World, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = FailingDisk()
     async with world.node(disk) as registry:
         await world.create("s")
@@ -180,9 +182,11 @@ async def test_a_failing_disk_takes_one_partition_offline(world: World, operatio
         with pytest.raises(StorageFailed):
             partition.append(run_of(b"lost"), told)
             await told.answer
-        with pytest.raises(StorageFailed):
-            partition.append(run_of(b"x"), Told())
+        for _ in range(3):
+            with pytest.raises(StorageFailed):
+                partition.append(run_of(b"x"), Told())
         assert heard, "the watchers are told"
+        assert [it.getMessage() for it in caplog.records].count("partition offline") == 1
         assert set(failures_of(registry)) == {tp("s")}
         assert await values_of(partition) == [b"kept"]
         assert await publish(other, b"x") == 0

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.record_batches import HandRecord, hand_batch
-from tests.replica_world import ReplicaWorld
+from tests.unit.partition.replica_world import ReplicaWorld
 
 TIME_MS = 1_700_000_000_000
-SMALL = {"segment_bytes": 4096}
+SMALL: dict[str, Any] = {"segment_bytes": 4096}
 
 
 def batch_of(

@@ -15,7 +15,7 @@ from streamlog.replication.isr import IsrProposal
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.partition_world import Told, publish, run_of, values_of
 from tests.raw_client import RawClient
-from tests.replica_world import ReplicaWorld, until
+from tests.unit.partition.replica_world import ReplicaWorld, until
 
 RECORDS = 5
 MOMENT_S = 0.1

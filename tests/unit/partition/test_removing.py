@@ -14,10 +14,10 @@ from streamlog.log.storage.disk import OsFile
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.freeing_disk import FreeingDisk
 from tests.partition_world import World, publish, tp
-from tests.replica_world import ReplicaWorld, until
+from tests.unit.partition.freeing_disk import FreeingDisk
 from tests.unit.partition.maintenance.test_log_cleaner import COMPACT, all_clean, put
+from tests.unit.partition.replica_world import ReplicaWorld, until
 
 SMALL: dict[str, Any] = {"segment_bytes": 16_384}
 

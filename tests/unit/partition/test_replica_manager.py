@@ -18,9 +18,9 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
-from tests.replica_world import until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import until
 
 
 async def test_a_created_stream_is_led_at_once(world: World) -> None:

@@ -1,6 +1,8 @@
 """The state alone, over a real log; the test is the clock, the loop and the worker thread."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,10 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.log.log import PartitionLog
+from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.log.sync import SyncTicket
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.state import NOTHING, PartitionState, Step
 from streamlog.replication.isr import ReplicaStanding
@@ -154,7 +155,7 @@ def test_a_full_disk_keeps_what_waits_and_goes_on(
     bench = Bench(tmp_path, "commit")
     bench.append("a")
 
-    def full(_log: PartitionLog, _batch: bytes, _now_ms: int) -> None:
+    def full(_log: PartitionLog, _batch: bytes, _now_ms: int, _sealed: object) -> None:
         raise StorageFull("full")
 
     run = run_of(b"x")
@@ -176,7 +177,7 @@ def test_a_failed_append_takes_the_partition_offline(
     bench.sync()
     bench.append("a")
 
-    def broken(_log: PartitionLog, _batch: bytes, _now_ms: int) -> None:
+    def broken(_log: PartitionLog, _batch: bytes, _now_ms: int, _sealed: object) -> None:
         raise StorageFailed("broken")
 
     monkeypatch.setattr(PartitionLog, "append", broken)
@@ -240,7 +241,7 @@ def test_the_high_watermark_starts_where_it_was_known_to_be(tmp_path: Path) -> N
 TWO, THREE = NodeId(2), NodeId(3)
 
 
-def leading(directory: Path, isr: tuple[NodeId, ...] = (ONE, TWO), **more: int) -> Bench:
+def leading(directory: Path, isr: tuple[NodeId, ...] = (ONE, TWO), **more: Any) -> Bench:
     bench = Bench(directory, "commit", lead=False)
     bench.state.lead(4, isr, replicas=(ONE, TWO, THREE), partition_epoch=7, **more)
     return bench
@@ -302,11 +303,12 @@ def test_many_that_tell_the_same_one_do_not_pile_up(tmp_path: Path) -> None:
 
 
 def test_who_leads_no_more_fails_what_waits_at_once(tmp_path: Path) -> None:
-    for lose in (
+    ways: list[Callable[[Any], Any]] = [
         lambda state: state.follow(5, (TWO, ONE), leader=TWO, replicas=(ONE, TWO)),
         lambda state: state.resign("stops"),
         lambda state: state.lead(6, (ONE, TWO), partition_epoch=9),
-    ):
+    ]
+    for lose in ways:
         bench = leading(tmp_path / str(id(lose)))
         bench.append("a")
         bench.sync()
@@ -437,7 +439,8 @@ def test_proposals_end_with_the_leadership(tmp_path: Path) -> None:
         THREE: ReplicaStanding(8, True),
     }
     proposal = bench.state.isr_proposal(11, lag_time_ms=100, standings=known.__getitem__)
-    assert proposal == (4, 7, ((ONE, 7), (TWO, 9), (THREE, 8)))
+    assert proposal is not None
+    assert tuple(proposal) == (4, 7, ((ONE, 7), (TWO, 9), (THREE, 8)))
     assert bench.state.proposes(proposal)
     bench.state.lead(6, (ONE, TWO), replicas=(ONE, TWO, THREE), partition_epoch=9)
     assert not bench.state.proposes(proposal)

@@ -11,9 +11,9 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.subjects import subjects as subjects_module
 from streamlog.partition.subjects.index_cache import IDLE_S
 from streamlog.record.codec import RecordRun
-from streamlog.record.subjects import SubjectIndex
+from streamlog.record.compiled.subjects import SubjectIndex
 from tests.partition_world import Told, World, tp
-from tests.replica_world import until
+from tests.unit.partition.replica_world import until
 
 ALL = 1 << 40
 
@@ -117,7 +117,7 @@ async def test_an_index_is_idle_wanted_and_gone(tmp_path: Path) -> None:
     try:
         await world.create("s", sync="os")
         partition = registry.partition(tp("s"))
-        keeping, subjects = registry._surroundings.indexes, partition.subjects
+        keeping, subjects = registry._context.indexes, partition.subjects
         run = RecordRun()
         run.append(None, b"", [(b"subject", b"a")])
         partition.append(run, Told())
@@ -180,7 +180,7 @@ async def test_what_compaction_takes_is_not_counted(tmp_path: Path) -> None:
         partition.sync_soon()
         await partition.wait_synced()
         await put_keyed(partition)
-        await registry._compaction.clean_all()
+        await registry._log_cleaner.clean_all()
         index = await partition.subjects.know()
         assert seen(index) == [None, "b", "a", "z"]
         assert index.count(b"a") == 1

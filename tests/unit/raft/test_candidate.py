@@ -1,9 +1,10 @@
 from itertools import pairwise
 
+from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
 from streamlog.raft.messages import BeginEpochRequest, VoteAnswer, VoteRequest
-from tests.lone_member import (
+from tests.unit.lone_member import (
     TIMEOUT_MS,
     LoneMember,
     entries,
@@ -107,7 +108,7 @@ def test_the_voter_of_a_quorum_of_one_leads_at_the_first_tick() -> None:
     member = LoneMember(among=voters(1), log=entries(4))
     assert member.raft.deadline_ms <= member.now_ms
     effects = member.tick()
-    assert effects[:2] == [raft.SaveVote(5, key(1)), raft.RoleChanged(Role.LEADER, 5, 1)]
+    assert effects[:2] == [raft.SaveVote(5, key(1)), raft.RoleChanged(Role.LEADER, 5, NodeId(1))]
     assert only(effects, raft.Send) == []
 
 

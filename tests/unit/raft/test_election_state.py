@@ -4,7 +4,7 @@ from streamlog.model import NodeId
 from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Role
 from streamlog.raft.settings import RaftSettings
-from tests.lone_member import key
+from tests.unit.lone_member import key
 
 
 def standing(*, epoch: int = 3, is_voter: bool = True, random: float = 0.5) -> ElectionState:

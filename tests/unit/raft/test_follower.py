@@ -12,7 +12,8 @@ from streamlog.raft.messages import (
     SnapshotId,
     VoteRequest,
 )
-from tests.lone_member import (
+from tests.quorum_log import Entry
+from tests.unit.lone_member import (
     TIMEOUT_MS,
     LoneMember,
     entries,
@@ -22,7 +23,6 @@ from tests.lone_member import (
     sent,
     voters,
 )
-from tests.quorum_log import Entry
 
 NEW = Entry(3, "new")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from streamlog.model import EpochEnd
+from streamlog.model import EpochEnd, NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
 from streamlog.raft.messages import (
@@ -11,7 +11,7 @@ from streamlog.raft.messages import (
     RaftFetchRequest,
     SnapshotId,
 )
-from tests.lone_member import TIMEOUT_MS, LoneMember, entries, key, only, sent, voters
+from tests.unit.lone_member import TIMEOUT_MS, LoneMember, entries, key, only, sent, voters
 
 
 def leader(*epochs: int) -> LoneMember:
@@ -99,7 +99,7 @@ def test_who_waits_hears_that_the_leader_is_none_any_more() -> None:
 def test_a_follower_names_the_leader() -> None:
     member = LoneMember()
     member.follow(3)
-    assert member.ask(RaftFetchRequest(1, key(2), 0)) == FetchAnswer(1, 3, Fault.NOT_LEADER)
+    assert member.ask(RaftFetchRequest(1, key(2), 0)) == FetchAnswer(1, NodeId(3), Fault.NOT_LEADER)
 
 
 # Where histories part
@@ -253,7 +253,9 @@ def test_who_resigns_says_so_to_all_the_one_most_caught_up_first() -> None:
     effects = member.step(raft.Resign())
     ends = sent(effects, EndEpochRequest)
     assert {send.peer for send in ends} == {2, 3}
-    assert {send.request for send in ends} == {EndEpochRequest(2, 1, (3, 2))}
+    assert {send.request for send in ends} == {
+        EndEpochRequest(2, NodeId(1), (NodeId(3), NodeId(2)))
+    }
     assert raft.RoleChanged(Role.RESIGNED, 2, None) in effects
 
 
@@ -266,7 +268,9 @@ def test_a_successor_first_gets_all_of_the_log() -> None:
     member.fetched_by(2, 2)
     assert member.raft.role is Role.LEADER
     effects = member.fetched_by(2, after_ms=10)
-    assert sent(effects, EndEpochRequest)[0].request == EndEpochRequest(2, 1, (2, 3))
+    assert sent(effects, EndEpochRequest)[0].request == EndEpochRequest(
+        2, NodeId(1), (NodeId(2), NodeId(3))
+    )
 
 
 def test_a_successor_that_is_there_gets_its_turn_in_the_end() -> None:
@@ -274,7 +278,9 @@ def test_a_successor_that_is_there_gets_its_turn_in_the_end() -> None:
     member.step(raft.Resign(key(2).node_id))
     member.fetched_by(2, 2, after_ms=400)
     assert member.raft.role is Role.LEADER
-    assert sent(member.tick(100), EndEpochRequest)[0].request == EndEpochRequest(2, 1, (2, 3))
+    assert sent(member.tick(100), EndEpochRequest)[0].request == EndEpochRequest(
+        2, NodeId(1), (NodeId(2), NodeId(3))
+    )
 
 
 def test_a_successor_that_is_silent_gets_nothing() -> None:
@@ -305,7 +311,7 @@ def test_after_resigning_it_answers_as_one_that_does_not_lead() -> None:
 
 def test_nobody_fetches_from_itself() -> None:
     member = leader()
-    assert answers(member.fetched_by(1)) == [FetchAnswer(1, 1, Fault.NOT_LEADER)]
+    assert answers(member.fetched_by(1)) == [FetchAnswer(1, NodeId(1), Fault.NOT_LEADER)]
 
 
 def test_looks_again_in_time_for_whatever_it_waits() -> None:

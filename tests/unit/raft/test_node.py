@@ -14,7 +14,8 @@ from streamlog.raft.messages import (
     VoteRequest,
 )
 from streamlog.raft.voters import VoterSet
-from tests.lone_member import (
+from tests.quorum_log import Entry, recorded, voters_payload
+from tests.unit.lone_member import (
     TIMEOUT_MS,
     LoneMember,
     entries,
@@ -26,7 +27,6 @@ from tests.lone_member import (
     vote_request,
     voters,
 )
-from tests.quorum_log import Entry, recorded, voters_payload
 
 
 def begin(epoch: int, leader: int) -> BeginEpochRequest:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from streamlog.model import NodeId
 from streamlog.raft.replica_tracker import FORGOTTEN_MS, ReplicaTracker
 from streamlog.raft.voters import ReplicaKey, VoterSet
-from tests.lone_member import key, voters
+from tests.unit.lone_member import key, voters
 
 
 def leadership(*, start: int = 0, now_ms: int = 0) -> ReplicaTracker:

@@ -1,11 +1,12 @@
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
-from streamlog.raft.messages import EndEpochRequest, Fault, VoteRequest
-from tests.lone_member import (
+from streamlog.raft.messages import EndEpochRequest, Fault, VoteAnswer, VoteRequest
+from tests.unit.lone_member import (
     LoneMember,
     entries,
     key,
@@ -16,6 +17,12 @@ from tests.lone_member import (
     vote_request,
     voters,
 )
+
+
+def _vote(effects: Sequence[raft.Effect]) -> VoteAnswer:
+    answer = only(effects, raft.Reply)[0].answer
+    assert isinstance(answer, VoteAnswer)
+    return answer
 
 
 def following(leader: int = 2, *, log: tuple[int, ...] = ()) -> LoneMember:
@@ -32,7 +39,7 @@ def test_a_vote_is_saved_before_it_is_given() -> None:
     assert effects[0] == raft.SaveVote(3, key(2))
     (reply,) = only(effects, raft.Reply)
     assert effects.index(reply) > 0
-    assert reply.answer.granted
+    assert _vote(effects).granted
     assert reply.answer.epoch == 3
 
 
@@ -98,7 +105,7 @@ def test_asking_beforehand_binds_to_nothing() -> None:
     member = LoneMember(epoch=4)
     effects = member.step(raft.Received("token", vote_request(5, 2, pre_vote=True)))
     assert only(effects, raft.SaveVote) == []
-    assert only(effects, raft.Reply)[0].answer.granted
+    assert _vote(effects).granted
     assert member.raft.epoch == 4
     assert member.vote(vote_request(5, 3, pre_vote=True)).granted, "any number of them"
 
@@ -113,7 +120,7 @@ def test_who_asks_from_a_higher_epoch_is_joined_there() -> None:
     member = LoneMember(epoch=4)
     effects = member.step(raft.Received("token", vote_request(8, 2, pre_vote=True)))
     assert effects[0] == raft.SaveVote(7, None)
-    assert only(effects, raft.Reply)[0].answer.granted
+    assert _vote(effects).granted
 
 
 def test_a_leader_that_is_there_is_kept() -> None:
@@ -167,7 +174,7 @@ def test_whoever_is_asked_votes_though_it_does_not_know_that_it_may() -> None:
     assert member.raft.role is Role.OBSERVER
     effects = member.step(raft.Received("token", vote_request(3, 2)))
     assert effects[0] == raft.SaveVote(3, key(2))
-    assert only(effects, raft.Reply)[0].answer.voter == key(4)
+    assert _vote(effects).voter == key(4)
 
 
 def test_with_an_empty_log_the_configured_voters_must_be_the_same() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
-from tests.lone_member import key, voters
 from tests.quorum_log import recorded
+from tests.unit.lone_member import key, voters
 
 
 @pytest.mark.parametrize(("count", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
@@ -67,8 +67,8 @@ def test_ids_are_in_order() -> None:
 
 
 def test_a_fetch_is_answered_before_its_leader_is_given_up() -> None:
-    assert RaftSettings(election_timeout_ms=100, fetch_wait_ms=500).wait_ms == 50
-    assert RaftSettings(election_timeout_ms=2_000, fetch_wait_ms=500).wait_ms == 500
+    assert RaftSettings(election_timeout_ms=100, fetch_wait_max_ms=500).wait_ms == 50
+    assert RaftSettings(election_timeout_ms=2_000, fetch_wait_max_ms=500).wait_ms == 500
 
 
 def test_times_are_never_zero() -> None:

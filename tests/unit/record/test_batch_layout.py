@@ -54,7 +54,7 @@ def test_every_position_is_that_of_its_field() -> None:
 
 
 def test_compiled_code_has_the_same_numbers() -> None:
-    text = Path(batch.__file__).with_name("_batch.pxd").read_text()
+    text = Path(batch.__file__).with_name("compiled").joinpath("batch_header.pxd").read_text()
     declared = {name: int(number, 0) for name, number in re.findall(r"(\w+) = (\w+)\n", text)}
     others = declared.keys() - POSITIONS.keys()
     assert {name: declared[name] for name in POSITIONS} == {

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch, RecordTooLarge, UncompressedTooLarge
-from streamlog.record import _codec, codec
+from streamlog.record import codec
 from streamlog.record.batch import check_batch, read_header
 from streamlog.record.codec import RUN_BYTES_MAX, Record, iter_records, opened
+from streamlog.record.compiled import codec as _codec
 from streamlog.record.compression import Compression, compress
 from tests.oracles import codec as oracle
 from tests.record_batches import HandRecord, hand_batch, record_bytes, varint

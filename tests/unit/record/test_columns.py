@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _columns, columns, compression
+from streamlog.record import columns, compression
 from streamlog.record.batch import ENCRYPTED
 from streamlog.record.columns import arrow_batch, arrow_batches, arrow_schema
+from streamlog.record.compiled import columns as _columns
 from streamlog.record.compression import Compression, compress
 from tests.oracles import columns as oracle
 from tests.record_batches import HandRecord, hand_batch, record_bytes, sized, varint

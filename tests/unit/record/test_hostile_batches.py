@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def told(batches: int, touch: str = "no") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "tests.hostile_batches", str(batches), touch]
+    program = [sys.executable, "-m", "tests.unit.record.hostile_batches", str(batches), touch]
     return subprocess.run(
         program, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

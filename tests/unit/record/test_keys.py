@@ -1,9 +1,10 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import keys as compiled
+from streamlog.record.compiled import keys as compiled
 from tests.oracles import keys as oracle
 from tests.record_batches import HandRecord, record_bytes, varint
 
@@ -121,12 +122,13 @@ def test_times_are_shifted_and_all_else_stays(twin: Any) -> None:
 )
 def test_what_is_no_record_is_corrupt(twin: Any, body: bytes, count: int) -> None:
     keys = twin.KeyOffsets(10, SEED)
-    for look in (
+    looks: list[Callable[[], Any]] = [
         lambda: keys.note(body, count, 0, 0),
         lambda: keys.sift(body, count, 0, 10),
         lambda: keys.sift(body, count, 0, 10, shift_ms=3),
         lambda: twin.first_keyless(body, count),
-    ):
+    ]
+    for look in looks:
         with pytest.raises(CorruptBatch):
             look()
 

@@ -180,3 +180,24 @@ def test_who_is_no_replica_is_forgotten() -> None:
     progress.follower(THREE, 10, node_epoch=13)
     progress.keep_only((ONE, TWO))
     assert set(progress.followers) == {TWO}
+
+
+def test_what_a_follower_had_before_it_left_the_isr_does_not_bring_it_back() -> None:
+    """It may have left because of damage, and has cut it off since."""
+    progress = LeaderProgress(ONE, (ONE, TWO), start_offset=0)
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=4, now_ms=100)
+    progress.set_isr((ONE,), partition_epoch=1, now_ms=100)
+
+    def standings(node_id: NodeId) -> ReplicaStanding:
+        return ReplicaStanding(4, is_live=True)
+
+    assert not progress.may_join(TWO)
+    assert progress.isr_proposal(101, lag_time_ms=1_000, standings=standings) is None
+    progress.follower(TWO, 10, node_epoch=4, now_ms=101, partition_epoch=0)
+    assert not progress.may_join(TWO), "what was on its way tells of the log before the cut"
+    progress.follower(TWO, 5, node_epoch=4, now_ms=102, partition_epoch=1)
+    assert progress.isr_proposal(102, lag_time_ms=1_000, standings=standings) is None
+    progress.follower(TWO, 10, node_epoch=4, now_ms=103, partition_epoch=1)
+    proposal = progress.isr_proposal(103, lag_time_ms=1_000, standings=standings)
+    assert proposal is not None and proposal.isr == {ONE, TWO}

@@ -21,14 +21,14 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_without_certificates_all_is_in_the_clear(tmp_path: Path) -> None:
+async def test_without_certificates_all_is_in_the_clear(tmp_path: Path) -> None:
     certificates = Certificates(settings_of(tmp_path))
     assert (certificates.kafka(), certificates.http(), certificates.outgoing()) == (None,) * 3
-    assert not certificates.have_changed
+    assert not await certificates.have_changed()
     assert not certificates.are_shown
 
 
-def test_each_door_may_have_its_own(tmp_path: Path, authority: Authority) -> None:
+def test_each_listener_may_have_its_own(tmp_path: Path, authority: Authority) -> None:
     node, page = authority.issue("node"), authority.issue("page")
     http = {"tls_cert": str(page.cert), "tls_key": str(page.key), "tls_client_auth": "none"}
     tls = {**node.settings(), "client_ca": str(authority.ca), "client_auth": "required"}
@@ -62,26 +62,28 @@ def test_what_contradicts_itself_is_told(
     assert caught.value.key == key
 
 
-def test_a_door_in_the_clear_asks_for_no_certificates(tmp_path: Path, authority: Authority) -> None:
+def test_a_listener_in_the_clear_asks_for_no_certificates(
+    tmp_path: Path, authority: Authority
+) -> None:
     tls = {**authority.issue("node").settings(), "client_ca": str(authority.ca)}
     tls["client_auth"] = "required"
     with pytest.raises(ConfigError, match=r"tls.client_auth: is 'required', and .* no TLS"):
         Certificates(settings_of(tmp_path, tls=tls, kafka={"tls": False}))
 
 
-def test_new_files_are_noticed_and_loaded(tmp_path: Path, authority: Authority) -> None:
+async def test_new_files_are_noticed_and_loaded(tmp_path: Path, authority: Authority) -> None:
     certificates = Certificates(settings_of(tmp_path, tls=authority.issue("node").settings()))
     before, until = certificates.kafka(), certificates.shown["kafka"].not_after
-    assert not certificates.have_changed
+    assert not await certificates.have_changed()
     authority.issue("node", days=90)
-    assert certificates.have_changed
+    assert await certificates.have_changed()
     certificates.reload()
-    assert not certificates.have_changed
+    assert not await certificates.have_changed()
     assert certificates.kafka() is not before
     assert certificates.shown["kafka"].not_after > until
 
 
-def test_bad_new_files_keep_the_old_ones_and_are_told_once(
+async def test_bad_new_files_keep_the_old_ones_and_are_told_once(
     tmp_path: Path, authority: Authority
 ) -> None:
     issued = authority.issue("node")
@@ -93,10 +95,10 @@ def test_bad_new_files_keep_the_old_ones_and_are_told_once(
         lambda: authority.issue("node", days=-1),
     ):
         spoil()
-        assert certificates.have_changed
+        assert await certificates.have_changed()
         with pytest.raises(ConfigError):
             certificates.reload()
-        assert not certificates.have_changed
+        assert not await certificates.have_changed()
         assert certificates.kafka() is before
     authority.issue("node")
     certificates.reload()

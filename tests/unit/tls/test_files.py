@@ -12,7 +12,9 @@ PASSWORD = b"quite secret"
 
 
 def pair(issued: Issued, password: Path | None = None) -> KeyPair:
-    return issued.pair._replace(password=password and File("tls.key_password_file", password))
+    return issued.pair._replace(
+        password=File("tls.key_password_file", password) if password else None
+    )
 
 
 NOBODY = Trust(None)

@@ -182,7 +182,7 @@ def test_every_cut_of_a_request_is_malformed(version: int) -> None:
 def test_what_kio_forgets_is_forgotten(version: int) -> None:
     schema = load_request_schema(FETCH, version)
     theirs, _ = entity_reader(schema)(encode_request(as_kio_knows(version), version), 0)
-    forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]
+    forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]  # type: ignore[union-attr]
     by_id = version >= TOPIC_IDS_FROM
     named = {"topic_id": FOLDER} if by_id else {"topic": "gone"}
     gone = (forgotten(**named, partitions=(1, 2)),) * 2
@@ -227,6 +227,7 @@ def test_kio_reads_our_response(version: int) -> None:
     whole = response(version)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     assert whole[4:8] == HEADER
+    theirs: Any
     theirs, size = entity_reader(load_response_schema(FETCH, version))(whole[8:], 0)
     assert size == len(whole) - 8
     first, last = theirs.responses
@@ -273,6 +274,7 @@ def test_what_is_told_to_replicas_comes_back_and_kio_reads_it() -> None:
     (piece,) = encode_response(HEADER, [("a", [told])], 12)
     (found,) = read_response(Cursor(piece, 8), 12).partitions
     assert found.fetched == told
+    theirs: Any
     theirs, size = entity_reader(load_response_schema(FETCH, 12))(piece[8:], 0)
     assert size == len(piece) - 8
     it = theirs.responses[0].partitions[0]
@@ -290,6 +292,7 @@ def test_where_leaders_are_is_told_from_version_16_on(version: int) -> None:
     answer = read_response(Cursor(piece, 8), version)
     assert answer.nodes == (nodes if version >= NODES_FROM else ())
     assert answer.throttle_ms == 77
+    theirs: Any
     theirs, size = entity_reader(load_response_schema(FETCH, version))(piece[8:], 0)
     assert size == len(piece) - 8
     assert theirs.throttle_time.total_seconds() == 0.077
@@ -309,6 +312,7 @@ def test_a_preferred_replica_is_told_from_version_11_on(version: int) -> None:
 def test_a_diverging_epoch_comes_back_and_kio_reads_it() -> None:
     whole = response(12, diverging=EpochEnd(4, 99))
     assert read_response(Cursor(whole, 8), 12).partitions[2].fetched.diverging == EpochEnd(4, 99)
+    theirs: Any
     theirs, size = entity_reader(load_response_schema(FETCH, 12))(whole[8:], 0)
     assert size == len(whole) - 8
     end = theirs.responses[0].partitions[2].diverging_epoch
@@ -330,6 +334,7 @@ def test_an_error_of_the_whole_comes_back(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_aborted_transactions_of_another_broker_are_passed_over(version: int) -> None:
+    theirs: Any
     theirs, _ = entity_reader(load_response_schema(FETCH, version))(response(version)[8:], 0)
     topic = theirs.responses[0]
     partition = topic.partitions[0]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
@@ -22,6 +24,7 @@ def test_a_request_header_comes_back_and_kio_reads_the_same(api: Api) -> None:
         assert read_request_header(cursor) == (api, version, 77, "me")
         assert cursor.take(4) == b"body"
         schema = KioHeaderV2 if api.is_flexible(version) else KioHeaderV1
+        theirs: Any
         theirs, size = entity_reader(schema)(data, 0)
         assert (theirs.request_api_key, theirs.request_api_version) == (api.key, version)
         assert (theirs.correlation_id, theirs.client_id, size) == (77, "me", len(data))

@@ -8,7 +8,7 @@ import pytest
 from streamlog.model import TopicPartition
 from streamlog.wire import fetch, produce
 from streamlog.wire.cursor import Cursor, encode_array_length, encode_bytes, encode_string, finished
-from streamlog.wire.fetch.request import FetchPartition, FetchTopic, TopicIdPartition
+from streamlog.wire.fetch import FetchPartition, FetchTopic, TopicIdPartition
 
 PARTITIONS = 100
 

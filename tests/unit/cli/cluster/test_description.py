@@ -11,7 +11,7 @@ from streamlog.errors import CorruptData, NodeNotFound
 
 NODE = {
     "node_id": 1, "host": "a", "port": 9092, "rack": None, "epoch": 7,
-    "fenced": False, "heard": True, "draining": False, "replicas": 3, "leaders": 2,
+    "fenced": False, "stopping": False, "heard": True, "draining": False, "replicas": 3, "leaders": 2,
     "full": False, "unfit": (), "levels": None, "answers": None,
 }  # fmt: skip
 FIELDS: dict[str, Any] = {

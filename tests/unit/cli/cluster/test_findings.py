@@ -5,9 +5,10 @@ from streamlog.cli.cluster.description import (
     FollowerStatus,
     NodeDescription,
     VoterStatus,
+    cluster_facts,
 )
-from streamlog.cli.cluster.findings import findings
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
+from streamlog.findings import CRITICAL, WARNING, Finding, cluster_findings
 from streamlog.model import NO_LEADER, NodeId
 
 
@@ -19,10 +20,11 @@ def cluster(*fenced: int, registered: tuple[int, ...] = (1, 2, 3)) -> Descriptio
             9092,
             None,
             0,
-            i in fenced,
-            False,
-            0,
-            0,
+            fenced=i in fenced,
+            stopping=False,
+            draining=False,
+            replicas=0,
+            leaders=0,
             full=False,
             unfit=(),
             heard=True,
@@ -43,25 +45,36 @@ def partition(leader: int, isr: tuple[int, ...], *, number: int = 0) -> Partitio
     return PartitionInfo(number, NodeId(leader), 0, replicas, tuple(map(NodeId, isr)), ())
 
 
+def found(known: Description, topology: Topology) -> list[Finding]:
+    return cluster_findings(cluster_facts(known, topology))
+
+
+def findings(known: Description, topology: Topology) -> list[str]:
+    """What is said; of partitions line by line."""
+    said = found(known, topology)
+    assert all(it.remedy and it.severity in (CRITICAL, WARNING) for it in said)
+    return [line for it in said for line in it.details or (it.what,)]
+
+
 def test_all_is_well() -> None:
     whole = streams(partition(1, (1, 2, 3)), partition(2, (3, 2, 1), number=1))
     assert findings(cluster(), whole) == []
 
 
 def test_a_node_that_is_away() -> None:
-    assert findings(cluster(2), streams()) == ["node 2 is not alive"]
+    assert findings(cluster(2), streams()) == ["Node 2 at host:9092 is gone"]
 
 
 def test_a_node_that_only_the_last_controller_knew() -> None:
     """It may have lost its disk meanwhile, and be in sync on paper."""
     known = cluster()
     known = known._replace(nodes=(*known.nodes[:2], known.nodes[2]._replace(heard=False)))
-    told = "node 3 has not told the new controller yet that it is alive"
+    told = "Node 3 at host:9092 has not reported to the new controller yet"
     assert findings(known, streams()) == [told]
 
 
 def test_a_voter_that_has_never_been_there() -> None:
-    assert findings(cluster(registered=(1, 3)), streams()) == ["voter 2 has never been there"]
+    assert findings(cluster(registered=(1, 3)), streams()) == ["Voter 2 has never been there"]
 
 
 def voting(*followers: FollowerStatus) -> Description:
@@ -77,14 +90,14 @@ def follower(node_id: int, directory_id: str | None) -> FollowerStatus:
 
 def test_a_voter_with_another_folder_does_not_count_until_it_is_let_vote() -> None:
     """Whoever stopped the next node now could leave the quorum with one voice of three."""
-    away = "voter 3 has lost its metadata, and may not vote yet"
+    away = "Voter 3 has lost its metadata, and may not vote yet"
     known = voting(follower(2, "2"), follower(3, "3"), follower(3, "new"))
     assert findings(known, streams()) == [away]
     assert findings(voting(follower(2, "2"), follower(3, "new"), follower(3, "3")), streams()) == []
 
 
 def test_a_voter_that_does_not_fetch() -> None:
-    away = "voter 3 does not follow the metadata yet"
+    away = "Voter 3 does not follow the metadata yet"
     assert findings(voting(follower(2, "2")), streams()) == [away]
 
 
@@ -96,7 +109,7 @@ def test_a_dead_voter_is_told_once() -> None:
     known = voting(follower(2, "2"))
     gone = known.nodes[2]._replace(fenced=True)
     known = known._replace(nodes=(*known.nodes[:2], gone))
-    assert findings(known, streams()) == ["node 3 is not alive"]
+    assert findings(known, streams()) == ["Node 3 at host:9092 is gone"]
 
 
 def test_replicas_that_are_behind() -> None:
@@ -105,6 +118,9 @@ def test_replicas_that_are_behind() -> None:
         "orders/0 is not in sync on node 2",
         "orders/1 is not in sync on nodes 2, 3",
     ]
+    (finding,) = found(cluster(), behind)
+    said = "2 partitions not in sync on every replica (orders/0, orders/1)"
+    assert (finding.severity, finding.what) == (WARNING, said)
 
 
 def test_partitions_that_nobody_leads() -> None:
@@ -112,6 +128,8 @@ def test_partitions_that_nobody_leads() -> None:
     assert findings(cluster(), nobody) == [
         "orders/0 has no leader; in sync: 2",
         "orders/1 has no leader; in sync: none",
+        "orders/0 is not in sync on nodes 1, 3",
+        "orders/1 is not in sync on nodes 1, 2, 3",
     ]
 
 
@@ -120,8 +138,8 @@ def test_a_node_that_is_unfit() -> None:
     full, ill = known.nodes[0]._replace(full=True), known.nodes[1]._replace(unfit=("clock",))
     known = known._replace(nodes=(full, ill, known.nodes[2]))
     disk, clock = findings(known, streams())
-    assert disk == "node 1: its disk is full: it stores nothing"
-    assert clock.startswith("node 2: its clock is wrong")
+    assert disk.startswith("Node 1: its disk is full: it stores nothing")
+    assert clock.startswith("Node 2: its clock is wrong")
     assert ill.words == "live, clock trouble"
     without = known.nodes[2]._replace(unfit=("nats",))
     assert "not connected to NATS" in findings(known._replace(nodes=(without,)), streams())[0]

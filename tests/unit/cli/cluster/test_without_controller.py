@@ -9,9 +9,8 @@ import pytest
 from streamlog.cli.cluster import controller as module
 from streamlog.cli.cluster.controller import Controller
 from streamlog.cli.cluster.description import without_controller
-from streamlog.cli.cluster.findings import findings
 from streamlog.cli.cluster.quorum import rows
-from tests.unit.cli.cluster.test_findings import partition, streams
+from tests.unit.cli.cluster.test_findings import findings, partition, streams
 
 
 def told(node: int, epoch: int, end: int) -> dict[str, Any]:
@@ -20,7 +19,14 @@ def told(node: int, epoch: int, end: int) -> dict[str, Any]:
     ]
     nodes: list[dict[str, Any]] = [
         {**voter, "rack": None, "epoch": 0, "fenced": False, "draining": False, "heard": False}
-        | {"replicas": 3, "leaders": 1, "full": False, "unfit": (), "levels": None}
+        | {
+            "replicas": 3,
+            "leaders": 1,
+            "stopping": False,
+            "full": False,
+            "unfit": (),
+            "levels": None,
+        }
         for voter in voters
     ]
     return {
@@ -43,8 +49,8 @@ def test_the_one_that_knows_most_tells_of_the_cluster() -> None:
 def test_what_is_wrong_then() -> None:
     led = streams(partition(2, (1, 2, 3)), partition(1, (1, 2, 3), number=1))
     controller, *nodes, orders = findings(without_controller([told(1, 4, 90)]), led)
-    assert controller.startswith("there is no controller: 1 of 3 voters answer, and 2 are needed")
-    assert nodes == ["node 2 at h2:1 does not answer", "node 3 at h3:1 does not answer"]
+    assert controller.startswith("No controller is known: 1 of 3 voters answer, and 2 are needed;")
+    assert nodes == ["Node 2 at h2:1 does not answer", "Node 3 at h3:1 does not answer"]
     assert orders == "orders/0 is led by node 2, which does not answer"
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from streamlog.cli.dev.dev_cluster import without_login
-from streamlog.cli.dev.dev_layout import DevPlan, lay_out
+from streamlog.cli.dev.dev_layout import DevPlan, lay_out, settle_port
 from streamlog.cli.dev.dev_node import DevNode
-from streamlog.cli.dev.ports import settle_port
 from streamlog.config import load_settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.quorum.voter_sets import configured_voters

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from streamlog.cli.dev.ports import CHOICES, settle_port
+from streamlog.cli.dev.dev_layout import CHOICES, settle_port
 from streamlog.errors import ConfigError
 
 HOST = "127.0.0.1"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from streamlog.cli.doctor.configuration import examine, voters_of
-from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.config import Settings, load_settings
+from streamlog.findings import Finding
 
 CONFIG = Path(__file__).parents[4] / "config"
 THREE = ("1@node-1:9092", "2@node-2:9092", "3@node-3:9092")
@@ -15,26 +15,26 @@ SEVENTH = {"id": 7, "data_dir": "/d"}
 FAR: dict[str, Any] = {"host": "10.0.0.1", "advertised_host": "node-1"}
 
 
-def found(**sections: Any) -> list[DoctorFinding]:
+def found(**sections: Any) -> list[Finding]:
     return examine(Settings(**{"node": {"data_dir": "/d"}, **sections}))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_what_we_ship_is_well(number: int) -> None:
     settings = load_settings(CONFIG / "three-nodes" / f"node-{number}.toml")
-    assert [it for it in examine(settings) if it.state in ("failed", "warning")] == []
+    assert [it for it in examine(settings) if it.severity in ("critical", "warning")] == []
 
 
 def test_the_defaults_are_well() -> None:
     (finding,) = found()
-    assert finding == DoctorFinding("configuration", "ok", "nothing contradicts itself")
+    assert finding == Finding("configuration", "ok", "nothing contradicts itself")
 
 
 @pytest.mark.parametrize(
     ("sections", "state", "said"),
     [
-        ({"kafka": {"host": "0.0.0.0"}}, "failed", "no kafka.advertised_host"),
-        ({"kafka": {"port": 9464}}, "failed", "are both 9464"),
+        ({"kafka": {"host": "0.0.0.0"}}, "critical", "no kafka.advertised_host"),
+        ({"kafka": {"port": 9464}}, "critical", "are both 9464"),
         ({"http": {"host": "0.0.0.0", "show_payloads": "on"}}, "warning", "reads every stream"),
         ({"log": {"segment_bytes": 65536}}, "warning", "log.segment_bytes (65536) is less"),
         ({"log": {"sync": "os"}}, "note", "log.sync is os"),
@@ -46,12 +46,12 @@ def test_the_defaults_are_well() -> None:
         ),
         (
             {"cluster": {"voters": THREE}, "kafka": FAR},
-            "failed",
+            "critical",
             "cluster.id is missing",
         ),
         (
             {"cluster": {"id": "c", "voters": THREE}},
-            "failed",
+            "critical",
             "this node advertises '127.0.0.1', and other voters are on other machines",
         ),
         (
@@ -73,8 +73,8 @@ def test_the_defaults_are_well() -> None:
 )  # fmt: skip
 def test_one_thing_is_wrong(sections: dict[str, Any], state: str, said: str) -> None:
     (finding,) = found(**sections)
-    assert finding.state == state
-    assert said in finding.said
+    assert finding.severity == state
+    assert said in finding.what
     assert finding.remedy or state == "note"
 
 

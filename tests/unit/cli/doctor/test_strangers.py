@@ -31,9 +31,9 @@ async def test_a_stranger_tells_no_time(answer: bytes) -> None:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         settings = Settings(node={"data_dir": "data"})
         found = [it async for it in examine(settings, [address], address, 5)]
-    assert [it.state for it in found] == ["skipped", "skipped"]
+    assert [it.severity for it in found] == ["skipped", "skipped"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", DEEP.decode(), '{"ready":1,"reasons":7}'])
 def test_a_stranger_is_not_ready(text: str) -> None:
-    assert [it.state for it in judged("node 1", text)] == ["skipped"]
+    assert [it.severity for it in judged("node 1", text)] == ["skipped"]

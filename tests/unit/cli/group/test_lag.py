@@ -3,7 +3,7 @@
 import pytest
 
 from streamlog.cli.group.client import check_empty
-from streamlog.cli.group.lag import standings, total_lag
+from streamlog.cli.group.commands import standings, total_lag
 from streamlog.client.groups import CommittedInfo, GroupInfo, GroupMemberInfo
 from streamlog.errors import GroupNotEmpty
 from streamlog.model import NodeId, TopicPartition

@@ -2,8 +2,7 @@
 
 import pytest
 
-from streamlog.cli.group.plan import Change, LogExtent, change_of
-from streamlog.cli.group.target import Shift, Target
+from streamlog.cli.group.reset import Change, LogExtent, Shift, Target, change_of
 from streamlog.client.groups import CommittedInfo
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
 from streamlog.errors import InvalidRequest

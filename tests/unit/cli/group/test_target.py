@@ -1,36 +1,40 @@
-"""Where a group is told to go on."""
+"""The position that a group's offsets are set to."""
+
+from typing import Any
 
 import pytest
 
-from streamlog.cli.group.target import Shift, Target, parse_target
+from streamlog.cli.group.reset import Shift, Target, parse_target
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
 from streamlog.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("to", "by", "target"),
+    ("given", "target"),
     [
-        ("earliest", None, EARLIEST),
-        ("latest", None, LATEST),
-        ("7", None, Offset(7)),
-        ("2026-01-31T18:00:00Z", None, Timestamp(1_769_882_400_000)),
-        (None, -100, Shift(-100)),
-        (None, 0, Shift(0)),
+        ({"to_earliest": True}, EARLIEST),
+        ({"to_latest": True}, LATEST),
+        ({"to_offset": 7}, Offset(7)),
+        ({"to_offset": 0}, Offset(0)),
+        ({"to_datetime": "2026-01-31T18:00:00Z"}, Timestamp(1_769_882_400_000)),
+        ({"shift_by": -100}, Shift(-100)),
+        ({"shift_by": 0}, Shift(0)),
     ],
 )
-def test_targets(to: str | None, by: int | None, target: Target) -> None:
-    assert parse_target(to, by) == target
+def test_targets(given: dict[str, Any], target: Target) -> None:
+    assert parse_target(**given) == target
 
 
 @pytest.mark.parametrize(
-    ("to", "by", "problem"),
+    ("given", "problem"),
     [
-        (None, None, "is missing; name one"),
-        ("latest", 5, "cannot go with --shift-by"),
-        ("soon", None, "'soon' is no position"),
-        ("-5", None, "'-5' is no position"),
+        ({}, "GROUP: no position is given; name --to-earliest, "),
+        ({"to_latest": True, "shift_by": 5}, "--to-latest: cannot go with --shift-by"),
+        ({"to_offset": 0, "shift_by": 0}, "--to-offset: cannot go with --shift-by"),
+        ({"to_datetime": "soon"}, "--to-datetime: 'soon' is no time"),
+        ({"to_datetime": "-5"}, "--to-datetime: '-5' is no time"),
     ],
 )
-def test_targets_that_are_none(to: str | None, by: int | None, problem: str) -> None:
-    with pytest.raises(ConfigError, match=f"^--to: {problem}"):
-        parse_target(to, by)
+def test_targets_that_are_none(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{problem}"):
+        parse_target(**given)

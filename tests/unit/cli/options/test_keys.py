@@ -23,21 +23,21 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_any_there_are_none() -> None:
     keys = told_keys(None, None)
-    assert (keys.names, keys.current) == ([], None)
+    assert (keys.names, keys.active) == ([], None)
 
 
 def test_the_first_that_is_named_is_for_what_is_new(config: Path) -> None:
     keys = told_keys(["mine=file:mine", "other=file:other"], None)
-    assert (keys.names, keys.current) == (["mine", "other"], "mine")
+    assert (keys.names, keys.active) == (["mine", "other"], "mine")
 
 
 def test_the_keys_of_a_node(config: Path) -> None:
     keys = told_keys(None, config)
-    assert (keys.names, keys.current) == (["new", "old"], "new")
+    assert (keys.names, keys.active) == (["new", "old"], "new")
     keys = told_keys(["mine=file:mine"], config)
-    assert (keys.names, keys.current) == (["mine", "new", "old"], "mine")
-    keys = told_keys(["mine=file:mine"], config, current_of_config=True)
-    assert (keys.names, keys.current) == (["mine", "new", "old"], "new")
+    assert (keys.names, keys.active) == (["mine", "new", "old"], "mine")
+    keys = told_keys(["mine=file:mine"], config, active_of_config=True)
+    assert (keys.names, keys.active) == (["mine", "new", "old"], "new")
 
 
 def test_a_key_that_is_named_wins_over_the_nodes_of_that_name(config: Path) -> None:

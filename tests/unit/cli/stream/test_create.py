@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamlog.cli.stream.create import create_at_nodes
+from streamlog.cli.stream.commands import create_at_nodes
 from streamlog.errors import StreamExists
 from streamlog.metadata.stream.config import StreamConfig
 from tests.kafka_node import KafkaNode

@@ -2,7 +2,7 @@ from itertools import product
 
 import pytest
 
-from streamlog.cli.stream.write_state import told
+from streamlog.cli.stream.commands import told
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.write_state import standstill
 

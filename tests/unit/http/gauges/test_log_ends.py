@@ -18,7 +18,9 @@ class Elsewhere:
         self.kept = set(kept)
         self.wanted = {A0, A1, GONE}
         self.ends = LogEnds(
-            wanted=self.wanted_now, local=self.local, image=lambda: leader.metadata.image
+            wanted=self.wanted_now,
+            local=self.local,  # type: ignore[arg-type]
+            image=lambda: leader.metadata.image,
         )
 
     def local(self, tp: TopicPartition) -> FakePartition:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from streamlog.findings import CRITICAL, NOTE, WARNING, Finding
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
-from streamlog.http.status_page.findings import CRITICAL, NOTE, WARNING, Finding, findings
+from streamlog.http.status_page.node_findings import findings
 from streamlog.http.status_page.overview import Overview
 from streamlog.metadata.nodes.node_condition import Facts, judge
 from streamlog.model import TopicPartition

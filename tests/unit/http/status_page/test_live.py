@@ -9,12 +9,11 @@ from typing import Any
 
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
 from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.live import Live
+from streamlog.http.status_page.live import Live, WatchedPartitions
 from streamlog.http.status_page.overview import WORK_MAX
 from streamlog.http.status_page.query import Query
 from streamlog.http.status_page.rates import Rates
 from streamlog.http.status_page.view import View
-from streamlog.http.status_page.watched_partitions import WatchedPartitions
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from tests.page_world import LocalPartitions, image, moment, partition, stream

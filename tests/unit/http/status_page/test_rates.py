@@ -1,11 +1,11 @@
 """Records a second, from the ends of logs."""
 
-from streamlog.http.status_page.rates import LOOKS, Rates
-from streamlog.http.status_page.watched_partitions import (
+from streamlog.http.status_page.live import (
     FRESH_MS,
     PARTITIONS_MAX,
     WatchedPartitions,
 )
+from streamlog.http.status_page.rates import LOOKS, Rates
 from streamlog.model import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -1,4 +1,4 @@
-from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply
+from streamlog.ingest.acks import Replies, iter_replies, pack_reply
 from streamlog.ingest.admission.partial_refusal import sift
 from streamlog.record.codec import RecordRun
 

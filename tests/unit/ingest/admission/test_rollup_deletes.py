@@ -1,12 +1,14 @@
 """Messages that have others go: what is answered where the erasure cannot be stored."""
 
+from typing import Any
+
 import pytest
 
 from streamlog.errors import StorageFull
 from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
 from tests.inlet_way import Way, message
 
-ALL = {"Nats_Rollup": "all"}
+ALL: dict[str, Any] = {"Nats_Rollup": "all"}
 
 
 @pytest.fixture
@@ -76,7 +78,11 @@ async def test_without_another_message_it_is_tried_again_in_time(way: Way) -> No
 
 async def test_a_batch_whose_erasure_fails_is_not_acknowledged(way: Way) -> None:
     way.partition.erasing.fault = StorageFull("full")
-    asked = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": "1", "Nats_Batch_Commit": "1"}
+    asked: dict[str, Any] = {
+        "Nats_Batch_Id": "b",
+        "Nats_Batch_Sequence": "1",
+        "Nats_Batch_Commit": "1",
+    }
     way.read(message("batch", **asked, **ALL))
     way.partition.commit()
     assert way.refused() == [("batch", NOT_REMOVED.err_code)]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from streamlog.ingest.admission.publish_headers import publish_headers
@@ -14,7 +16,7 @@ def block(**headers: str) -> bytes:
 
 
 def admit(
-    sequencer: Sequencer, position: int = 0, *, now_ms: int = NOW_MS, **headers: str
+    sequencer: Sequencer, position: int = 0, *, now_ms: int = NOW_MS, **headers: Any
 ) -> Admission:
     return sequencer.admit(
         block(**headers), b"orders", b"_INBOX.1", position, log_end_offset=END, now_ms=now_ms
@@ -60,14 +62,14 @@ def test_headers_that_ask_for_nothing_pass(sequencer: Sequencer) -> None:
     ],
 )  # fmt: skip
 def test_an_empty_header_asks_for_nothing(sequencer: Sequencer, header: str) -> None:
-    assert admit(sequencer, **{header: ""}) == Admission(True)
+    assert admit(sequencer, **{header: ""}) == Admission(True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "header", ["Nats_Batch_Sequence", "Nats_Batch_Commit", "Nats_Schedule_Target", "Nats_Unknown"]
 )
 def test_what_means_nothing_alone_passes(sequencer: Sequencer, header: str) -> None:
-    assert admit(sequencer, **{header: "1"}) == Admission(True)
+    assert admit(sequencer, **{header: "1"}) == Admission(True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "1_", "\u0661", "--1"])
@@ -100,7 +102,7 @@ def test_an_aborted_append_forgets_its_ids_only(sequencer: Sequencer) -> None:
     admit(sequencer, 1, Nats_Msg_Id="b")
     sequencer.abort(END + 1)
     assert admit(sequencer, 1, Nats_Msg_Id="a").duplicate_of == END
-    expected = {"Nats_Expected_Last_Msg_Id": "a", "Nats_Msg_Id": "b"}
+    expected: dict[str, Any] = {"Nats_Expected_Last_Msg_Id": "a", "Nats_Msg_Id": "b"}
     assert admit(sequencer, 1, **expected).store
 
 
@@ -194,7 +196,7 @@ def test_at_the_limit_of_ids_new_ones_are_refused_and_old_ones_known() -> None:
 def test_what_is_not_supported_is_refused(
     sequencer: Sequencer, header: str, code: int, expected: int
 ) -> None:
-    verdict = admit(sequencer, **{header: "1"})
+    verdict = admit(sequencer, **{header: "1"})  # type: ignore[arg-type]
     assert err_code(verdict) == expected
     assert verdict.refusal is not None and verdict.refusal.code == code
 

@@ -17,7 +17,7 @@ from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.inlet_way import Way, message
-from tests.led_partition import FakeSlice
+from tests.led_partition import as_partition
 
 
 class World:
@@ -35,16 +35,21 @@ class World:
         partition.high_watermark = 12
         read = partition.read_appended
 
-        async def failing(offset: int, max_bytes: int) -> FakeSlice:
+        async def failing(offset: int, max_bytes: int) -> Any:
             if self.fault is not None:
                 raise self.fault
             return await read(offset, max_bytes)
 
         monkeypatch.setattr(partition, "read_appended", failing)
         self.openings = DedupRecoveryScheduler(
-            self.opened.append, snapshots=DedupSnapshots(list), now_ms=lambda: self.way.now_ms
+            self._open, snapshots=DedupSnapshots(list), now_ms=lambda: self.way.now_ms
         )
-        self.openings.add(self.way.inlet, partition)
+        self.openings.add(self.way.inlet, as_partition(partition))
+
+    def _open(self, inlet: PartitionIngest) -> None:
+        inlet.erase_owed()
+        inlet.opened = True
+        self.opened.append(inlet)
 
     async def look(self) -> bool:
         self.openings.try_again()
@@ -104,7 +109,7 @@ async def test_small_logs_share_their_hops_to_threads() -> None:
         run.append(None, b"x", headers)
         way.partition.append(run, UNAWAITED)
         way.partition.commit()
-        openings.add(way.inlet, way.partition)
+        openings.add(way.inlet, as_partition(way.partition))
     await openings.drain()
     assert len(opened) == len(ways) and openings.count == 0
     # Two calls of each, one for its snapshot and one for its log, go about CALLS_MAX together.

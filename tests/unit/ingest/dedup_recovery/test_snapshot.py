@@ -10,9 +10,10 @@ import pytest
 from streamlog.errors import CorruptFile, StorageFailed, StorageFull, StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery import snapshots
-from streamlog.ingest.dedup_recovery.snapshot import DedupSnapshot, decode, encode
+from streamlog.ingest.dedup_recovery.snapshot_format import DedupSnapshot, decode, encode
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.model import EpochEnd, TopicPartition
+from tests.led_partition import as_partition
 
 SLOTS = [
     (1_000, {b"a": 3, b"bb" * 200: 4}),
@@ -57,7 +58,7 @@ class Partition:
 
 
 def kept_of(partition: Partition, ids: dict[bytes, int]) -> KeptSnapshot:
-    return KeptSnapshot(partition, sequencer_of(ids), 7)
+    return KeptSnapshot(as_partition(partition), sequencer_of(ids), 7)
 
 
 def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
@@ -70,7 +71,7 @@ def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
 async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, Sequencer]:
     sequencer = sequencer_of({})
     return await DedupSnapshots(list).recall(
-        KeptSnapshot(partition, sequencer, 7), since_ms
+        KeptSnapshot(as_partition(partition), sequencer, 7), since_ms
     ), sequencer
 
 
@@ -91,7 +92,7 @@ def test_anything_else_is_refused_by_name() -> None:
 async def test_a_sequencer_is_as_before() -> None:
     partition = Partition()
     before = sequencer_of({b"a": 5, b"b": 99})
-    await DedupSnapshots(list).save([KeptSnapshot(partition, before, 7)])
+    await DedupSnapshots(list).save([KeptSnapshot(as_partition(partition), before, 7)])
     known_offset, after = await recalled(partition)
     assert known_offset == 100
     assert after.known() == before.known()
@@ -104,7 +105,7 @@ async def test_a_log_that_lost_its_end_or_another_one_is_read_itself() -> None:
     partition.log_end_offset = 99
     assert (await recalled(partition))[0] == 0
     partition.log_end_offset, partition.last_epoch = 120, 6
-    partition.epoch_end = lambda _: EpochEnd(6, 120)  # type: ignore[method-assign]
+    partition.epoch_end = lambda _: EpochEnd(6, 120)  # type: ignore[assignment, method-assign]
     assert (await recalled(partition))[0] == 0
 
 
@@ -112,7 +113,7 @@ async def test_a_window_that_was_shorter_is_not_enough() -> None:
     partition = Partition()
     sequencer = sequencer_of({b"a": 5})
     sequencer.leave_out(9_000)
-    await DedupSnapshots(list).save([KeptSnapshot(partition, sequencer, 7)])
+    await DedupSnapshots(list).save([KeptSnapshot(as_partition(partition), sequencer, 7)])
     assert (await recalled(partition, since_ms=8_999))[0] == 0
     assert (await recalled(partition, since_ms=9_000))[0] == 100
 

@@ -6,12 +6,13 @@ import pytest
 from streamlog.errors import CorruptBatch
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery import standby as module
-from streamlog.ingest.dedup_recovery.standby import FollowedPartition, Prepared, Standby
+from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.model import TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
-from tests.led_partition import FakePartition
+from tests.led_partition import FakePartition, as_partition
 from tests.local_node import until
 
 TP = TopicPartition("orders", 0)
@@ -37,7 +38,7 @@ def store(partition: FakePartition, *ids: str) -> None:
 
 
 def follow(standby: Standby, *partitions: FakePartition) -> None:
-    standby.follow("orders", partitions, duplicate_window_ms=120_000)
+    standby.follow("orders", map(as_partition, partitions), duplicate_window_ms=120_000)
 
 
 def known(sequencer: Sequencer, *ids: str) -> list[int | None]:
@@ -48,7 +49,7 @@ def known(sequencer: Sequencer, *ids: str) -> list[int | None]:
     return [first(each) for each in ids]
 
 
-def followed(standby: Standby) -> FollowedPartition:
+def followed(standby: Standby) -> Partition:
     return standby._followed["orders"][TP].partition
 
 
@@ -76,7 +77,7 @@ async def test_what_is_committed_is_known_and_nothing_else(standby: Standby) -> 
     prepared = taken(standby)
     assert prepared.known_offset == 13
     assert known(prepared.sequencer, "a", "b", "c", "d") == [10, 11, 12, None]
-    assert partition.watchers == [] and standby.take(partition) is None
+    assert partition.watchers == [] and standby.take(as_partition(partition)) is None
 
 
 async def test_an_idle_partition_is_ready_without_being_read(standby: Standby) -> None:
@@ -116,7 +117,7 @@ async def test_what_an_unclean_election_took_away_is_not_known(standby: Standby)
     partition.batches.pop()
     partition.log_end_offset, partition.leader_epoch = 11, 4
     store(partition, "other")  # as long as before, but another log
-    assert standby.take(partition) is None
+    assert standby.take(as_partition(partition)) is None
     follow(standby, partition)
     await until(lambda: known_offset(standby) == 12)
     assert known(taken(standby).sequencer, "a", "b", "other") == [10, None, 11]
@@ -148,7 +149,7 @@ async def test_damage_costs_only_the_preparation(standby: Standby) -> None:
     follow(standby, partition)
     await until(lambda: partition.readings >= 2)
     await asyncio.sleep(0.01)
-    assert standby.take(partition) is None
+    assert standby.take(as_partition(partition)) is None
     partition.read_fault = None
     follow(standby, partition)
     await until(lambda: known_offset(standby) == 11)
@@ -177,7 +178,7 @@ async def test_what_was_read_of_a_deleted_stream_is_not_given_to_one_of_its_name
     follow(standby, partition)
     partition.move(11)
     await until(lambda: known_offset(standby) == 11)
-    assert standby.take(again) is None
+    assert standby.take(as_partition(again)) is None
 
 
 async def test_ids_that_were_not_looked_for_are_not_claimed() -> None:
@@ -201,7 +202,7 @@ async def test_what_is_led_by_the_time_it_would_be_read_is_not_read(
     running = asyncio.create_task(standby.run())
     await asyncio.sleep(0)
     for partition in partitions[1:]:
-        standby.take(partition)
+        standby.take(as_partition(partition))
     await until(lambda: known_offset(standby) == 11)
     running.cancel()
     assert sum(partition.readings for partition in partitions[1:]) <= 1

@@ -1,4 +1,4 @@
-from streamlog.ingest.acks.replies import pack_reply
+from streamlog.ingest.acks import pack_reply
 from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, parted, unpack
 

@@ -8,34 +8,34 @@ import pytest
 from nats.aio.client import Srv
 
 from streamlog.config import NatsSection
+from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.nats.connection import IngestClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions
-from streamlog.ingest.parser.frames import RecordCollector
-from tests.fake_nats import INFO, FakeNats, Greeting
 from tests.local_node import until
+from tests.unit.ingest.nats.fake_nats import INFO, FakeNats, Greeting
 
 
 class Receiver:
+    """Takes what the collector has gathered, and has room for it or not."""
+
     def __init__(self) -> None:
-        self.touched: list[RecordCollector] = []
+        self.collector = RecordCollector(value_bytes_max=1000, owner=self)
         self.values = 0
         self.connections = 0
         self.errors: list[str] = []
         self.room = asyncio.Event()
         self.room.set()
 
-    def received(self, touched: list[RecordCollector]) -> None:
-        for inflow in touched:
-            self.touched.append(inflow)
-            self.values += inflow.run.count
-            inflow.run.clear()
+    def take(self) -> None:
+        self.values += self.collector.run.count
+        self.collector.run.clear()
 
     @property
     def has_room(self) -> bool:
         return self.room.is_set()
 
-    async def wait_for_room(self) -> None:
+    async def wait(self) -> None:
         await self.room.wait()
 
     def connected(self) -> None:
@@ -52,9 +52,13 @@ class World:
         self.subscriptions = Subscriptions()
         self.access = NatsOptions(NatsSection(reconnect_backoff_ms=1))
         self.client = IngestClient(
-            self.access, self.receiver, self.subscriptions, read_buffer_bytes=65536
+            self.access,
+            self.subscriptions,
+            in_flight=self.receiver,  # type: ignore[arg-type]
+            connected=self.receiver.connected,
+            read_buffer_bytes=65536,
         )
-        self.inflow = RecordCollector(value_bytes_max=1000)
+        self.inflow = self.receiver.collector
         self.client.subscribe_all([Subscription("a.>", self.inflow)])
 
     @asynccontextmanager
@@ -92,7 +96,7 @@ async def test_subscriptions_are_said_at_the_start_and_after_each_reconnect(worl
     for number in (2, 3):
         assert server.writer is not None
         server.writer.close()
-        await until(lambda n=number: server.connections == n and server.heard == b"SUB b 2\r\n")
+        await until(lambda n=number: server.connections == n and server.heard == b"SUB b 2\r\n")  # type: ignore[misc]
     assert world.receiver.connections == 3
 
 
@@ -186,12 +190,11 @@ async def test_a_lost_connection_ends_a_round_trip(world: World) -> None:
 async def test_a_receiver_that_fails_costs_the_connection_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def received(touched: list[RecordCollector]) -> None:
-        if touched:
-            raise RuntimeError("a bug")
+    def take() -> None:
+        raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.receiver, "received", received)
+        patch.setattr(world.receiver, "take", take)
         world.server.say(b"MSG a.1 1 1\r\nx\r\n")
         await until(lambda: world.receiver.connections == 2)
     await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
@@ -292,7 +295,7 @@ async def test_a_client_closed_in_the_midst_of_a_reconnect_stays_closed(
         reconnecting.set()
         await connect(place)
 
-    client._connect_to_server = told_connect  # type: ignore[method-assign]
+    client._connect_to_server = told_connect  # type: ignore[assignment, method-assign]
     assert server.writer is not None
     server.writer.close()
     await reconnecting.wait()

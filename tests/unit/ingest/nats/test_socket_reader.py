@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from streamlog.ingest.nats.socket_reader import SocketReader
+from streamlog.ingest.nats.connection import SocketReader
 from tests.local_node import until
 
 BUFFER_BYTES = 4096
@@ -24,6 +24,21 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run
 
 
+class Reader(SocketReader):
+    """Of a ``Line``."""
+
+    line: "Line"
+
+    def buffer_updated(self, count: int) -> None:
+        if self._error is not None:
+            return
+        try:
+            if not self.line.feed(self._buffer[:count]):
+                self._pause()
+        except Exception as error:
+            self._end(error)
+
+
 class Line:
     """A connection whose first line is read with a stream, the rest by an intake."""
 
@@ -35,7 +50,8 @@ class Line:
         self.reads = 0
         self.answer: bool | Exception = True
         """What a feed returns or raises."""
-        self.intake = SocketReader(writer.transport, reader, self.feed, buffer_bytes=BUFFER_BYTES)
+        self.intake = Reader(writer.transport, reader, buffer_bytes=BUFFER_BYTES)  # type: ignore[arg-type]
+        self.intake.line = self
 
     def feed(self, data: memoryview) -> bool:
         self.fed += data

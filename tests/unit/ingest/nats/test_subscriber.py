@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.config import NatsSection
-from streamlog.ingest.acks.in_flight_limit import InFlightBytes
+from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.nats import subscriber as listening_module
+from streamlog.ingest.nats.connection import InFlightBytes
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscriptions import SubjectFilter
-from streamlog.ingest.parser.frames import RecordCollector
 from streamlog.metrics import NodeMetrics
-from tests.fake_nats import FakeNats
 from tests.local_node import until
+from tests.unit.ingest.nats.fake_nats import FakeNats
 
 
 @pytest.fixture
@@ -30,7 +30,6 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     metrics = NodeMetrics()
     async with nats.serving() as url:
         listening = Subscriber(
-            lambda _: None,
             access=NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
             name="test",
             read_buffer_bytes=65536,
@@ -60,7 +59,7 @@ async def test_nats_knows_of_it_once_it_has_answered(nats: FakeNats, listening: 
             nats.writer.close()
         await heard_by(nats, connection)
         pings = nats.pings
-        await until(lambda n=pings: nats.pings > n + 1)  # asks until there is an answer
+        await until(lambda n=pings: nats.pings > n + 1)  # type: ignore[misc]  # asks until there is an answer
         assert (listening.is_known, listening.is_heard) == (False, False)
         nats.mute = False
         await until(lambda: listening.is_known and listening.is_heard)

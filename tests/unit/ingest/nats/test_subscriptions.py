@@ -1,5 +1,5 @@
+from streamlog.ingest.frames import FrameParser, RecordCollector
 from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
-from streamlog.ingest.parser.frames import FrameParser, RecordCollector
 
 
 def test_commands_and_sids() -> None:

@@ -12,11 +12,10 @@ from streamlog.authn import nonces
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.authz.signature import KEY, sign
-from streamlog.config import NodeSection, Settings
+from streamlog.config import AuthorizationSection, NodeSection, SaslSection, Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
 from streamlog.model import NodeId
-from streamlog.sections import AuthorizationSection, SaslSection
 from tests.restricted import rule
 from tests.secured_nats import KeyPair, user_key
 

@@ -5,10 +5,10 @@ import pytest
 
 from streamlog.authz.signature import KEY, NONCE, TIME
 from streamlog.errors import AuthenticationFailed, InvalidRequest, NoController, StreamlogError
-from streamlog.jetstream.auth.replay_guard import ReplayGuard
+from streamlog.jetstream.auth.identity import ReplayGuard
+from streamlog.metadata.active_controller import NonceCache
 from streamlog.metadata.commands import Command, SpendNonce
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.nonce_cache import NonceCache
 
 SIGNED = {KEY: "U", TIME: "5", NONCE: "n" * 16}
 
@@ -36,12 +36,16 @@ class Controller:
         return Granted(0, {"refusal": refusal})
 
 
+def guard_of(controller: Controller, window_ms: int) -> ReplayGuard:
+    return ReplayGuard(controller, window_ms)  # type: ignore[arg-type]
+
+
 def message(headers: dict[str, str] | None) -> Any:
     return SimpleNamespace(headers=headers)
 
 
 async def test_a_signed_request_counts_once() -> None:
-    replays = ReplayGuard(Controller(), 1_000)
+    replays = guard_of(Controller(), 1_000)
     await replays.check(message(SIGNED))
     with pytest.raises(AuthenticationFailed, match="has been used"):
         await replays.check(message(SIGNED))
@@ -49,16 +53,16 @@ async def test_a_signed_request_counts_once() -> None:
 
 async def test_what_is_not_signed_is_nobodys_affair() -> None:
     controller = Controller()
-    await ReplayGuard(controller, 1_000).check(message(None))
-    await ReplayGuard(controller, 1_000).check(message({"other": "header"}))
+    await guard_of(controller, 1_000).check(message(None))
+    await guard_of(controller, 1_000).check(message({"other": "header"}))
     assert controller.asked == 0
 
 
 async def test_without_a_controller_nothing_is_done() -> None:
     with pytest.raises(NoController):
-        await ReplayGuard(Controller(NoController("none")), 1_000).check(message(SIGNED))
+        await guard_of(Controller(NoController("none")), 1_000).check(message(SIGNED))
 
 
 async def test_a_controller_of_before_does_not_know_it() -> None:
     """While nodes of two versions run, each remembers by itself, as it did."""
-    await ReplayGuard(Controller(InvalidRequest("not a command")), 1_000).check(message(SIGNED))
+    await guard_of(Controller(InvalidRequest("not a command")), 1_000).check(message(SIGNED))

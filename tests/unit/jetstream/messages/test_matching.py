@@ -8,9 +8,14 @@ import pytest
 from streamlog.errors import Overloaded
 from streamlog.jetstream.messages import matching
 from streamlog.jetstream.messages.matching import Matching
-from streamlog.record.subjects import NOTHING
+from streamlog.record.compiled.subjects import NOTHING
 from tests.record_batches import HandRecord, record_bytes
-from tests.watched_index import MESSAGES, SUBJECTS, WatchedIndex, WatchedPartition
+from tests.unit.jetstream.messages.watched_index import (
+    MESSAGES,
+    SUBJECTS,
+    WatchedIndex,
+    WatchedPartition,
+)
 
 PATTERNS = {
     "x.7": [7, 107, 207],

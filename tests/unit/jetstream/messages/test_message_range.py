@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import OffsetOutOfRange
-from streamlog.jetstream.messages.message_range import NEAR, messages_from
+from streamlog.jetstream.messages.direct_get import NEAR, messages_from
 from tests.readable_partition import FakePartition
 
 
@@ -41,6 +41,6 @@ async def test_what_is_not_there_is_no_reason_to_try_for_ever() -> None:
     async def read(*_: object) -> Any:
         raise OffsetOutOfRange(0, 0, 0)
 
-    partition.read = read  # type: ignore[method-assign]
+    partition.read = read  # type: ignore[assignment, method-assign]
     with pytest.raises(OffsetOutOfRange):
         await sequences(partition, "a")

@@ -18,7 +18,7 @@ from streamlog.jetstream.requests.schema import WrongType
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
 from tests.readable_partition import TIME_MS, FakePartition
-from tests.watched_index import WatchedPartition
+from tests.unit.jetstream.messages.watched_index import WatchedPartition
 
 
 @pytest.fixture(params=[Compression.NONE, Compression.ZSTD])
@@ -163,7 +163,7 @@ async def test_many_patterns_over_many_subjects_hold_up_nobody(
     """Each turn of the event loop compares a few, and looks through a few offsets."""
     monkeypatch.setattr(stored_messages, "LOOKS_AT_ONCE", 50)
     monkeypatch.setattr(stored_messages, "LOOKED_AT_ONCE", 40)
-    partition = WatchedPartition()
+    partition: Any = WatchedPartition()
     wild = ["x.*", *(f"*.{number}" for number in range(9))]
     found = await last_of_many(partition, wild, up_to_sequence=150, limit=1_000)
     assert found == list(range(51, 151))
@@ -177,7 +177,7 @@ async def test_who_looks_for_the_last_of_all_subjects_is_told_soon_that_they_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stored_messages, "LOOKS_AT_ONCE", 10)
-    partition = WatchedPartition()
+    partition: Any = WatchedPartition()
     assert await last_of_many(partition, [">"], limit=25) is None
     assert sum(partition.watched.compared) <= 40
     monkeypatch.setattr(stored_messages, "LOOKED_FOR_MAX", 25)
@@ -188,7 +188,7 @@ async def test_who_looks_for_the_last_of_all_subjects_is_told_soon_that_they_are
 
 
 async def test_too_many_patterns_are_refused() -> None:
-    partition = WatchedPartition()
+    partition: Any = WatchedPartition()
     many = [f"x.{number}" for number in range(stored_messages.PATTERNS_MAX)]
     assert await last_of_many(partition, many, limit=1_000) == list(range(201, 301))
     assert partition.watched.compared == [], "names without wildcards are compared with nothing"

@@ -7,7 +7,7 @@ from streamlog.errors import Overloaded
 from streamlog.jetstream.verbs import subject_counts
 from streamlog.jetstream.verbs.subject_counts import SubjectPage, count_subjects, page_of, part_of
 from streamlog.record.codec import RecordRun
-from streamlog.record.subjects import SubjectIndex
+from streamlog.record.compiled.subjects import SubjectIndex
 
 
 class FakePartition:
@@ -37,7 +37,7 @@ async def test_a_partition_tells_its_subjects_in_parts(monkeypatch: pytest.Monke
     monkeypatch.setattr(subject_counts, "PART_BYTES_MAX", 3_000)
     monkeypatch.setattr(subject_counts, "LOOKED_AT_ONCE", 20)
     names = [b"orders.%d.%d" % (number % 7, number) for number in range(1000)]
-    partition = FakePartition([*names, b"uncommitted"])
+    partition: Any = FakePartition([*names, b"uncommitted"])
     found: dict[str, int] = {}
     cursor, parts = 0, 0
     while True:
@@ -55,19 +55,19 @@ async def test_a_partition_tells_its_subjects_in_parts(monkeypatch: pytest.Monke
 
 
 async def test_bytes_that_are_no_text() -> None:
-    partition = FakePartition([b"a.\xff", b"a.\xfe", b"b"])
+    partition: Any = FakePartition([b"a.\xff", b"a.\xfe", b"b"])
     assert (await part_of(partition, "a.*", 0)).totals == {"a.\ufffd": 2}
 
 
 def test_what_is_not_known_is_not_counted() -> None:
-    partition = FakePartition([b"a", b"b"])
+    partition: Any = FakePartition([b"a", b"b"])
     partition.index = None
     assert count_subjects(partition) is None
 
     def at_hand() -> None:
         raise Overloaded
 
-    partition.at_hand = at_hand  # type: ignore[method-assign]
+    partition.at_hand = at_hand
     assert count_subjects(partition) is None
 
 

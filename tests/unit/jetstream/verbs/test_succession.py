@@ -5,7 +5,7 @@ import pytest
 from immutables import Map
 
 from streamlog.jetstream.errors import PEER_NOT_MEMBER, PEER_REMAP, ApiRefused, no_peers
-from streamlog.jetstream.verbs.succession import NO_SUCCESSOR, PeerChoice, successor, without_peer
+from streamlog.jetstream.verbs.cluster import NO_SUCCESSOR, PeerChoice, successor, without_peer
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
     NodeImage,

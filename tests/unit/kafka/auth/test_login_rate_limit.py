@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from streamlog.errors import AuthenticationFailed
-from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
+from streamlog.kafka.auth.login_rate_limit import LoginRateLimit, place_of
 
 
-class Door:
+class Listener:
     """Attempts that are examined until they are told how they end."""
 
     def __init__(self, failures_max: int) -> None:
@@ -38,52 +38,66 @@ async def settle() -> None:
 
 
 async def test_no_more_guesses_are_examined_than_may_fail() -> None:
-    door = Door(3)
-    guesses = [asyncio.ensure_future(door.attempt(n)) for n in range(40)]
+    listener = Listener(3)
+    guesses = [asyncio.ensure_future(listener.attempt(n)) for n in range(40)]
     await settle()
     for number in range(3):
-        door.end(number, right=False)
+        listener.end(number, right=False)
     assert await asyncio.gather(*guesses) == [False] * 40
-    assert door.examined == [0, 1, 2]
-    assert not door.patience._waiting
+    assert listener.examined == [0, 1, 2]
+    assert not listener.patience._waiting
 
 
 async def test_however_many_are_right_at_once_all_are_let_in() -> None:
-    door = Door(3)
-    logins = [asyncio.ensure_future(door.attempt(n)) for n in range(40)]
+    listener = Listener(3)
+    logins = [asyncio.ensure_future(listener.attempt(n)) for n in range(40)]
     for number in range(40):
         await settle()
-        door.end(number, right=True)
+        listener.end(number, right=True)
     assert await asyncio.gather(*logins) == [True] * 40
-    assert not door.patience._waiting
+    assert not listener.patience._waiting
 
 
 async def test_who_gives_up_while_waiting_does_not_stop_the_others() -> None:
-    door = Door(1)
-    logins = [asyncio.ensure_future(door.attempt(n)) for n in range(4)]
+    listener = Listener(1)
+    logins = [asyncio.ensure_future(listener.attempt(n)) for n in range(4)]
     await settle()
     logins[1].cancel()
     await settle()
-    door.end(0, right=True)
+    listener.end(0, right=True)
     logins[2].cancel()  # it was woken, and has not run since
     await settle()
-    door.end(3, right=True)
+    listener.end(3, right=True)
     assert await logins[3]
-    assert door.examined == [0, 3]
-    assert not door.patience._waiting
+    assert listener.examined == [0, 3]
+    assert not listener.patience._waiting
 
 
 async def test_who_goes_while_it_is_examined_has_failed() -> None:
-    door = Door(1)
-    login = asyncio.ensure_future(door.attempt(0))
+    listener = Listener(1)
+    login = asyncio.ensure_future(listener.attempt(0))
     await settle()
     login.cancel()
     await settle()
     with pytest.raises(AuthenticationFailed, match="wait for"):
-        async with door.patience.examine("10.0.0.1"):
+        async with listener.patience.examine("10.0.0.1"):
             pass
-    assert not await door.attempt(1)
-    other = asyncio.ensure_future(door.attempt(2, host="10.0.0.2"))
+    assert not await listener.attempt(1)
+    other = asyncio.ensure_future(listener.attempt(2, host="10.0.0.2"))
     await settle()
-    door.end(2, right=True)
+    listener.end(2, right=True)
     assert await other
+
+
+async def test_addresses_that_one_host_may_take_at_will_are_one() -> None:
+    limit = LoginRateLimit(1)
+    async with limit.examine("2001:db8::1") as attempt:
+        attempt.failed = True
+    with pytest.raises(AuthenticationFailed):
+        async with limit.examine("2001:db8::ffff:2"):
+            pass
+    async with limit.examine("2001:db8:0:1::1"):
+        pass
+    assert place_of("::ffff:10.0.0.1") != place_of("::ffff:10.0.0.2")
+    assert place_of("10.0.0.1") != place_of("10.0.0.2")
+    assert place_of("not an address") == "not an address"

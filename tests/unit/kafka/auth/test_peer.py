@@ -1,11 +1,11 @@
 import pytest
 
 from streamlog.authn.principal import ANONYMOUS, Principal
+from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context
-from streamlog.sections import SaslSection
 from streamlog.wire import registry
 from streamlog.wire.registry import APIS
 from tests.kafka_node import KafkaNode

@@ -1,14 +1,15 @@
 """Fetch sessions over a socket: what is named, what is answered, and what it counts for."""
 
 import asyncio
-import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamlog.authn.principal import ANONYMOUS
+from streamlog.kafka.fetch.fetch_session import PartitionFetch
 from streamlog.kafka.fetch.session_cache import SessionCache
+from streamlog.kafka.handlers import fetch
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.fake_partition import FakePartition
@@ -253,10 +254,8 @@ async def test_the_epoch_goes_round(node: KafkaNode) -> None:
     async with RawClient(node.port) as client:
         caller = consumer(client)
         await caller.fetch(at(10))
-        session = node.listener._context.fetch_sessions.use(
-            caller.session_id, (ANONYMOUS, "127.0.0.1"), 0
-        )
-        assert session is not None
+        (slot,) = node.listener._context.fetch_sessions._kept.values()
+        session = slot.session
         session.epoch = caller.epoch = 2**31 - 1
         await caller.fetch()
         caller.epoch = 1
@@ -324,24 +323,21 @@ async def test_topics_are_answered_together(node: KafkaNode) -> None:
 # Followers
 
 
-async def test_a_fetch_counts_for_what_rests(node: KafkaNode) -> None:
+async def test_a_fetch_counts_for_what_rests(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up to the last request the follower had all; what came later it may not have."""
+    now_s = 100.0
+    monkeypatch.setattr(fetch, "time", SimpleNamespace(monotonic=lambda: now_s))
     partitions = await stream(node, 2)
     async with RawClient(node.port) as client:
         caller = replica(client)
         await caller.fetch(*all_at(10, 2))
-        await asyncio.sleep(0.2)
-        asked = time.monotonic()
+        now_s += 4
         await caller.fetch()
-        answered = time.monotonic()
-        await asyncio.sleep(0.05)
+        now_s += 2
         partitions[1].append([b"new"])
-        grown = time.monotonic()
-        ((node_id, ago_ms),) = partitions[1].had_all
-        assert node_id == FOLLOWER
-        slack_ms = 10  # the loops' clocks are coarse
-        assert 1_000 * (grown - answered) - slack_ms <= ago_ms
-        assert ago_ms <= 1_000 * (grown - asked) + slack_ms
+        assert partitions[1].had_all == [(FOLLOWER, 2_000)]
         assert partitions[0].had_all == []
         await caller.fetch()
         partitions[1].append([b"new"])
@@ -392,8 +388,7 @@ async def test_a_replica_hears_once_of_what_was_committed(node: KafkaNode) -> No
         sent = caller.send(max_wait_ms=LONG_MS)
         await asyncio.sleep(0.02)
         partition.high_watermark = 11
-        for watcher in list(partition.watchers):
-            watcher()
+        partition.tell(partition.watchers)
         (found,) = (await client.fetched(sent)).partitions
         assert (found.fetched.high_watermark, len(found.records)) == (11, 0)
         assert await caller.fetch(max_wait_ms=30) == []
@@ -456,10 +451,30 @@ async def test_a_peer_that_goes_ends_nothing_but_its_request(node: KafkaNode) ->
         assert await caller.fetch() == [0]
 
 
+async def test_a_session_that_is_put_out_while_its_request_waits_leaves_no_watcher(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = await stream(node, 2)
+    sessions = node.context.fetch_sessions
+    async with RawClient(node.port) as client:
+        caller = consumer(client)
+        await caller.fetch(*all_at(10, 2))
+        inner = PartitionFetch.look
+
+        async def look(self: PartitionFetch, *args: Any, **more: Any) -> None:
+            await inner(self, *args, **more)
+            sessions._remove_where(lambda _: True)
+
+        monkeypatch.setattr(PartitionFetch, "look", look)
+        await caller.fetch(*all_at(10, 2), max_wait_ms=20)
+    assert len(sessions) == 0
+    assert not any(it.watchers for it in partitions)
+
+
 async def test_what_all_sessions_keep_has_a_limit(node: KafkaNode) -> None:
     """Whoever finds no room fetches without a session; nobody fetches without rights by it."""
     await stream(node, 2)
-    sessions = SessionCache[Any](partitions_max=1)
+    sessions = SessionCache(partitions_max=1)
     object.__setattr__(node.listener._context, "fetch_sessions", sessions)
     async with RawClient(node.port) as client, RawClient(node.port) as other:
         first = consumer(client)

@@ -1,29 +1,29 @@
 """A consumer's Fetch of many partitions is answered in turns, as one of a few is at once."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Generator, Iterable
+from collections import Counter
+from typing import Any
 
 import pytest
 
 from streamlog import fairness
-from streamlog.kafka.fetch import fetch_session, sessionless_fetch
-from streamlog.kafka.fetch.fetch_session import FetchSession
-from streamlog.kafka.fetch.partition_fetch import FetchCaller, PartitionFetch
-from streamlog.kafka.fetch.sessionless_fetch import SessionlessFetch
+from streamlog.kafka.fetch import fetch_session
+from streamlog.kafka.fetch.fetch_session import FetchCaller, FetchSession, Steps
 from streamlog.kafka.handlers import fetch as handler
+from streamlog.kafka.handlers.fetch import DelayedFetch
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.fetch import NEW_SESSION, FetchRequest, FetchTopic
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 from tests.unit.kafka import test_fetch
-from tests.unit.kafka.fetch import test_fetch_session, test_sessionless_fetch
+from tests.unit.kafka.fetch import test_fetch_session, test_fetch_without_session
 
 PARTITIONS = 600
-PARTS = 6
-"""In which all partitions are gone through, at the least: read, begun, told, and let go or kept."""
+STEPS = PARTITIONS // fetch_session.STEP
 
-for module in (test_fetch, test_fetch_session, test_sessionless_fetch):
+for module in (test_fetch, test_fetch_session, test_fetch_without_session):
     names = {name: it for name, it in vars(module).items() if name.startswith("test_")}
     globals().update({f"{name}_in_turns": it for name, it in names.items()})
 
@@ -35,75 +35,67 @@ def tiny_turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if "in_turns" in request.node.name:
         monkeypatch.setattr(handler, "AT_ONCE_BYTES", 0)
         monkeypatch.setattr(handler, "TOLD_AT_ONCE", 0)
-        for module in (fetch_session, sessionless_fetch):
+        monkeypatch.setattr(handler, "TURN_S", 0.0)
+        for module in (fetch_session, handler):
             monkeypatch.setattr(module, "STEP", 1)
-    else:
-        monkeypatch.setattr(handler, "TURN_S", 1e9)  # looks are none of it
 
 
-class Turns:
-    """How often others have had theirs."""
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often others had their turn, and between which steps. Time does not count."""
+    taken: Counter[str] = Counter()
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._task = asyncio.create_task(self._take())
+    async def turn(self: DelayedFetch) -> None:
+        caller = sys._getframe(1)
+        taken[f"{caller.f_code.co_name}:{caller.f_lineno}"] += 1
+        await asyncio.sleep(0)
 
-    async def _take(self) -> None:
-        while True:
-            self.count += 1
-            await asyncio.sleep(0)
-
-    def end(self) -> None:
-        self._task.cancel()
+    monkeypatch.setattr(DelayedFetch, "turn", turn)
+    return taken
 
 
-def all_of(first: int = 0, **more: int) -> FetchRequest:
+def all_of(first: int = 0, **more: Any) -> FetchRequest:
     """``first``: the offset in the first partition."""
     request = wanted(at(first), *(at(0, partition=it) for it in range(1, PARTITIONS)))
     return request._replace(**more)
 
 
-async def test_without_a_session_others_have_their_turn(node: KafkaNode) -> None:
+async def test_without_a_session_others_have_their_turn(
+    node: KafkaNode, turns: Counter[str]
+) -> None:
     partition = await node.add_stream("flights", PARTITIONS)
     partition.append([b"x"])
     async with RawClient(node.port) as client:
-        await client.fetch(all_of())
-        turns = Turns()
         found = await client.fetch(all_of())
-        turns.end()
     assert len(found.partitions) == PARTITIONS
     assert [it.fetched.records_bytes > 0 for it in found.partitions[:2]] == [True, False]
     assert all(it.closed for it in partition.slices)
-    assert turns.count > (PARTS - 1) * PARTITIONS / fetch_session.STEP
+    assert list(turns.values()) == [STEPS] * 3, "begun, grouped by topic, told"
 
 
-@pytest.mark.parametrize("kind", [FetchSession, SessionlessFetch])
-async def test_topics_of_one_partition_are_begun_a_few_at_a_time_too(
-    node: KafkaNode, kind: type[FetchSession] | type[SessionlessFetch]
-) -> None:
+async def test_topics_of_one_partition_are_begun_a_few_at_a_time_too(node: KafkaNode) -> None:
     topics = [FetchTopic(f"topic-{it}", [at(0)], b"") for it in range(PARTITIONS)]
     request = wanted()._replace(topics=topics)
-    begun = kind(FetchCaller(NodeId(-1), -1, ""), by_id=False)
-    steps = list(begun.begin(request, time.monotonic))
+    begun = FetchSession(FetchCaller(NodeId(-1), -1, ""), by_id=False)
+    steps = list(begun.begin(request, time.monotonic, lambda: None))
     assert len(steps) == PARTITIONS // fetch_session.STEP
-    assert len(list(begun.take_due())) == PARTITIONS
+    assert len(begun.due) == PARTITIONS
     async with RawClient(node.port) as client:
         found = await client.fetch(request)
     assert [it.topic for it in found.partitions] == [it.name for it in topics]
 
 
 async def test_in_a_session_others_have_their_turn_and_what_changes_meanwhile_is_told(
-    node: KafkaNode,
+    node: KafkaNode, turns: Counter[str]
 ) -> None:
     await node.add_stream("flights", PARTITIONS)
     last = node.partition(TopicPartition("flights", PARTITIONS - 1))
     async with RawClient(node.port) as client:
-        turns = Turns()
-        sent = client.send_fetch(all_of(session_epoch=NEW_SESSION))
+        sent = client.send_fetch(all_of(session_epoch=NEW_SESSION, max_wait_ms=1))
         found = await client.fetched(sent)
-        turns.end()
         assert len(found.partitions) == PARTITIONS
-        assert turns.count > (PARTS - 1) * PARTITIONS / fetch_session.STEP
+        steps = "begun, watched while it waits, grouped by topic, told, kept"
+        assert list(turns.values()) == [STEPS] * 5, steps
         (session,) = (slot.session for slot in node.context.fetch_sessions._kept.values())
         await until(lambda: not session.busy)
         last.append([b"x"])
@@ -120,13 +112,13 @@ async def test_what_is_remembered_as_told_is_what_was_told(
     await node.add_stream("flights", PARTITIONS)
     first = node.partition(TopicPartition("flights", 0))
     first.append([b"x"])
-    inner = FetchSession.keep
+    inner = FetchSession.end
 
-    def keep(self: FetchSession, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
+    def end(self: FetchSession) -> Steps:
         first.log_start_offset = 1
-        yield from inner(self, told)
+        yield from inner(self)
 
-    monkeypatch.setattr(FetchSession, "keep", keep)
+    monkeypatch.setattr(FetchSession, "end", end)
     async with RawClient(node.port) as client:
         found = await client.fetch(all_of(1, session_epoch=NEW_SESSION))
         again = wanted(at(1), session_id=found.session_id, session_epoch=1)

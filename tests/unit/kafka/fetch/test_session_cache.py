@@ -2,11 +2,12 @@
 
 import itertools
 import random
-from dataclasses import dataclass
 
 from streamlog.authn.principal import Principal
-from streamlog.kafka.fetch.session_cache import SESSION_ID_MAX, STALE_MS, Owner, SessionCache
+from streamlog.kafka.fetch.fetch_session import FetchCaller, FetchSession, Owner
+from streamlog.kafka.fetch.session_cache import SESSION_ID_MAX, STALE_MS, SessionCache
 from streamlog.model import NodeId
+from streamlog.wire.fetch import FetchRequest
 
 CONSUMER = NodeId(-1)
 ALICE, MALLORY = Principal.user("alice"), Principal.user("mallory")
@@ -14,22 +15,34 @@ OWNER = (ALICE, "10.0.0.1")
 OTHERS = [(MALLORY, "10.0.0.1"), (ALICE, "10.0.0.2")]
 
 
-@dataclass
-class Kept:
-    replica_id: NodeId = CONSUMER
-    size: int = 10
-    closed: bool = False
-    owner: Owner = OWNER
+class Kept(FetchSession):
+    """A session that says of itself how many partitions it has."""
 
-    def close(self) -> None:
-        self.closed = True
+    size = 10
+
+    def __init__(
+        self, replica_id: NodeId = CONSUMER, size: int = 10, *, owner: Owner = OWNER
+    ) -> None:
+        super().__init__(FetchCaller(replica_id, -1, "", owner))
+        self.size = size
+
+
+def use(cache: SessionCache, session_id: int, owner: Owner, now_ms: int) -> FetchSession | None:
+    """As the next request of the session would, from ``owner``."""
+    slot = cache._kept.get(session_id)
+    caller, epoch = FetchCaller(CONSUMER, -1, "", owner), 1
+    if slot is not None:
+        caller, epoch = slot.session.caller._replace(owner=owner), slot.session.epoch
+    request = FetchRequest([], 0, 0, 0, session_id=session_id, session_epoch=epoch)
+    found = cache.use(request, caller, now_ms, by_id=False)
+    return found if isinstance(found, FetchSession) else None
 
 
 def follower(node_id: int, size: int = 10) -> Kept:
     return Kept(NodeId(node_id), size)
 
 
-def cache_of(slots: int) -> SessionCache[Kept]:
+def cache_of(slots: int) -> SessionCache:
     return SessionCache(slots, random_id=itertools.count(1).__next__)
 
 
@@ -37,16 +50,16 @@ def test_a_session_is_used_until_it_is_removed() -> None:
     cache, session = cache_of(2), Kept()
     session_id = cache.admit(session, 0)
     assert session_id is not None
-    assert cache.use(session_id, OWNER, 5) is session
+    assert use(cache, session_id, OWNER, 5) is session
     cache.remove(session_id, OWNER)
     assert session.closed
-    assert cache.use(session_id, OWNER, 5) is None
+    assert use(cache, session_id, OWNER, 5) is None
     cache.remove(session_id, OWNER)
 
 
 def test_an_id_is_not_given_twice() -> None:
     ids = iter([3, 3, 3, 4])
-    cache = SessionCache[Kept](5, random_id=ids.__next__)
+    cache = SessionCache(5, random_id=ids.__next__)
     assert (cache.admit(Kept(), 0), cache.admit(Kept(), 0)) == (3, 4)
 
 
@@ -54,8 +67,8 @@ def test_a_stale_session_goes_first_the_one_unused_for_longest() -> None:
     cache = cache_of(3)
     sessions = [Kept(size=size) for size in (30, 20, 10)]
     ids = [cache.admit(it, 0) or 0 for it in sessions]
-    cache.use(ids[1], OWNER, 1)
-    cache.use(ids[2], OWNER, 2)
+    use(cache, ids[1], OWNER, 1)
+    use(cache, ids[2], OWNER, 2)
     assert cache.admit(Kept(size=1), STALE_MS + 1)
     assert [it.closed for it in sessions] == [True, False, False]
 
@@ -73,7 +86,7 @@ def test_the_smaller_of_old_ones_goes_for_one_that_is_no_smaller() -> None:
     ids = [cache.admit(it, 0) or 0 for it in (large, small)]
     later = STALE_MS + 1
     for session_id in ids:
-        cache.use(session_id, OWNER, later)
+        use(cache, session_id, OWNER, later)
     assert cache.admit(Kept(size=9), later) is None
     assert cache.admit(Kept(size=10), later)
     assert (large.closed, small.closed) == (False, True)
@@ -86,7 +99,7 @@ def test_followers_put_out_consumers_and_never_the_other_way_round() -> None:
     replica_session = cache.admit(replica, 1)
     assert young.closed
     later = 2 * STALE_MS
-    cache.use(replica_session or 0, OWNER, later)
+    use(cache, replica_session or 0, OWNER, later)
     assert cache.admit(Kept(size=1_000), later) is None
     assert not replica.closed
     assert cache.admit(follower(2, size=1), later), "an old one, by its like"
@@ -109,15 +122,15 @@ def test_nobody_else_goes_on_with_a_session_or_ends_it() -> None:
     session_id = cache.admit(session, 0)
     assert session_id is not None
     for other in OTHERS:
-        assert cache.use(session_id, other, 5) is None
+        assert use(cache, session_id, other, 5) is None
         cache.remove(session_id, other)
     assert not session.closed
-    assert cache.use(session_id, OWNER, 5) is session
+    assert use(cache, session_id, OWNER, 5) is session
 
 
 def test_ids_cannot_be_foretold() -> None:
     """Of a seeded generator, whoever has seen some knows all that follow."""
-    caches = SessionCache[Kept](), SessionCache[Kept]()
+    caches = SessionCache(), SessionCache()
     random.seed(7)
     first = [caches[0].admit(Kept(), 0) for _ in range(8)]
     random.seed(7)
@@ -139,7 +152,7 @@ def test_who_has_more_than_half_makes_room_for_others_and_nobody_for_that_one() 
     assert not quiet.closed
 
 
-def limited(partitions_max: int) -> SessionCache[Kept]:
+def limited(partitions_max: int) -> SessionCache:
     return SessionCache(100, partitions_max=partitions_max, random_id=itertools.count(1).__next__)
 
 
@@ -171,7 +184,7 @@ def test_a_session_that_grows_is_counted_as_it_is() -> None:
     session.size = 51
     cache.changed(session_id)
     assert (session.closed, other.closed) == (True, False)
-    assert cache.use(session_id, OWNER, 1) is None
+    assert use(cache, session_id, OWNER, 1) is None
     assert cache.admit(Kept(size=50), 1)
     other.size = 1
     cache.changed(2)

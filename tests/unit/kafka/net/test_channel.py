@@ -11,6 +11,7 @@ import uvloop
 
 from streamlog.kafka.net.channel import ChannelEnded, ChannelIdle, SocketChannel
 from tests.kafka_node import until
+from tests.unit.kafka.net.waiting import waiting
 
 LARGE = bytes(range(256)) * 40_000
 
@@ -147,24 +148,23 @@ async def test_the_end_wakes_who_waits_and_stays(pipe: Pipe) -> None:
         await pipe.channel.send(b"x")
 
 
-async def test_the_watch_tells_of_the_peers_end_and_takes_no_byte(pipe: Pipe) -> None:
-    told: list[str] = []
-    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+async def test_a_wait_ends_with_the_peer_and_takes_no_byte(pipe: Pipe) -> None:
+    async with waiting(pipe.channel) as wait:
         await asyncio.sleep(0.01)
-        assert told == []
+        assert not wait.ended
         pipe.peer.close()
-        await until(lambda: bool(told))
-    assert told == ["gone"]
+        await until(lambda: wait.ended)
     assert await pipe.channel.receive() == b""
 
 
 async def test_bytes_are_told_of_once_and_are_read_later(pipe: Pipe) -> None:
-    told: list[str] = []
-    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+    async with waiting(pipe.channel) as wait:
         for _ in range(2):
             pipe.peer.send(b"next request")
             await asyncio.sleep(0.02)
-    assert told == ["more"]
+            assert wait.is_followed
+            assert not wait.ended
+            assert pipe.channel.heard is None
     assert await pipe.channel.receive() == b"next request" * 2
 
 
@@ -191,7 +191,7 @@ async def test_bytes_that_nobody_waits_for_are_told_of_once_and_kept(
 
 
 async def test_closing_twice_or_amid_a_watch_is_no_error(pipe: Pipe) -> None:
-    with pipe.channel.watching(lambda: None, lambda: None):
+    async with waiting(pipe.channel):
         pipe.channel.close()
     pipe.channel.close()
     await asyncio.sleep(0)

@@ -222,7 +222,7 @@ async def test_a_fault_of_ours_ends_one_connection_with_a_traceback(
         raise ZeroDivisionError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection_module.dispatch, "answer", fails)
+        patch.setattr(connection_module.dispatch, "answer", fails)  # type: ignore[attr-defined]
         async with RawClient(node.port) as client:
             client.send(METADATA, 12, ALL_TOPICS)
             assert await client.closed()
@@ -253,7 +253,7 @@ async def test_a_disk_that_fails_is_not_taken_for_a_peer_that_left(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamlog.kafka.net.sendfile.os.sendfile", fails)
+        patch.setattr("streamlog.kafka.net.channel.os.sendfile", fails)
         async with RawClient(node.port) as client:
             client.send_fetch(wanted(at(0)))
             with pytest.raises(asyncio.IncompleteReadError):

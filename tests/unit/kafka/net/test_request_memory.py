@@ -170,7 +170,10 @@ async def test_a_request_counts_with_what_it_becomes() -> None:
 
 async def test_who_asks_for_too_much_at_once_is_cut_off_and_others_are_not() -> None:
     """Few bytes that would become many are refused before they do."""
-    settings = {"queued_request_bytes_max": 8 * MIB, "queued_request_bytes_per_client_max": 4 * MIB}
+    settings: dict[str, Any] = {
+        "queued_request_bytes_max": 8 * MIB,
+        "queued_request_bytes_per_client_max": 4 * MIB,
+    }
     async with KafkaNode(**settings) as node, RawClient(node.port) as client:
         await node.add_stream("flights")
         for key, version, topics in (

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from streamlog.kafka.net.channel import SocketChannel
-from streamlog.kafka.net.sendfile import CHUNK_BYTES, SliceTruncated, is_cold, read_warm, send_slice
+from streamlog.kafka.net.channel import CHUNK_BYTES, SliceTruncated, SocketChannel
+from streamlog.kafka.net.page_cache import is_cold, read_warm
 from tests.fake_partition import FileRange
 
 CONTENT = os.urandom(3 * CHUNK_BYTES + 17)
@@ -59,7 +59,7 @@ async def test_any_range_arrives(pipe: Pipe, tmp_path: Path, position: int, leng
     with path.open("rb") as file, Readers(1) as readers:
         async with asyncio.TaskGroup() as tasks:
             part = FileRange(file, position, length)
-            tasks.create_task(send_slice(pipe.channel, part, readers))
+            tasks.create_task(pipe.channel.send_slice(part, readers))
             assert await received(pipe, length) == CONTENT[position : position + length]
         assert readers.chunks == 0, "what was just written is in the page cache"
 
@@ -77,7 +77,7 @@ async def test_what_is_not_in_the_page_cache_is_read_in_another_thread(
             pytest.skip("this filesystem keeps or does not tell what it caches")
         async with asyncio.TaskGroup() as tasks:
             part = FileRange(file, 0, len(CONTENT))
-            tasks.create_task(send_slice(pipe.channel, part, readers))
+            tasks.create_task(pipe.channel.send_slice(part, readers))
             assert await received(pipe, len(CONTENT)) == CONTENT
         assert readers.chunks >= 1
         assert not is_cold(file.fileno(), 0, len(CONTENT))
@@ -96,12 +96,12 @@ async def test_a_read_ahead_is_waited_for_when_the_sender_is_cancelled(
         release.wait(10)
         return b""
 
-    monkeypatch.setattr("streamlog.kafka.net.sendfile.is_cold", lambda *_: True)
-    monkeypatch.setattr("streamlog.kafka.net.sendfile.os.pread", slow)
+    monkeypatch.setattr("streamlog.kafka.net.channel.is_cold", lambda *_: True)
+    monkeypatch.setattr("streamlog.kafka.net.page_cache.os.pread", slow)
     with path.open("rb") as file, ThreadPoolExecutor(1) as readers:
         part = FileRange(file, 0, len(CONTENT))
         async with asyncio.TaskGroup() as tasks:
-            sending = tasks.create_task(send_slice(pipe.channel, part, readers))
+            sending = tasks.create_task(pipe.channel.send_slice(part, readers))
             await asyncio.to_thread(entered.wait, 10)
             sending.cancel()
             await asyncio.sleep(0.01)
@@ -114,7 +114,7 @@ async def test_a_file_that_ends_too_early(pipe: Pipe, tmp_path: Path) -> None:
     path.write_bytes(b"abc")
     with path.open("rb") as file, Readers(1) as readers:
         with pytest.raises(SliceTruncated, match="file ends at 3, slice at 9"):
-            await send_slice(pipe.channel, FileRange(file, 0, 9), readers)
+            await pipe.channel.send_slice(FileRange(file, 0, 9), readers)
         assert await received(pipe, 3) == b"abc"
 
 
@@ -130,11 +130,11 @@ async def test_a_full_socket_is_waited_for_and_not_tried_again(
         sent[-1] = sendfile(*arguments)
         return sent[-1]
 
-    monkeypatch.setattr("streamlog.kafka.net.sendfile.os.sendfile", counted)
+    monkeypatch.setattr("streamlog.kafka.net.channel.os.sendfile", counted)
     with path.open("rb") as file, Readers(1) as readers:
         async with asyncio.TaskGroup() as tasks:
             part = FileRange(file, 0, len(CONTENT))
-            tasks.create_task(send_slice(pipe.channel, part, readers))
+            tasks.create_task(pipe.channel.send_slice(part, readers))
             assert await received(pipe, len(CONTENT)) == CONTENT
     assert len(sent) > 3, "the socket took it in pieces"
     assert all(sent)
@@ -170,7 +170,7 @@ async def test_others_get_their_turn_between_chunks(pipe: Pipe, tmp_path: Path) 
         async with asyncio.TaskGroup() as tasks:
             other = tasks.create_task(count())
             reading = tasks.create_task(received(pipe, len(CONTENT)))
-            await send_slice(pipe.channel, FileRange(file, 0, len(CONTENT)), readers)
+            await pipe.channel.send_slice(FileRange(file, 0, len(CONTENT)), readers)
             await reading
             other.cancel()
     assert turns >= 3

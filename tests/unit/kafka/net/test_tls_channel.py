@@ -2,24 +2,24 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import uvloop
 
 from streamlog.client.tls_stream import TlsStream
 from streamlog.errors import NodeUnreachable, TlsFailed
-from streamlog.kafka.net.channel import ChannelIdle, SocketChannel
-from streamlog.kafka.net.sendfile import SliceTruncated, send_slice
+from streamlog.kafka.net.channel import ChannelIdle, SliceTruncated, SocketChannel
 from streamlog.kafka.net.tls_channel import RECORD_BYTES, TlsChannel
 from tests.authority import Authority
+from tests.fake_partition import FileRange
 from tests.kafka_node import until
+from tests.unit.kafka.net.waiting import waiting
 
 LARGE = bytes(range(256)) * 12_000
 HOST = "localhost"
@@ -120,10 +120,9 @@ async def test_the_end_is_known_from_then_on(pipe: Pipe, size: int) -> None:
 
 
 async def test_the_end_that_a_watch_has_seen_is_received(pipe: Pipe) -> None:
-    told: list[str] = []
-    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+    async with waiting(pipe.channel) as wait:
         await part(pipe)
-        await until(lambda: told == ["gone"])
+        await until(lambda: wait.ended)
     async with asyncio.timeout(5):
         assert await pipe.channel.receive() == b""
 
@@ -136,7 +135,7 @@ async def test_much_goes_both_ways(pipe: Pipe) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(pipe.peer.send_all(LARGE))
         while len(found) < len(LARGE):
-            found += await pipe.channel.receive()
+            found += await pipe.channel.receive() or b""
     assert found == LARGE
 
 
@@ -153,19 +152,18 @@ async def test_small_pieces_wait_for_the_last_one(pipe: Pipe) -> None:
 
 
 async def test_the_watch_keeps_what_came(pipe: Pipe) -> None:
-    told: list[str] = []
-    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+    async with waiting(pipe.channel) as wait:
         await asyncio.sleep(0.01)
-        assert told == []
+        assert not wait.is_followed
         await pipe.peer.send_all(b"next request")
-        await until(lambda: bool(told))
+        await until(lambda: wait.is_followed)
         await pipe.peer.send_all(b", and one more")
-    assert told == ["more"]
+        assert not wait.ended
     assert await pipe.channel.receive() == b"next request"
     assert await pipe.channel.receive() == b", and one more"
-    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+    async with waiting(pipe.channel) as wait:
         pipe.sock.shutdown(socket.SHUT_RDWR)
-        await until(lambda: told == ["more", "gone"])
+        await until(lambda: wait.ended)
     assert await pipe.channel.receive() == b""
 
 
@@ -184,38 +182,19 @@ async def test_a_peer_that_takes_nothing_or_says_nothing_is_idle(authority: Auth
             await silent.channel.open()
 
 
-class Slice(NamedTuple):
-    file: BinaryIO
-    position: int
-    length: int
-    held: bytes | None = None
-
-    def fileno(self) -> int:
-        return self.file.fileno()
-
-    def __len__(self) -> int:
-        return self.length
-
-    def read(self) -> bytes:
-        return os.pread(self.fileno(), self.length, self.position)
-
-    def close(self) -> None:
-        """The test does."""
-
-
 async def test_slices_are_read_and_encrypted(pipe: Pipe, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(LARGE)
     with path.open("rb") as file, ThreadPoolExecutor(1) as readers:
-        part = Slice(file, 1_000, len(LARGE) - 2_000)
+        part = FileRange(file, 1_000, len(LARGE) - 2_000)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(send_slice(pipe.channel, part, readers))
+            tasks.create_task(pipe.channel.send_slice(part, readers))
             found = await pipe.received(len(part) // 16_384 * 16_384)
             await pipe.channel.send(b"")
             found += await pipe.received(len(part) - len(found))
         assert found == LARGE[1_000:-1_000]
         with pytest.raises(SliceTruncated):
-            await send_slice(pipe.channel, Slice(file, len(LARGE), 10), readers)
+            await pipe.channel.send_slice(FileRange(file, len(LARGE), 10), readers)
 
 
 async def test_the_subject_of_a_trusted_certificate_is_known(authority: Authority) -> None:

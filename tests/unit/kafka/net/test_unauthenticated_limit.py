@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamlog.kafka.net import unauthenticated_limit as module
-from streamlog.kafka.net.close_log import CloseLog
+from streamlog.kafka.net.listener import CloseLog
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut, UnauthenticatedLimit
 from tests.kafka_node import until
 
@@ -56,7 +56,7 @@ async def test_when_it_is_full_the_oldest_makes_room_but_not_at_once(
 def test_of_a_flood_one_line_a_second() -> None:
     now_s = 0.0
     closings = CloseLog(lambda: now_s)
-    flood = {"peer": "p", "reason": "unauthenticated"}
+    flood: dict[str, object] = {"peer": "p", "reason": "unauthenticated"}
     assert closings.told(flood) == flood
     for _ in range(1_000):
         assert closings.told(flood) is None

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_configuration_is_the_last_one_after_itself() -> None:
         ({"previous_hash": bytes(32)}, "not the hash of block 6"),
     ],
 )
-def test_another_place_is_told(change: dict[str, object], told: str) -> None:
+def test_another_place_is_told(change: dict[str, Any], told: str) -> None:
     link = ChainLink("c", 7, TIP.hash)._replace(**change)
     with pytest.raises(BrokenChain, match=told):
         check_next(TIP, another(link, NEXT.metadata))

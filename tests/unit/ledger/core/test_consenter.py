@@ -1,6 +1,6 @@
 import pytest
 
-from streamlog.ledger.core.chain import ChainTip
+from streamlog.ledger.core.chain import ChainTip, genesis_block
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.consenter import (
     REPEAT_MS_MAX,
@@ -25,7 +25,6 @@ from streamlog.ledger.core.entry import (
     signed,
     time_to_cut,
 )
-from streamlog.ledger.core.genesis import genesis_block
 from tests.ledger_stream import ANN, EVE, channel, limits, placed, plain, stream
 
 TIMEOUT_MS = 100

@@ -1,10 +1,10 @@
 import pytest
 
 from streamlog.errors import CorruptBlock, InvalidChannelConfig
+from streamlog.ledger.core.chain import configuration_in, find_genesis, genesis_block, is_genesis
 from streamlog.ledger.core.entry import CONFIGURATION, KIND_HEADER, Message, configuration
-from streamlog.ledger.core.genesis import configuration_in, find_genesis, genesis_block, is_genesis
-from streamlog.ledger.core.offline import cut_stream
 from tests.ledger_stream import channel, placed, plain, stream
+from tests.oracles.offline_cut import cut_stream
 
 
 def test_the_first_configuration_of_sequence_0_is_the_genesis() -> None:

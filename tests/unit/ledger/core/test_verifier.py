@@ -2,13 +2,12 @@ import pytest
 
 from streamlog.errors import BrokenChain, CorruptBlock
 from streamlog.ledger.core.block import BlockMetadata
-from streamlog.ledger.core.chain import ChainLink, ChainTip, sealed
+from streamlog.ledger.core.chain import ChainLink, ChainTip, configuration_in, find_genesis, sealed
 from streamlog.ledger.core.encoding import decode_block, encode_block, encode_record
 from streamlog.ledger.core.entry import Message, configuration, signed, time_to_cut
-from streamlog.ledger.core.genesis import configuration_in, find_genesis
-from streamlog.ledger.core.offline import cut_stream
 from streamlog.ledger.core.verifier import ChainReport, ChainVerifier, verify_chain
 from tests.ledger_stream import ANN, EVE, channel, placed, plain, stream
+from tests.oracles.offline_cut import cut_stream
 
 
 def chain(*messages: Message) -> list[bytes]:

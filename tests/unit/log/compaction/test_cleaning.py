@@ -7,8 +7,8 @@ from streamlog.log.settings import CompactionSettings, LogSettings
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.compacted import delete_horizon_ms, is_gap
+from streamlog.record.compiled.keys import KeyOffsets
 from streamlog.record.compression import Compression, compress
-from streamlog.record.keys import KeyOffsets
 from tests.compacted_log import COMPACTED, RULES, SCOPE, Kept, KeyedLog, view
 from tests.log_folder import FOLDER, read_batches
 from tests.record_batches import HandRecord, hand_batch

@@ -29,7 +29,7 @@ def test_a_change_of_keys() -> None:
     data_key, _ = ring.new_data_key()
     ring.replace({"old": OLD, "new": NEW}, "new")
     wrapped = ring.wrapped(data_key)
-    assert (ring.current, wrapped.key_name) == ("new", "new")
+    assert (ring.active, wrapped.key_name) == ("new", "new")
     assert KeyRing({"new": NEW}, "new").unwrapped(wrapped, "x") == data_key
 
 

@@ -157,7 +157,7 @@ def test_without_the_old_key_nothing_is_changed() -> None:
     with pytest.raises(EncryptionKeyMissing, match="'k1'"):
         change.prepare()
     assert disk.content(log.segments.first.key_path) == before
-    assert own.keys.current == "k1"
+    assert own.keys.active == "k1"
     assert [data for _, data in read_batches(log)] == batches
 
 

@@ -1,6 +1,7 @@
 import errno
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def path(base_offset: int, suffix: str = ".log") -> str:
     return f"{FOLDER}/{base_offset:020d}{suffix}"
 
 
-def reopen(disk: SimDisk, recovery_point: int, **known: int) -> PartitionLog:
+def reopen(disk: SimDisk, recovery_point: int, **known: Any) -> PartitionLog:
     disk.kill()
     return open_log(disk, SETTINGS, recovery_point=recovery_point, **known)
 

@@ -53,7 +53,7 @@ def test_batches_are_found_where_they_lie(parts: list[bytes], check_crc: bool) -
     assert [place[2] for place in places] == STARTS[:-1]
     assert [place[3] for place in places] == STARTS[1:]
     assert [place[4] for place in places] == [3] * 5
-    assert [place[5] for place in places] == [1_000 + start for start in STARTS[:-1]]
+    assert [tuple(place)[5] for place in places] == [1_000 + start for start in STARTS[:-1]]
 
 
 def test_a_scan_may_begin_and_end_anywhere(parts: list[bytes]) -> None:
@@ -88,6 +88,7 @@ def test_a_damaged_field_hides_one_batch_and_no_other(
     items = list(scan_past_damage(file_of(data), 0, len(data), 0, 11))
     [damage] = [item for item in items if isinstance(item, Damage)]
     assert damage[:2] == (sum(map(len, parts[:index])), ends(parts)[index])
+    assert isinstance(damage, Damage)
     assert (damage.offset, damage.end_offset) == (STARTS[index], STARTS[index + 1])
     assert damage.problem
     good = [item.base_offset for item in items if isinstance(item, BatchPlace)]
@@ -124,6 +125,7 @@ def test_a_base_offset_that_the_next_batch_belies_is_not_believed(
     data = b"".join(parts)
     first, damage, *rest = scan_past_damage(file_of(data), 0, len(data), 0, 11)
     assert isinstance(damage, Damage)
+    assert isinstance(damage, Damage)
     assert (damage.offset, damage.end_offset) == (1, 6)
     assert [place[2] for place in (first, *rest)] == [0, 6, 7]
 
@@ -133,6 +135,7 @@ def test_a_last_base_offset_beyond_the_end_is_not_believed(parts: list[bytes]) -
     data = b"".join(parts)
     *_, damage = scan_past_damage(file_of(data), 0, len(data), 0, 11)
     assert isinstance(damage, Damage)
+    assert isinstance(damage, Damage)
     assert (damage.offset, damage.end_offset, damage.end_position) == (6, 11, len(data))
 
 
@@ -141,6 +144,7 @@ def test_neighbouring_damages_are_one(parts: list[bytes]) -> None:
     data = b"".join(parts)
     items = list(scan_past_damage(file_of(data), 0, len(data), 0))
     [damage] = [item for item in items if isinstance(item, Damage)]
+    assert isinstance(damage, Damage)
     assert (damage.offset, damage.end_offset) == (1, 6)
     assert len(items) == 4
 
@@ -189,6 +193,7 @@ def test_offsets_beyond_32_bits() -> None:
     parts = [make_batch(start + i) for i in range(3)]
     data = b"".join([bytes(len(parts[0])), *parts[1:]])  # the upper half changes just there
     damage, *good = scan_past_damage(file_of(data), 0, len(data), start)
+    assert isinstance(damage, Damage)
     assert (damage.offset, damage.end_offset) == (start, start + 1)
     assert [place[2] for place in good] == [start + 1, start + 2]
 

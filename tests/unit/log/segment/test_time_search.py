@@ -4,9 +4,8 @@ import pytest
 
 from streamlog.errors import StorageFailed
 from streamlog.log.log import PartitionLog
-from streamlog.log.recovery.scrub import IndexCheck
 from streamlog.log.segment.index import TIME_ENTRY
-from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.segment import IndexCheck, Segment
 from streamlog.log.settings import LogSettings
 from tests.log_folder import FOLDER, append, make_batch, open_log
 from tests.record_batches import HandRecord, hand_batch

@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.storage.file_pool import FilePool, open_files_allowed
-from tests.simulation.disk import SimDisk
+from tests.simulation.disk import SimDisk, SimFile
 
 
 @pytest.fixture
@@ -37,20 +37,36 @@ def test_a_file_that_was_used_again_has_a_second_chance(disk: SimDisk) -> None:
     assert disk.calls["open"] == 4
 
 
-def test_a_file_is_pinned_again_for_as_long_as_it_is_open(disk: SimDisk) -> None:
+def test_a_written_file_is_used_again_for_as_long_as_it_is_open(disk: SimDisk) -> None:
     pool = FilePool(disk, 2)
-    pooled = pool.pin("/a")
-    pool.unpin(pooled)
-    assert pool.pin_again(pooled)
-    touch(pool, "/b", "/c", "/d")
-    assert pooled.file.pread(1, 0) == b"a"
-    pool.unpin(pooled)
+    pooled = pool.write("/a", b"A", 10)
+    assert pool.write("/a", b"A", 11, pooled) is pooled
+    assert disk.calls["open"] == 1
     touch(pool, "/b", "/c", "/b", "/c")
-    assert not pool.pin_again(pooled), "it was closed meanwhile"
-    forgotten = pool.pin("/b")
-    pool.unpin(forgotten)
-    pool.forget("/b")
-    assert not pool.pin_again(forgotten)
+    assert pool.open_count == disk.open_files == 2, "nothing is pinned between two writes"
+    again = pool.write("/a", b"A", 12, pooled)
+    assert again is not pooled, "it was closed meanwhile"
+    pool.forget("/a")
+    disk.replace("/a", b"new")
+    assert pool.write("/a", b"A", 3, again) is not again, "another file has the name"
+    assert disk.read_small("/a") == b"newA"
+
+
+def test_a_file_that_is_forgotten_during_a_write_is_closed_after_it(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = FilePool(disk, 2)
+    real = SimFile.pwrite
+
+    def forgetting(file: SimFile, data: bytes, position: int) -> int:
+        pool.forget("/a")
+        assert disk.open_files == 1
+        return real(file, data, position)
+
+    monkeypatch.setattr(SimFile, "pwrite", forgetting)
+    pooled = pool.write("/a", b"A", 10)
+    assert pooled.is_gone
+    assert pool.open_count == disk.open_files == 0
 
 
 def test_the_limit_is_a_share_of_what_the_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from streamlog.log.storage.shared_sync import PAUSE_S, WORTH_FOR_FILE_S, WORTH_S
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[SharedSync]:
     shared = SharedSync(os.open(tmp_path, os.O_RDONLY))
-    shared._syncfs = lambda _: 0
+    shared._syncfs = lambda _: 0  # type: ignore[assignment]
     yield shared
     shared.close()
 
@@ -55,7 +55,7 @@ def test_the_type_of_a_file_system(tmp_path: Path) -> None:
 
 def test_after_one_failure_nobody_is_believed(shared: SharedSync, files: list[OsFile]) -> None:
     answers = [-1, 0]
-    shared._syncfs = lambda _: answers.pop(0)
+    shared._syncfs = lambda _: answers.pop(0)  # type: ignore[assignment]
     assert shared.is_advisable
     assert not shared.sync(files)
     assert not shared.is_advisable
@@ -80,8 +80,8 @@ def test_where_others_write_much_files_are_synced_alone_for_a_while(
         now += took
         return 0
 
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    shared._syncfs = syncfs
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
+    shared._syncfs = syncfs  # type: ignore[assignment]
     took *= 0.9
     assert shared.sync(files) and shared.is_advisable
     took *= 1.2

@@ -15,7 +15,7 @@ from streamlog.metadata.commands import (
     decode_command,
     encode_command,
 )
-from streamlog.metadata.controller import Decision, access_rules, decide
+from streamlog.metadata.controller import Decision, clients, decide
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 
@@ -74,7 +74,7 @@ def test_they_are_in_snapshots() -> None:
 
 
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_rules, "RULES_MAX", 2)
+    monkeypatch.setattr(clients, "ACCESS_RULES_MAX", 2)
     image = after(MetadataImage("c"), AddAccessRules(rules=(rule("x"),)))
     with pytest.raises(InvalidRequest, match="use prefixes"):
         after(image, AddAccessRules(rules=(rule("y"), rule("z"))))

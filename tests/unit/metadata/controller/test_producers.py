@@ -7,7 +7,7 @@ import pytest
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.commands import AllocateProducerIds, decode_command, encode_command
 from streamlog.metadata.controller import Decision, decide
-from streamlog.metadata.controller.producers import BLOCK_SIZE
+from streamlog.metadata.controller.clients import PRODUCER_IDS_BLOCK
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import ProducerIdsAllocated
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
@@ -20,13 +20,14 @@ def allocate(image: MetadataImage, node: int) -> Decision:
 
 
 def test_blocks_never_overlap_not_even_over_a_snapshot() -> None:
-    image, given = MetadataImage("c"), []
+    image = MetadataImage("c")
+    given: list[int] = []
     for node in (1, 2, 1):
         decision = allocate(image, node)
         given += range(decision.result["first"], decision.result["end"])
         image = image.apply_all(decision.records, offset=image.offset, epoch=1)
         image = decode_snapshot(encode_snapshot(image), "here")
-    assert given == list(range(3 * BLOCK_SIZE))
+    assert given == list(range(3 * PRODUCER_IDS_BLOCK))
 
 
 def test_ids_are_not_taken_back() -> None:

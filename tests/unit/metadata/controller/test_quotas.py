@@ -1,21 +1,23 @@
 """What clients may use: set and ended, kept over snapshots, never too many."""
 
 import json
+from typing import Final
 from uuid import UUID
 
 import pytest
 
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.commands import AlterQuota, decode_command, encode_command
-from streamlog.metadata.controller import decide
-from streamlog.metadata.controller import quotas as controller_quotas
+from streamlog.metadata.controller import clients, decide
 from streamlog.metadata.image import quota as quota_module
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.quota import NO_QUOTA, Quota, QuotaKey
 from streamlog.metadata.image.records import QuotaChanged, decode_record, encode_record
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 
-IN, OUT, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_rate"
+IN: Final = "producer_byte_rate"
+OUT: Final = "consumer_byte_rate"
+REQUESTS: Final = "request_rate"
 
 
 def after(
@@ -71,8 +73,8 @@ def test_long_names_and_unknown_keys_are_refused() -> None:
 
 
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert controller_quotas.QUOTAS_MAX == quota_module.QUOTAS_MAX
-    monkeypatch.setattr(controller_quotas, "QUOTAS_MAX", 2)
+    assert clients.QUOTAS_MAX == quota_module.QUOTAS_MAX  # type: ignore[attr-defined]
+    monkeypatch.setattr(clients, "QUOTAS_MAX", 2)
     image = after(after(MetadataImage("c"), "a", {IN: 1}), None, {IN: 1})
     with pytest.raises(InvalidRequest, match="no more"):
         after(image, "b", {IN: 1})

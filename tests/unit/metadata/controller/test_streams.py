@@ -91,7 +91,9 @@ def test_without_sessions_every_node_that_is_not_fenced_counts() -> None:
     world.live.clear()
     config = StreamConfig.of(name="s", replicas=2)
     world.apply(
-        create_stream(world.image, config, new_id=world.image.nodes[1].incarnation, now_ms=0)
+        create_stream(
+            world.image, config, new_id=world.image.nodes[NodeId(1)].incarnation, now_ms=0
+        )
     )
     assert world.partition().replicas == (1, 2)
 

@@ -5,7 +5,7 @@ import pytest
 from streamlog.authn.scram import Scram, credential_of
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser, Command, decode_command, encode_command
-from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.controller.clients import alter_user
 from streamlog.metadata.image.credential import USERS_MAX, Credentials, StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import DecoySecretChosen, UserChanged

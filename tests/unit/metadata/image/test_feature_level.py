@@ -18,7 +18,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import FeatureLevelChanged, MetadataRecord, decode_record
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import NodeId
-from tests.lone_node import started
+from tests.node_registration import started
 
 ONE, TWO = NodeId(1), NodeId(2)
 BEAT = Heartbeat(node_id=ONE, node_epoch=4, offset=9)
@@ -104,7 +104,9 @@ def test_there_is_no_way_back() -> None:
 
 
 def test_nothing_is_written_before_its_level() -> None:
-    with pytest.raises(InvalidRequest, match=r"needs feature level 2, .* at 1.*cluster upgrade"):
+    with pytest.raises(
+        InvalidRequest, match=r"needs feature level 2, .* at 1.*cluster features upgrade"
+    ):
         check_writable([FromLevelTwo()], 1)
     check_writable([FromLevelTwo()], 2)
 

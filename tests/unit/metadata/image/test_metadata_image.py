@@ -14,7 +14,7 @@ from streamlog.metadata.image.records import (
 )
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
-from tests.lone_node import started
+from tests.node_registration import started
 
 ONE = NodeId(1)
 TWO = NodeId(2)

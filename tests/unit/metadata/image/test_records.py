@@ -97,8 +97,8 @@ def test_what_an_earlier_streamlog_wrote_is_read() -> None:
         assert decode_record(data) == record
     config = json.loads(encode_record(CREATED))["config"]
     del config["unclean_election"]
-    record = {**json.loads(encode_record(CREATED)), "config": config}
-    assert decode_record(json.dumps(record, separators=(",", ":")).encode()) == CREATED
+    old = {**json.loads(encode_record(CREATED)), "config": config}
+    assert decode_record(json.dumps(old, separators=(",", ":")).encode()) == CREATED
 
 
 def test_the_order_of_keys_and_white_space_do_not_matter() -> None:

@@ -17,7 +17,7 @@ from streamlog.metadata.nodes.last_run import (
     write_run,
 )
 from streamlog.model import NodeId
-from tests.failing_disk import FailingDisk
+from tests.unit.failing_disk import FailingDisk
 
 DISK = OsDisk()
 

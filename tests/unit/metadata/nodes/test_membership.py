@@ -113,6 +113,25 @@ async def test_another_node_of_this_id_is_not_waited_for_for_ever() -> None:
         await membership(controller, session_timeout_ms=200).register(WANTED)
 
 
+@pytest.mark.parametrize("seconds", [[0.0, 100.0, 0.1, 0.1], [100.0, 0.1, 0.1, 100.0]])
+async def test_only_refusals_count_against_the_process_before_it(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    """Not the time without a controller, nor a time in which this process stood still."""
+    now_s, waits = 0.0, iter(seconds)
+
+    class SlowController(Controller):
+        async def grant(self, command: Command) -> Granted:
+            nonlocal now_s
+            now_s += next(waits, 0.1)
+            return await super().grant(command)
+
+    controller = SlowController()
+    controller.errors = [NoController("none"), *(NodeIdTaken("taken") for _ in seconds[1:])]
+    monkeypatch.setattr("streamlog.metadata.nodes.membership.clock_s", lambda: now_s)
+    assert await membership(controller).register(WANTED) == 8
+
+
 async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() -> None:
     controller = Controller()
     member = membership(controller)
@@ -209,7 +228,7 @@ async def test_a_node_says_what_its_controller_says_of_its_folder(
         return Granted(8, {"node_epoch": 7, **told})
 
     controller = Controller()
-    controller.grant = grant  # type: ignore[method-assign]
+    controller.grant = grant  # type: ignore[assignment, method-assign]
     await membership(controller).register(WANTED)
     told = [(it.message, getattr(it, "stream", None)) for it in caplog.records]
     assert told == [

@@ -8,7 +8,7 @@ from streamlog.errors import OffsetOutOfRange
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import find_snapshots, snapshot_path
 from streamlog.metadata.quorum.history import MetadataHistory
-from tests.metadata_folder import DISK, Node
+from tests.unit.metadata_folder import DISK, Node
 
 T = TypeVar("T")
 

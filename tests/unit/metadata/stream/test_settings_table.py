@@ -11,7 +11,7 @@ from streamlog.metadata.stream.settings_table import (
     to_jetstream,
     to_topic_configs,
 )
-from tests.schemas import whole_numbers
+from tests.unit.schemas import whole_numbers
 
 INT64_MAX = 2**63 - 1
 

@@ -9,9 +9,9 @@ from streamlog.errors import StorageFull
 from streamlog.record import erasure as erasure_module
 from streamlog.record.codec import RecordRun
 from streamlog.record.offset_set import CHUNK, OffsetSet
-from tests.failing_disk import FailingDisk, Faults
 from tests.local_node import until
 from tests.partition_world import Told, World, tp
+from tests.unit.failing_disk import FailingDisk, Faults
 
 
 class RoomForOne(Faults):

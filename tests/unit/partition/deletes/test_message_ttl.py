@@ -47,7 +47,7 @@ async def at(registry: ReplicaManager, now_ms: int) -> None:
         trimming.heard(partition)
     await trimming.look()
     for partition in registry.partitions():
-        await until(lambda partition=partition: not partition.erasing._said)
+        await until(lambda partition=partition: not partition.erasing._said)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

@@ -8,7 +8,7 @@ from streamlog.partition.maintenance.auto_pause import AutoPause
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from tests.partition_world import World, publish, tp, values_of
-from tests.replica_world import until
+from tests.unit.partition.replica_world import until
 
 HOUR_MS = 3_600_000
 

@@ -11,13 +11,14 @@ from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.manifest import MANIFEST_NAME
+from streamlog.log.segment.slice import FileSlice
 from streamlog.log.storage.disk import OsFile
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
-from tests.replica_world import until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import until
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096}
 K1, K2 = bytes(range(32)), bytes(32)
@@ -42,7 +43,8 @@ async def test_records_are_read_and_not_found_on_the_disk(world: World) -> None:
         assert await values_of(partition) == VALUES
         for file in world.data_dir.rglob("*"):
             assert not file.is_file() or not any(it[:100] in file.read_bytes() for it in VALUES)
-        part = await partition.read(0, 1 << 20)
+        part: FileSlice | None = await partition.read(0, 1 << 20)
+        assert part is not None
         assert part.held is not None
         part = partition.reader.read_now(0, 1 << 20, lambda: 8)
         assert part is not None
@@ -90,7 +92,7 @@ async def test_keys_of_a_deleted_stream_are_left_alone(
         await world.delete("s")
         await fill(world, registry)
         monkeypatch.setattr(SegmentKey, "wrapped", lambda _: read_before)
-        assert not await registry._key_change._is_changed(old, segment)
+        assert not await registry._key_rotation._is_changed(old, segment)
         monkeypatch.undo()
     async with world.node(**SMALL) as registry:
         assert await values_of(registry.partition(tp("s"))) == VALUES
@@ -107,7 +109,7 @@ async def test_without_its_key_a_partition_is_offline_and_says_why(
         async with world.node(**SMALL) as registry:
             with pytest.raises(EncryptionKeyMissing, match="key"):
                 registry.partition(tp("s"))
-            if keys.current:  # what could not be opened is not done
+            if keys.active:  # what could not be opened is not done
                 await until(lambda: world.metrics.old_data_keys._value.get() > 0)
         told = [it for it in caplog.records if it.getMessage() == "partition offline"]
         assert "give this node the key" in vars(told[-1])["remedy"]

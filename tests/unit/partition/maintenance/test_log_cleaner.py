@@ -22,9 +22,9 @@ from streamlog.partition.stream_limits import log_settings
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.offset_set import OffsetSet
-from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, tp
-from tests.replica_world import until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import until
 
 NODE: dict[str, Any] = {"compaction_interval_ms": 20, "segment_bytes": 16_384}
 COMPACT: dict[str, Any] = {
@@ -222,12 +222,13 @@ async def test_damage_that_a_cleaning_meets_is_told(world: World) -> None:
         partition = await overwritten(world, registry, "s")
         partition.state.log.roll()
         await put(partition, (b"k0", b"x"))
-        file = files(world, "s", ".log")[0]
+        # Where appends are slow, segments end by their age: it need not be the first.
+        file = next(it for it in files(world, "s", ".log") if b"1" * 100 in it.read_bytes())
         data = bytearray(file.read_bytes())
         data[data.index(b"1" * 100) + 50] ^= 1
         file.write_bytes(data)
         await asyncio.sleep(0.1)  # the least lag
-        await registry._compaction.clean_all()
+        await registry._log_cleaner.clean_all()
         assert "checksum" in partition.state.cleaning.failure
         assert partition.is_damaged
         assert partition.first_dirty_offset == 0

@@ -3,6 +3,7 @@ import errno
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,14 @@ from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.storage.checkpoints import Checkpoints
-from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp
+from tests.unit.failing_disk import FailingDisk
 
-QUICK = {"checkpoint_interval_ms": 10, "sync_interval_ms": 10, "retention_check_ms": 10}
+QUICK: dict[str, Any] = {
+    "checkpoint_interval_ms": 10,
+    "sync_interval_ms": 10,
+    "retention_check_ms": 10,
+}
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -10,11 +10,11 @@ import pytest
 from streamlog.partition import reader as reader_module
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.freeing_disk import FreeingDisk
 from tests.partition_world import World, publish, tp
-from tests.replica_world import TIMEOUT_S, until
+from tests.unit.partition.freeing_disk import FreeingDisk
+from tests.unit.partition.replica_world import TIMEOUT_S, until
 
-SETTINGS = {"scrub_interval_ms": 1, "segment_bytes": 4096}
+SETTINGS: dict[str, Any] = {"scrub_interval_ms": 1, "segment_bytes": 4096}
 
 
 async def fill(world: World, registry: ReplicaManager, *names: str) -> None:
@@ -49,7 +49,7 @@ async def test_it_is_off_where_it_is_not_wanted(world: World) -> None:
     async with world.node(**{**SETTINGS, "scrub_interval_ms": 0}) as registry:
         await fill(world, registry, "s")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(registry._scrubbing.run(), 0.1)
+            await asyncio.wait_for(registry._scrub.run(), 0.1)
         assert world.metrics.scrubbed_bytes._value.get() == 0
 
 

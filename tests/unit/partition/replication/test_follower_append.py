@@ -5,6 +5,7 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,14 @@ from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.maintenance.log_start import retain
 from streamlog.partition.replication import follower_append
 from streamlog.partition.replication.follower import PartitionFollower, Truncation
-from streamlog.partition.replication.follower_append import mend, take
+from streamlog.partition.replication.follower_append import repair, take
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
-from tests.failing_disk import FailingDisk
 from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of
-from tests.replica_world import TP, ReplicaWorld, until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import TP, ReplicaWorld, until
 
-SMALL = {"segment_bytes": 4096}
+SMALL: dict[str, Any] = {"segment_bytes": 4096}
 COUNT = 20
 
 
@@ -280,13 +281,13 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(partition.state.log), "damaged_from", property(lambda _: 0))
             with pytest.raises(StorageFailed):
-                await mend(partition, world[3].registry._workers)
+                await repair(partition, world[3].registry._workers)
         assert partition.failure is not None
         assert world[3].offline == {TP}
         assert partition.is_quiet
 
 
-FULL = {"disk_check_interval_ms": 10, "metadata_reserve_bytes": 64 * 1024}
+FULL: dict[str, Any] = {"disk_check_interval_ms": 10, "metadata_reserve_bytes": 64 * 1024}
 
 
 async def test_a_full_follower_leaves_and_comes_back_when_there_is_room(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from streamlog.errors import NoController, RequestTimedOut, StreamlogError
 from streamlog.metadata.commands import AlterIsr
 from streamlog.partition.replication import isr_changes
 from tests.partition_world import Told, run_of
-from tests.replica_world import ReplicaNode, ReplicaWorld, until
+from tests.unit.partition.replica_world import ReplicaNode, ReplicaWorld, until
 
 
 def changes_of(node: ReplicaNode) -> list[list[int]]:

@@ -2,19 +2,20 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamlog.client.connection import Connection
+from streamlog.clock import monotonic_ms
 from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.clock import clock_ms
 from streamlog.partition.replication.follower import FetchPosition, PartitionFollower
 from streamlog.wire.fetch import FetchRequest, FetchResponse
-from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, publish, run_of, values_of
-from tests.replica_world import TP, ReplicaWorld, replicas, until
+from tests.unit.failing_disk import FailingDisk
+from tests.unit.partition.replica_world import TP, ReplicaWorld, replicas, until
 
 
 async def test_what_is_acknowledged_is_synced_on_every_replica_in_sync(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ async def test_what_rests_is_not_named_and_what_moves_is(
     requests: list[FetchRequest] = []
     inner = Connection.fetch
 
-    async def fetch(self: Connection, request: FetchRequest, **more: int) -> FetchResponse:
+    async def fetch(self: Connection, request: FetchRequest, **more: Any) -> FetchResponse:
         requests.append(request)
         return await inner(self, request, **more)
 
@@ -94,7 +95,7 @@ async def test_an_absent_leader_is_tried_without_a_look_at_what_it_leads(
     tries = looks = 0
     connect, position = Connection.open, PartitionFollower.position
 
-    async def try_to_connect(host: str, port: int, **more: int) -> Connection:
+    async def try_to_connect(host: str, port: int, **more: Any) -> Connection:
         nonlocal tries
         tries += 1
         return await connect(host, port, **more)
@@ -133,11 +134,11 @@ async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_pat
         progress = partition.state.progress
         assert progress is not None
         fetched = {it: follower._told_ms for it, follower in progress.followers.items()}
-        await until(lambda: clock_ms() - max(fetched.values()) > 2 * lag_ms)
+        await until(lambda: monotonic_ms() - max(fetched.values()) > 2 * lag_ms)
         partition.append(run_of(b"x"), Told())
         partition.carry_out(partition.state.settle())
         for follower in progress.followers.values():
-            assert 0 <= follower.lag_ms(1, clock_ms()) <= lag_ms
+            assert 0 <= follower.lag_ms(1, monotonic_ms()) <= lag_ms
         await until(lambda: partition.high_watermark == 1)
         assert world.isr() == {1, 2, 3}
         assert world.controller.partition().partition_epoch == 0

@@ -8,7 +8,7 @@ from streamlog.config import LogSection
 from streamlog.errors import StorageFull
 from streamlog.log.storage.reserve import Reserve
 from streamlog.partition.storage.disk_space import HOLD_MS_MAX, RELAPSE_MS, DiskSpace, Spells
-from tests.failing_disk import FailingDisk
+from tests.unit.failing_disk import FailingDisk
 
 SETTINGS = LogSection(disk_check_interval_ms=10, metadata_reserve_bytes=64 * 1024)
 NOW = StorageFull("now")

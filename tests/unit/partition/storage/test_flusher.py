@@ -297,7 +297,7 @@ def test_a_process_that_ends_before_all_is_synced_says_nothing_of_it(
     async def begin() -> None:
         flusher.open()
         for ticket in (*running, waiting):  # as a shared sync leaves a thousand
-            flusher._hand_over([(Log(), ticket)])
+            flusher._threads.submit(flusher._run, [(Log(), ticket)], None, 0.0)  # type: ignore[list-item]
         flusher.give_up()
 
     asyncio.run(begin())

@@ -4,7 +4,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptFile
-from streamlog.log.partition_metadata import METADATA_NAME, PartitionMetadata
+from streamlog.log.layout import METADATA_NAME, PartitionMetadata
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.removal import Removal
 from streamlog.model import TopicPartition

@@ -6,7 +6,7 @@ import threading
 from streamlog.log.storage.disk import OsDisk
 from streamlog.partition.partition import Partition
 from tests.partition_world import World, publish, tp
-from tests.replica_world import until
+from tests.unit.partition.replica_world import until
 
 
 class GatedDisk(OsDisk):

@@ -1,0 +1,88 @@
+"""``docs/apis.md``: the APIs of a node, out of the table of Kafka's API keys."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from streamlog.wire import registry
+from streamlog.wire.registry import APIS, Api
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "apis.md"
+
+INTERNAL: Final = {
+    registry.VOTE,
+    registry.BEGIN_QUORUM_EPOCH,
+    registry.END_QUORUM_EPOCH,
+    registry.ENVELOPE,
+    registry.FETCH_SNAPSHOT,
+}
+
+HEAD: Final = """\
+# APIs
+
+<!-- Made of streamlog/wire/registry.py by `python -m documentation`; `make lint` compares. -->
+
+A node speaks three protocols. [Security](security.md#authorization) says which right each request
+needs, and [clients](compatibility.md) which programs were tried.
+
+## Kafka
+
+Both ends of a range of versions are included. A request of another API or version is refused with
+`UNSUPPORTED_VERSION`.
+
+"""
+
+TAIL: Final = """\
+
+Produce 0 to 2 is listed because an old librdkafka compresses only for a broker that lists it
+(KAFKA-18659). Requests of Produce 0 to 2 and of SaslHandshake 0 are refused.
+
+## JetStream's management API
+
+Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by default.
+
+| verb | |
+|---|---|
+| `INFO` | the account: streams, messages, bytes |
+| `STREAM.CREATE.<stream>`, `STREAM.UPDATE.<stream>`, `STREAM.DELETE.<stream>` | [settings of a stream](streams.md) |
+| `STREAM.INFO.<stream>`, `STREAM.NAMES`, `STREAM.LIST` | state and settings of streams |
+| `STREAM.PURGE.<stream>`, `STREAM.MSG.DELETE.<stream>` | remove messages ([erasure](erasure.md)) |
+| `STREAM.MSG.GET.<stream>`, `DIRECT.GET.<stream>` | read [single messages](subjects.md) |
+| `STREAM.LEADER.STEPDOWN.<stream>`, `STREAM.PEER.REMOVE.<stream>`, `META.LEADER.STEPDOWN` | move leaders and replicas |
+| `CONSUMER.CREATE`, `CONSUMER.DURABLE.CREATE`, `CONSUMER.INFO`, `CONSUMER.DELETE`, `CONSUMER.PAUSE` | refused |
+| `CONSUMER.NAMES`, `CONSUMER.LIST` | empty: consumers are Kafka clients |
+
+## HTTP
+
+| path | |
+|---|---|
+| `/` | [the status page](observing.md) |
+| `/metrics`, `/metrics/partitions` | [metrics](metrics.md) of the node, and of its partitions |
+| `/healthz`, `/readyz` | liveness and readiness; not ready is 503 with the reasons |
+| `/api/status`, `/api/live`, `/api/tail` | JSON for the status page; its form may change with any release |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "\n".join(_table()) + "\n" + TAIL
+
+
+def _table() -> Iterator[str]:
+    yield "| key | API | versions | |"
+    yield "|--:|---|---|---|"
+    for api in sorted(APIS.values()):
+        yield f"| {api.key} | {api.name} | {_versions(api)} | {_users(api)} |"
+
+
+def _versions(api: Api) -> str:
+    return (
+        f"{api.version_min} to {api.version_max}"
+        if api.version_max > api.version_min
+        else str(api.version_min)
+    )
+
+
+def _users(api: Api) -> str:
+    return "between nodes" if api.key in INTERNAL else ""

@@ -1,0 +1,70 @@
+"""The configuration of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
+
+- ``sections`` the tables of the file and their settings; ``settings`` reads and checks them.
+- ``secret_file`` files of secrets that settings name.
+- ``node.toml`` an example with every setting at its default.
+"""
+
+from streamlog.config.secret_file import SecretFile
+from streamlog.config.sections import (
+    KIB,
+    MIB,
+    ActivitySection,
+    AuthorizationSection,
+    ClientAuth,
+    ClusterSection,
+    EncryptionSection,
+    GroupsSection,
+    HttpSection,
+    IngestSection,
+    KafkaSection,
+    LoggingSection,
+    LogSection,
+    NatsSection,
+    NodeSection,
+    ReplicationSection,
+    SaslSection,
+    Section,
+    SecuritySection,
+    SyncPolicy,
+    TlsSection,
+    TracingSection,
+)
+from streamlog.config.settings import (
+    ENV_DELIMITER,
+    ENV_PREFIX,
+    SECRETS,
+    Settings,
+    load_settings,
+)
+
+__all__ = [
+    "ENV_DELIMITER",
+    "ENV_PREFIX",
+    "KIB",
+    "MIB",
+    "SECRETS",
+    "ActivitySection",
+    "AuthorizationSection",
+    "ClientAuth",
+    "ClusterSection",
+    "EncryptionSection",
+    "GroupsSection",
+    "HttpSection",
+    "IngestSection",
+    "KafkaSection",
+    "LogSection",
+    "LoggingSection",
+    "NatsSection",
+    "NodeSection",
+    "ReplicationSection",
+    "SaslSection",
+    "SecretFile",
+    "Section",
+    "SecuritySection",
+    "Settings",
+    "SyncPolicy",
+    "TlsSection",
+    "TracingSection",
+    "load_settings",
+]

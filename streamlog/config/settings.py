@@ -1,0 +1,212 @@
+"""Settings of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
+
+``STREAMLOG_KAFKA__PORT=9093`` sets ``port`` of the table ``[kafka]``. An unknown key or a wrong
+type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
+"""
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from streamlog.config.sections import (
+    ActivitySection,
+    AuthorizationSection,
+    ClusterSection,
+    EncryptionSection,
+    GroupsSection,
+    HttpSection,
+    IngestSection,
+    KafkaSection,
+    LoggingSection,
+    LogSection,
+    NatsSection,
+    NodeSection,
+    ReplicationSection,
+    SaslSection,
+    Section,
+    SecuritySection,
+    TlsSection,
+    TracingSection,
+)
+from streamlog.errors import ConfigError
+
+ENV_PREFIX: Final = "STREAMLOG_"
+CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
+"""Of what commands are told, not nodes."""
+ENV_DELIMITER: Final = "__"
+CLIENT: Final = "client_"
+"""What else the environment may have: as whom the commands log in."""
+SECRETS: Final = frozenset({"password", "token"})
+"""Keys whose values are never shown."""
+
+
+class Settings(BaseSettings):
+    """Everything about one node."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True
+    )
+
+    node: NodeSection
+    nats: NatsSection = NatsSection()
+    kafka: KafkaSection = KafkaSection()
+    sasl: SaslSection = SaslSection()
+    authorization: AuthorizationSection = AuthorizationSection()
+    http: HttpSection = HttpSection()
+    cluster: ClusterSection = ClusterSection()
+    replication: ReplicationSection = ReplicationSection()
+    groups: GroupsSection = GroupsSection()
+    activity: ActivitySection = ActivitySection()
+    log: LogSection = LogSection()
+    ingest: IngestSection = IngestSection()
+    logging: LoggingSection = LoggingSection()
+    tracing: TracingSection = TracingSection()
+    tls: TlsSection = TlsSection()
+    security: SecuritySection = SecuritySection()
+    encryption: EncryptionSection = EncryptionSection()
+
+    @property
+    def authentication_known(self) -> bool:
+        """There are ways to prove who one is."""
+        return bool(self.sasl.mechanisms) or self.tls.client_auth == "required"
+
+    @property
+    def authentication_on(self) -> bool:
+        """Clients and nodes have to prove who they are."""
+        return self.authentication_known and not self.security.permissive
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file, whose content is passed as keyword arguments."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path | None) -> Settings:
+    """Read ``path``, if there is one, and the environment.
+
+    Raises ConfigError for whatever is wrong: the first thing, with all others as its ``more``.
+    """
+    content = _read_file(path) if path else {}
+    found = [*_wrong_types(content), *_wrong_variables()]
+    try:
+        settings = Settings(**content)
+    except ValidationError as error:
+        found += map(_config_error, error.errors())
+    except SettingsError as error:  # a whole section in one variable must be JSON
+        found.append(ConfigError(ENV_PREFIX + "*", str(error), "correct the variable"))
+    if not found:
+        return settings
+    raise _all_of(found)
+
+
+def _all_of(found: Sequence[ConfigError]) -> ConfigError:
+    """Each key once, in the order in which they were found."""
+    first, *others = {error.key: error for error in (*found, *reversed(found))}.values()
+    first.more = tuple(others)
+    return first
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+        raise ConfigError(str(path), problem, "name a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"is not TOML ({error})", "correct the file") from None
+
+
+def _wrong_types(content: dict[str, Any]) -> Iterator[ConfigError]:
+    """A file has types, so ``port = "9092"`` is wrong there; the environment has only text."""
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if name not in content or not (isinstance(section, type) and issubclass(section, Section)):
+            continue
+        try:
+            section.model_validate_json(json.dumps(content[name], default=str), strict=True)
+        except ValidationError as error:
+            for problem in error.errors():
+                if problem["type"] != "missing":  # it may be in the environment
+                    yield _config_error(problem, name)
+
+
+def _wrong_variables() -> Iterator[ConfigError]:
+    """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
+    for variable in os.environ:
+        if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(CLIENT_ENV_PREFIX):
+            continue
+        section = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)[0]
+        if section not in Settings.model_fields and not section.startswith(CLIENT):
+            sections = ", ".join(Settings.model_fields)
+            remedy = f"write {ENV_PREFIX}<SECTION>__<KEY> with a section of {sections}"
+            near = _nearest(variable[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER))
+            yield ConfigError(variable, "no such setting", _did_you_mean(near, variable) or remedy)
+
+
+def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
+    """A problem, named by its key as it stands in the file or in the environment."""
+    parts = [*section, *(str(part) for part in problem["loc"])]
+    key = ".".join(parts) or "settings"
+    variable = ENV_PREFIX + ENV_DELIMITER.join(parts).upper()
+    if variable in os.environ:
+        key = variable
+    if problem["type"] == "extra_forbidden":
+        remedy = _did_you_mean(_nearest(parts), key) or "remove it or correct its spelling"
+        return ConfigError(key, "no such key", remedy)
+    if problem["type"] == "missing":
+        return ConfigError(key, "is missing", f"set it in the file or as {variable}")
+    shown = "the value" if _may_be_secret(parts, problem["input"]) else repr(problem["input"])
+    return ConfigError(key, f"{shown} is wrong ({problem['msg']})", "correct the value")
+
+
+def _nearest(parts: Sequence[str]) -> Sequence[str]:
+    """The section and the key whose names are nearest to unknown ones; empty: there are none."""
+    known = {
+        name: list(section.model_fields)
+        for name, field in Settings.model_fields.items()
+        if isinstance(section := field.annotation, type) and issubclass(section, Section)
+    }
+    section_name, *keys = parts
+    if section_name not in known:
+        sections = difflib.get_close_matches(section_name, list(known), 1)
+        return [*sections, *_nearest([*sections, *keys])[1:]] if sections else ()
+    if not keys or keys[0] in known[section_name]:
+        return parts
+    if found := difflib.get_close_matches(keys[0], known[section_name], 1):
+        return [section_name, *found]
+    others = (name for name, its in known.items() if keys[0] in its)
+    return next(([name, keys[0]] for name in others), ())
+
+
+def _did_you_mean(near: Sequence[str], instead_of: str) -> str:
+    """As the environment or the file spells it, whichever has the unknown one."""
+    if not near:
+        return ""
+    is_variable = instead_of.startswith(ENV_PREFIX)
+    name = ENV_PREFIX + ENV_DELIMITER.join(near).upper() if is_variable else ".".join(near)
+    return f"did you mean {name}?"
+
+
+def _may_be_secret(parts: list[str], value: object) -> bool:
+    """A table may have one in it, and an address of NATS a password."""
+    return not SECRETS.isdisjoint(parts) or isinstance(value, dict) or "@" in str(value)

@@ -1,0 +1,149 @@
+"""NATS frames to records, and commits to frames of acks, compiled.
+
+::
+
+    parser = FrameParser(frame_bytes_max=limit)
+    parser.bind(sid, collector)
+    for collector in parser.feed(data):       # what one read of the socket brought
+        append(collector.run, collector.take_replies())
+    for name, argument in parser.take_controls():
+        ...
+
+A message becomes a record: its payload the value, its headers the headers, after ``subject`` and,
+where the reply is not an inbox, ``reply``. The first header ``Streamlog-Key`` is the key as well.
+Only a message with a header that asks for something (``Nats-*``, ``Streamlog-Ack``) costs Python
+objects, for ``admit`` decides about it; and one that begins as Liftbridge's envelope does, for
+``open_envelope`` looks into it.
+
+A sid may be bound to a ``Partitioner`` instead, which chooses among the collectors of several partitions.
+
+What a publisher can put into a message is never an error of the connection: odd subjects are kept,
+broken header lines left out, what is too large refused. Only a line that no nats-server writes is
+one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
+from streamlog.record.codec import RecordRun
+
+Admit = Callable[[bytes, bytes, bytes, int], bool | RecordRun]
+OpenEnvelope = Callable[[bytes, bytes, bytes, bytes], TranslatedEnvelope | None]
+EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
+Control = tuple[str, bytes]
+SOURCES: int
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+LINE_BYTES_MAX: Final = 1024 * 1024
+
+class RecordCollector:
+    """What one subscription gathered since the last take. Not thread-safe; one owner.
+
+    ``admit(header_block, subject, reply, position)`` decides about a message with a header that
+    asks for something; if it says no, the message is not stored and it has seen to the answer; so
+    it has where it names a run, which has room, for the message to go to: this one or another.
+    ``position`` is the message's place in this one.
+
+    ``open_envelope(payload, header_block, subject, reply)`` looks into what begins as an envelope
+    of Liftbridge's does; None: it is none.
+
+    ``keyed``: of a compacted stream. A message without a key is not stored, and one without a
+    payload becomes a record without a value, which is how a key is deleted.
+    """
+
+    value_bytes_max: int
+    """The message size limit (JetStream's max_msg_size): headers and payload, as NATS counts."""
+    admit: Admit | None
+    open_envelope: OpenEnvelope | None
+    owner: Any
+    """Its ``take`` takes what was gathered."""
+    keyed: bool
+    transform: Callable[[bytes], bytes] | None
+    """Makes another subject of a message's."""
+
+    def __init__(
+        self,
+        *,
+        value_bytes_max: int,
+        admit: Admit | None = None,
+        open_envelope: OpenEnvelope | None = None,
+        owner: Any = None,
+    ) -> None: ...
+    @property
+    def run(self) -> RecordRun: ...
+    @property
+    def reply_count(self) -> int: ...
+    @property
+    def enveloped(self) -> bool:
+        """One of the replies is no subject, but packed ``addresses``."""
+
+    @property
+    def oversize_count(self) -> int: ...
+    @property
+    def keyless_count(self) -> int: ...
+    def take_replies(self) -> bytes:
+        """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
+
+    def take_oversize(self) -> list[bytes]:
+        """The replies, b"" for none, of messages that were too large; they are not in the run."""
+
+    def take_keyless(self) -> list[bytes]:
+        """Those of messages that must have a key, and have none."""
+
+class Partitioner:
+    """The messages of one stream, which come by the same subscription, to its partitions' collectors.
+
+    By key: a message without one goes by its whole subject, so that all nodes agree about it
+    without a word, and the messages of one subject keep their order. By tokens of the subject, of
+    which the first is 1: by those together, in the order named; a token that a subject has not is
+    left out.
+
+    ``envelope_key(payload, header_key)`` is asked about what begins as an envelope does.
+    """
+
+    tokens: tuple[int, ...]
+    """Empty: by key."""
+    envelope_key: EnvelopeKey | None
+
+    def __init__(
+        self, *, tokens: Sequence[int] = (), envelope_key: EnvelopeKey | None = None
+    ) -> None: ...
+    def share(self, collectors: Sequence[RecordCollector | None]) -> None:
+        """By partition; None: its messages are none of ours."""
+
+class FrameParser:
+    """NATS protocol lines and payloads in any pieces; messages go to the collector of their sid.
+
+    After an error the connection is of no more use. What was parsed before it is still handed out:
+    the error is raised by the first ``feed`` or ``take_controls`` that has nothing else to return.
+    """
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None: ...
+    @property
+    def dropped(self) -> int:
+        """Messages of an unknown sid."""
+
+    def bind(self, sid: int, target: RecordCollector | Partitioner) -> None:
+        """Messages of ``sid`` go to ``target``, or to the collector that it chooses."""
+
+    def unbind(self, sid: int) -> None:
+        """Messages of ``sid`` are dropped, and counted."""
+
+    def take_controls(self) -> list[Control]:
+        """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
+
+    def feed(self, data: bytes | memoryview) -> list[RecordCollector]:
+        """Parse; the collectors touched, in the order of the first touch.
+
+        Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
+        """
+
+def build_acks(replies: bytes, head: bytes, base_offset: int) -> bytes:
+    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1.
+
+    ``head`` is what stands before it, of ``acks.ack_head``.
+    """
+
+def build_refusals(replies: bytes, payload: bytes) -> bytes:
+    """A publication of the same ``payload`` for each packed reply."""

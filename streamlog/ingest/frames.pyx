@@ -1,0 +1,820 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""NATS frames to records, and commits to frames of acks, compiled. ``frames.pyi`` says what it means.
+
+A message goes from the socket's bytes into its run without becoming a Python object, unless a header
+of it asks for a decision.
+
+Memory: spans point into the bytes of the feed under way, or into ``FrameParser._rest``, which does not
+move while a frame in it is parsed: a feed within a feed is refused. A message's spans are good for the
+frame only.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from streamlog.record.compiled.codec cimport RecordRun, Span
+from streamlog.record.compiled.primitives cimport hashed
+from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
+
+from streamlog.errors import FrameTooLarge, MalformedFrame
+from streamlog.record.batch import PUBLISHED
+
+SOURCES = STREAMLOG_SOURCES
+FRAME_BYTES_MAX = 64 << 20
+LINE_BYTES_MAX = 1 << 20
+
+cdef dict CONTROLS = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK": "OK", b"-ERR": "ERR"}
+
+cdef enum:
+    FIELDS_MAX = 6  # HMSG subject sid reply header-bytes total-bytes
+    NUMBER_DIGITS_MAX = 18  # so that sums of a few of them do not overflow
+    CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
+    CAPACITY_KEPT = 65536  # an empty one that is larger is given back
+    REPLY_ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
+    ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
+    REPLY_BYTES_MAX = 65535
+    RECORD_OVERHEAD_BYTES = 64  # more than the lengths and counts in a record take, its headers' apart
+    HEADER_GROWTH = 3  # more than a header block grows when it becomes headers and a key
+    PAIR_OVERHEAD_BYTES = 16  # more than the lengths of a header out of an envelope take
+
+cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
+
+
+# Looking into bytes that others own: from a start to an end, never at the end
+
+cdef inline Span span(const uint8_t* start, const uint8_t* end) noexcept nogil:
+    cdef Span made
+    made.data = start
+    made.size = end - start
+    return made
+
+
+cdef inline Span literal(const char* text, Py_ssize_t size) noexcept nogil:
+    cdef Span made
+    made.data = <const uint8_t*>text
+    made.size = size
+    return made
+
+
+cdef inline bytes to_bytes(Span text):
+    return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+
+
+cdef inline Span of_bytes(bytes text):
+    """Good for as long as ``text`` is kept."""
+    cdef Span made
+    made.data = <const uint8_t*>PyBytes_AS_STRING(text)
+    made.size = len(text)
+    return made
+
+
+cdef inline bint begins_with(Span text, const char* small, Py_ssize_t size) noexcept nogil:
+    """Whether in small letters it begins with ``small``, which has ``size`` bytes, none of A to Z."""
+    cdef Py_ssize_t i
+    cdef uint8_t byte
+    if text.size < size:
+        return False
+    for i in range(size):
+        byte = text.data[i]
+        if 65 <= byte <= 90:
+            byte += 32
+        if byte != <uint8_t>small[i]:
+            return False
+    return True
+
+
+cdef inline bint is_word(Span text, const char* small, Py_ssize_t size) noexcept nogil:
+    return text.size == size and begins_with(text, small, size)
+
+
+cdef inline const uint8_t* find(const uint8_t* start, const uint8_t* end, uint8_t byte) noexcept nogil:
+    """Where ``byte`` is, else NULL."""
+    if start >= end:
+        return NULL
+    return <const uint8_t*>memchr(start, byte, end - start)
+
+
+cdef inline const uint8_t* find_crlf(const uint8_t* start, const uint8_t* end) noexcept nogil:
+    """Where the next CRLF begins, else NULL."""
+    cdef const uint8_t* found = start
+    while True:
+        found = find(found, end, 13)
+        if found == NULL or found + 1 == end:
+            return NULL
+        if found[1] == 10:
+            return found
+        found += 1
+
+
+cdef inline int split(
+    const uint8_t* at, const uint8_t* end, Span* fields, int fields_max
+) noexcept nogil:
+    """The fields between spaces and tabs; their number, or ``fields_max`` + 1 for more than that."""
+    cdef const uint8_t* start
+    cdef int count = 0
+    while True:
+        while at < end and (at[0] == 32 or at[0] == 9):
+            at += 1
+        if at == end:
+            return count
+        if count == fields_max:
+            return fields_max + 1
+        start = at
+        while at < end and at[0] != 32 and at[0] != 9:
+            at += 1
+        fields[count] = span(start, at)
+        count += 1
+
+
+# Bytes that grow at their end: a ``Buffer`` begins with zeros, and ends with ``release``
+
+cdef struct Buffer:
+    uint8_t* start
+    Py_ssize_t size  # <= capacity
+    Py_ssize_t capacity
+
+
+cdef inline int grow(Buffer* it, Py_ssize_t needed) except -1:
+    cdef Py_ssize_t capacity = max(2 * it.capacity, CAPACITY_FIRST)
+    cdef uint8_t* start
+    if capacity < needed:
+        capacity = needed
+    start = <uint8_t*>realloc(it.start, capacity)
+    if start == NULL:
+        raise MemoryError
+    it.start = start
+    it.capacity = capacity
+    return 0
+
+
+cdef inline int reserve(Buffer* it, Py_ssize_t extra) except -1:
+    """Room for ``extra`` bytes more."""
+    if it.size + extra > it.capacity:
+        grow(it, it.size + extra)
+    return 0
+
+
+cdef inline int add(Buffer* it, const uint8_t* data, Py_ssize_t size) except -1:
+    if size > 0:
+        reserve(it, size)
+        memcpy(it.start + it.size, data, size)
+        it.size += size
+    return 0
+
+
+cdef inline void clear(Buffer* it) noexcept:
+    it.size = 0
+    if it.capacity > CAPACITY_KEPT:
+        release(it)
+
+
+cdef inline void release(Buffer* it) noexcept:
+    free(it.start)
+    it.start = NULL
+    it.size = it.capacity = 0
+
+
+# Messages and their headers
+
+cdef struct Message:
+    Span subject
+    Span reply
+    Span block
+    Span payload
+
+
+cdef inline bint is_like_an_envelope(Span payload) noexcept nogil:
+    return payload.size >= 8 and memcmp(payload.data, b"\xb9\x0e\x43\xb4", 4) == 0
+
+
+cdef bint is_text(Span name) except -1:
+    """A name that is not UTF-8 is none. Nearly all are ASCII."""
+    cdef Py_ssize_t i
+    for i in range(name.size):
+        if name.data[i] >= 0x80:
+            break
+    else:
+        return True
+    try:
+        to_bytes(name).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@cython.final
+cdef class Headers:
+    """Of the record that is being made: name, value, name, value, ..."""
+
+    cdef Span* spans
+    cdef Py_ssize_t count  # of headers; <= capacity
+    cdef Py_ssize_t capacity
+    cdef Span key  # of the record
+    cdef bint asks  # for a decision
+
+    def __dealloc__(self):
+        free(self.spans)
+
+    cdef int add(self, Span name, Span content) except -1:
+        cdef Py_ssize_t capacity
+        cdef Span* spans
+        if self.count == self.capacity:
+            capacity = 2 * self.capacity + 16
+            spans = <Span*>realloc(self.spans, 2 * capacity * sizeof(Span))
+            if spans == NULL:
+                raise MemoryError
+            self.spans = spans
+            self.capacity = capacity
+        self.spans[2 * self.count] = name
+        self.spans[2 * self.count + 1] = content
+        self.count += 1
+        return 0
+
+    cdef int take(self, Message* message) except -1:
+        """Those of a message, in place of what was there."""
+        self.count = 0
+        self.asks = False
+        self.key.data = NULL
+        self.key.size = -1
+        self.add(literal(b"subject", 7), message.subject)
+        if message.reply.size and not (
+            message.reply.size >= 7 and memcmp(message.reply.data, b"_INBOX.", 7) == 0
+        ):
+            self.add(literal(b"reply", 5), message.reply)
+        if message.block.size:
+            self.take_block(message.block)
+        return 0
+
+    cdef int take_block(self, Span block) except -1:
+        """The well-formed lines after the status line."""
+        cdef const uint8_t* end = block.data + block.size
+        cdef const uint8_t* line_end
+        cdef const uint8_t* line
+        cdef const uint8_t* colon
+        if block.size < 8 or memcmp(block.data, b"NATS/1.0", 8) != 0:
+            return 0
+        line_end = find_crlf(block.data, end)
+        while line_end != NULL:
+            line = line_end + 2
+            line_end = find_crlf(line, end)
+            if line_end == NULL or line_end == line:
+                break
+            colon = find(line, line_end, 58)
+            if colon != NULL and colon > line:
+                self.take_line(span(line, colon), colon + 1, line_end)
+        return 0
+
+    cdef int take_line(self, Span name, const uint8_t* start, const uint8_t* end) except -1:
+        if not is_text(name):
+            return 0
+        while start < end and (start[0] == 32 or start[0] == 9):
+            start += 1
+        return self.take_pair(name, span(start, end))
+
+    cdef int take_opened(self, object key, object pairs) except -1:
+        """What was in an envelope, as well; the caller keeps it."""
+        cdef bytes name, content
+        for name, content in pairs:
+            self.take_pair(of_bytes(name), of_bytes(content))
+        if key is not None:
+            self.key = of_bytes(key)
+        return 0
+
+    cdef int take_pair(self, Span name, Span content) except -1:
+        self.add(name, content)
+        if begins_with(name, b"nats-", 5) or begins_with(name, b"streamlog-ack", 13):
+            self.asks = True
+        elif self.key.size < 0 and is_word(name, b"streamlog-key", 13):
+            self.key = content
+        return 0
+
+
+@cython.final
+cdef class RecordCollector:
+    """What one subscription gathered since the last take. Not thread-safe; one owner."""
+
+    cdef readonly RecordRun run
+    cdef readonly Py_ssize_t reply_count
+    cdef readonly bint enveloped
+    cdef readonly Py_ssize_t oversize_count
+    cdef readonly Py_ssize_t keyless_count
+    cdef public bint keyed
+    cdef public int64_t value_bytes_max
+    cdef public object admit
+    cdef public object open_envelope
+    cdef public object transform
+    cdef public object owner
+    cdef bint touched  # it is in the list that the feed under way returns
+    cdef Buffer _replies
+    cdef list _oversize
+    cdef list _keyless
+
+    def __cinit__(self, *, int64_t value_bytes_max, admit=None, open_envelope=None, owner=None):
+        self.value_bytes_max = value_bytes_max
+        self.admit = admit
+        self.open_envelope = open_envelope
+        self.owner = owner
+        self.run = RecordRun(attributes=PUBLISHED)
+        self._oversize = []
+        self._keyless = []
+
+    def __dealloc__(self):
+        release(&self._replies)
+
+    def take_replies(self):
+        """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
+        replies = PyBytes_FromStringAndSize(<const char*>self._replies.start, self._replies.size)
+        clear(&self._replies)
+        self.reply_count = 0
+        self.enveloped = False
+        return replies
+
+    def take_oversize(self):
+        """The replies, b"" for none, of messages that were too large; they are not in the run."""
+        oversize = self._oversize
+        self._oversize = []
+        self.oversize_count = 0
+        return oversize
+
+    def take_keyless(self):
+        """Those of messages that must have a key, and have none."""
+        keyless = self._keyless
+        self._keyless = []
+        self.keyless_count = 0
+        return keyless
+
+    cdef int gather(self, Message* message, Headers headers) except -1:
+        """One message becomes one record, if it may."""
+        cdef Span value = message.payload
+        cdef Span reply = message.reply
+        cdef RecordRun run = self.run
+        cdef object opened = None  # what was in an envelope: it keeps what spans point into
+        cdef bytes changed  # so does this
+        cdef Py_ssize_t position, extra_bytes = 0
+        cdef bint is_answered = True
+        cdef uint8_t* out
+        cdef int i
+        if self.transform is not None:
+            changed = self.transform(to_bytes(message.subject))
+            message.subject = of_bytes(changed)
+        if is_like_an_envelope(message.payload) and self.open_envelope is not None:
+            opened = self.open_envelope(
+                to_bytes(message.payload),
+                to_bytes(message.block),
+                to_bytes(message.subject),
+                to_bytes(message.reply),
+            )
+            if opened is not None:
+                value = of_bytes(opened[1])
+                extra_bytes = PAIR_OVERHEAD_BYTES * len(opened[2])
+                reply = of_bytes(opened[4])
+        if self._has_no_room(message, reply.size, extra_bytes):
+            self._oversize.append(to_bytes(reply))
+            self.oversize_count += 1
+            return 0
+        headers.take(message)
+        if opened is not None:
+            headers.take_opened(opened[0], opened[2])
+        if self.keyed and headers.key.size < 0:
+            self._keyless.append(to_bytes(reply))
+            self.keyless_count += 1
+            return 0
+        if self.admit is not None and (headers.asks or opened is not None):
+            admitted = self.admit(
+                to_bytes(message.block) if opened is None else opened[3],
+                to_bytes(message.subject),
+                to_bytes(reply),
+                run.count,
+            )
+            if not admitted:
+                return 0
+            if isinstance(admitted, RecordRun):
+                run = admitted
+                is_answered = False  # by ``admit``, in its time
+        if self.keyed and value.size == 0:
+            value.size = -1
+        position = run.count
+        if is_answered:
+            reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size)  # may fail, so before the run
+            if opened is not None:
+                self.enveloped = True
+        run.add(0, headers.key, value, headers.spans, headers.count)
+        if is_answered and reply.size:
+            out = self._replies.start + self._replies.size
+            for i in range(4):
+                out[i] = (position >> (8 * i)) & 0xFF
+            out[4] = reply.size & 0xFF
+            out[5] = reply.size >> 8
+            memcpy(out + REPLY_ENTRY_BYTES, reply.data, reply.size)
+            self._replies.size += REPLY_ENTRY_BYTES + reply.size
+            self.reply_count += 1
+        return 0
+
+    cdef bint _has_no_room(
+        self, Message* message, Py_ssize_t answer_bytes, Py_ssize_t extra_bytes
+    ) noexcept:
+        cdef Py_ssize_t size = RECORD_OVERHEAD_BYTES + HEADER_GROWTH * message.block.size
+        size += message.subject.size + message.reply.size + message.payload.size + extra_bytes
+        return (
+            message.block.size + message.payload.size > self.value_bytes_max
+            or answer_bytes > REPLY_BYTES_MAX
+            or size > self.run.bytes_max - self.run._size
+        )
+
+
+@cython.final
+cdef class Partitioner:
+    """The messages of one stream, which come by the same subscription, to its partitions' collectors."""
+
+    cdef public tuple tokens
+    cdef public object envelope_key
+    cdef list _collectors
+    cdef Buffer _chosen  # tokens of the subject, joined
+
+    def __cinit__(self, *, tokens=(), envelope_key=None):
+        self.tokens = tuple(tokens)
+        self.envelope_key = envelope_key
+        self._collectors = []
+
+    def __dealloc__(self):
+        release(&self._chosen)
+
+    def share(self, collectors):
+        """By partition; None: its messages are none of ours."""
+        shared = []
+        for collector in collectors:
+            if not (collector is None or isinstance(collector, RecordCollector)):
+                raise TypeError(f"{collector!r} is no collector")
+            shared.append(collector)
+        self._collectors = shared
+
+    cdef RecordCollector choose(self, Message* message, Headers headers):
+        """None: it is none of ours."""
+        if not self._collectors:
+            return None
+        if self.tokens:
+            return self._hashed(self._by_tokens(message.subject))
+        if message.block.size or is_like_an_envelope(message.payload):
+            return self._by_key(message, headers)
+        return self._hashed(message.subject)
+
+    cdef Span _by_tokens(self, Span subject) except *:
+        cdef Py_ssize_t wanted
+        cdef bint is_first = True
+        clear(&self._chosen)
+        for wanted in self.tokens:
+            if self._add_token(subject, wanted, is_first):
+                is_first = False
+        return span(self._chosen.start, self._chosen.start + self._chosen.size)
+
+    cdef bint _add_token(self, Span subject, Py_ssize_t wanted, bint is_first) except -1:
+        """The one of this number, from 1; False if there are fewer."""
+        cdef const uint8_t* end = subject.data + subject.size
+        cdef const uint8_t* start = subject.data
+        cdef const uint8_t* dot = find(start, end, 46)
+        cdef Py_ssize_t number
+        for number in range(1, wanted):
+            if dot == NULL:
+                return False
+            start = dot + 1
+            dot = find(start, end, 46)
+        if not is_first:
+            add(&self._chosen, b".", 1)
+        add(&self._chosen, start, (end if dot == NULL else dot) - start)
+        return True
+
+    cdef RecordCollector _by_key(self, Message* message, Headers headers):
+        cdef bytes key
+        headers.take(message)
+        if self.envelope_key is not None and is_like_an_envelope(message.payload):
+            key = None if headers.key.size < 0 else to_bytes(headers.key)
+            key = self.envelope_key(to_bytes(message.payload), key)
+            return self._hashed(message.subject if key is None else of_bytes(key))
+        return self._hashed(message.subject if headers.key.size < 0 else headers.key)
+
+    cdef RecordCollector _hashed(self, Span chosen):
+        cdef Py_ssize_t number = (hashed(chosen.data, chosen.size) & 0x7FFFFFFF) % len(self._collectors)
+        return <RecordCollector>self._collectors[number]
+
+
+cdef int check_line(Py_ssize_t size) except -1:
+    """Of a line without its line feed, which may be to come."""
+    if size > line_bytes_max + 1:
+        raise FrameTooLarge(f"line of more than {line_bytes_max} bytes")
+    return 0
+
+
+cdef int64_t number(Span text) except -1:
+    cdef int64_t value = 0
+    cdef Py_ssize_t i
+    cdef uint8_t digit
+    if 1 <= text.size <= NUMBER_DIGITS_MAX:
+        for i in range(text.size):
+            digit = text.data[i] - 48  # below "0" it wraps around to a large one
+            if digit > 9:
+                break
+            value = value * 10 + digit
+        else:
+            return value
+    raise MalformedFrame(f"{to_bytes(text)[:24]!r} is not a number")
+
+
+@cython.final
+cdef class FrameParser:
+    """NATS protocol lines and payloads in any pieces; messages go to the collector of their sid."""
+
+    cdef readonly int64_t dropped
+    cdef Py_ssize_t _frame_bytes_max
+    cdef dict _targets
+    cdef list _controls
+    cdef object _error
+    cdef bint _feeding
+    cdef Buffer _rest  # the beginning of a frame of which the end is still to come
+    cdef Py_ssize_t _needed  # the size of that frame, where its line is there; else 0
+    cdef Headers _headers
+    cdef int64_t _last_sid
+    cdef RecordCollector _last  # of _last_sid; None: none, or that of ...
+    cdef Partitioner _last_spread
+
+    def __cinit__(self, *, Py_ssize_t frame_bytes_max=FRAME_BYTES_MAX):
+        self._frame_bytes_max = frame_bytes_max
+        self._targets = {}
+        self._controls = []
+        self._headers = Headers()
+
+    def __dealloc__(self):
+        release(&self._rest)
+
+    def bind(self, int64_t sid, target not None):
+        """Messages of ``sid`` go to ``target``, or to the collector that it chooses."""
+        if not isinstance(target, (RecordCollector, Partitioner)):
+            raise TypeError(f"{target!r} takes no messages")
+        self._targets[sid] = target
+        self._last = None
+        self._last_spread = None
+
+    def unbind(self, int64_t sid):
+        """Messages of ``sid`` are dropped, and counted."""
+        self._targets.pop(sid, None)
+        self._last = None
+        self._last_spread = None
+
+    def take_controls(self):
+        """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
+        controls, self._controls = self._controls, []
+        if self._error is not None and not controls:
+            raise self._error
+        return controls
+
+    def feed(self, const uint8_t[::1] data not None):
+        """Parse; the collectors touched, in the order of the first touch.
+
+        Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
+        """
+        cdef list touched = []
+        cdef const uint8_t* start
+        cdef const uint8_t* end
+        cdef Py_ssize_t used
+        if self._feeding:
+            raise RuntimeError("a feed within a feed")
+        if self._error is None and data.shape[0]:
+            self._feeding = True
+            start = &data[0]
+            end = start + data.shape[0]
+            try:
+                if self._rest.size:
+                    start += self._complete(start, end - start, touched)
+                if not self._rest.size:  # else all of it went there
+                    used = self._frame(start, end, touched)
+                    while used:
+                        start += used
+                        used = self._frame(start, end, touched)
+                    if self._needed:
+                        reserve(&self._rest, self._needed - self._rest.size)
+                    add(&self._rest, start, end - start)
+            except Exception as error:
+                self._error = error
+            finally:
+                self._feeding = False
+            for collector in touched:
+                (<RecordCollector>collector).touched = False
+        if self._error is not None and not touched and not self._controls:
+            raise self._error
+        return touched
+
+    cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size, list touched) except -1:
+        """Add to the rest until it is a frame; how many bytes that took. No byte is looked at twice,
+        however small the pieces."""
+        cdef const uint8_t* found
+        cdef Py_ssize_t used = 0, more
+        if not self._needed:
+            found = find(data, data + size, 10)
+            used = size if found == NULL else found + 1 - data
+            add(&self._rest, data, used)
+            if found == NULL:
+                check_line(self._rest.size)
+                return used
+            if self._frame_of_rest(touched):
+                return used
+        more = min(self._needed - self._rest.size, size - used)
+        add(&self._rest, data + used, more)
+        if self._rest.size == self._needed:
+            self._frame_of_rest(touched)
+        return used + more
+
+    cdef bint _frame_of_rest(self, list touched) except -1:
+        """Parse the rest if it is a frame; whether it was."""
+        cdef const uint8_t* start = self._rest.start
+        if not self._frame(start, start + self._rest.size, touched):
+            if self._needed:
+                reserve(&self._rest, self._needed - self._rest.size)
+            return False
+        clear(&self._rest)
+        return True
+
+    cdef Py_ssize_t _frame(
+        self, const uint8_t* start, const uint8_t* end, list touched
+    ) except -1:
+        """The size of the frame at ``start``, which is parsed, and gathered if it is a message; 0 if
+        its end is to come."""
+        cdef const uint8_t* body = find(start, end, 10)
+        cdef const uint8_t* body_end
+        cdef Span[FIELDS_MAX] fields
+        cdef Message message
+        cdef RecordCollector collector
+        cdef int count
+        cdef bint has_headers = False
+        cdef int64_t sid, total, head = 0
+        self._needed = 0
+        check_line((end if body == NULL else body) - start)
+        if body == NULL:
+            return 0
+        if body == start or (body - 1)[0] != 13:
+            raise MalformedFrame("line does not end with CRLF")
+        body += 1
+        count = split(start, body - 2, fields, FIELDS_MAX)
+        if not (count and is_word(fields[0], b"msg", 3)):
+            has_headers = count and is_word(fields[0], b"hmsg", 4)
+            if not has_headers:
+                self._control(to_bytes(span(start, body - 2)).strip(b" \t"))
+                return body - start
+        if count != 4 + has_headers and count != 5 + has_headers:
+            raise MalformedFrame(f"message with {count} fields")
+        sid, total = number(fields[2]), number(fields[count - 1])
+        if has_headers:
+            head = number(fields[count - 2])
+        if head > total:
+            raise MalformedFrame(f"{head} bytes of headers in a message of {total}")
+        if total > self._frame_bytes_max:
+            raise FrameTooLarge(f"message of {total} bytes, limit {self._frame_bytes_max}")
+        if total + 2 > end - body:
+            self._needed = body - start + total + 2
+            return 0
+        body_end = body + total
+        if body_end[0] != 13 or body_end[1] != 10:
+            raise MalformedFrame("payload does not end with CRLF")
+        message.subject = fields[1]
+        message.reply = fields[3] if count == 5 + has_headers else span(body, body)
+        message.block = span(body, body + head)
+        message.payload = span(body + head, body_end)
+        collector = self._last
+        if collector is None or sid != self._last_sid:
+            collector = self._collector_of(sid, &message)
+        if collector is not None:
+            if not collector.touched:
+                collector.touched = True
+                touched.append(collector)
+            collector.gather(&message, self._headers)
+        return body_end + 2 - start
+
+    cdef int _control(self, bytes line) except -1:
+        operation = line.replace(b"\t", b" ").partition(b" ")[0]
+        name = CONTROLS.get(operation.upper())
+        if name is None:
+            raise MalformedFrame(f"{line[:24]!r} is no operation")
+        argument = line[len(operation) :].strip(b" \t")
+        if name == "ERR":
+            argument = argument.strip(b"'")
+        self._controls.append((name, argument))
+        return 0
+
+    cdef RecordCollector _collector_of(self, int64_t sid, Message* message):
+        """Where the message goes; None: nowhere."""
+        if self._last_spread is None or sid != self._last_sid:
+            target = self._targets.get(sid)
+            if target is None:
+                self.dropped += 1
+                return None
+            self._last_sid = sid
+            if isinstance(target, RecordCollector):
+                self._last = target
+                self._last_spread = None
+                return self._last
+            self._last = None
+            self._last_spread = target
+        return self._last_spread.choose(message, self._headers)
+
+
+# Acks. Each builder goes over the replies twice: first to check them and to count the bytes, then to write.
+
+cdef inline int64_t delta_at(const uint8_t* entry) noexcept nogil:
+    return entry[0] | entry[1] << 8 | entry[2] << 16 | <int64_t>entry[3] << 24
+
+
+cdef inline Py_ssize_t length_at(const uint8_t* entry) noexcept nogil:
+    return entry[4] | entry[5] << 8
+
+
+cdef inline int digits(int64_t value) noexcept nogil:
+    cdef int count = 1
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+cdef inline uint8_t* put(uint8_t* out, const void* data, Py_ssize_t size) noexcept nogil:
+    memcpy(out, data, size)
+    return out + size
+
+
+cdef inline uint8_t* put_number(uint8_t* out, int64_t value, int size) noexcept nogil:
+    cdef int i
+    for i in range(size - 1, -1, -1):
+        out[i] = 48 + value % 10
+        value //= 10
+    return out + size
+
+
+cdef inline uint8_t* put_line(
+    uint8_t* out, const uint8_t* entry, Py_ssize_t payload_bytes
+) noexcept nogil:
+    out = put(out, b"PUB ", 4)
+    out = put(out, entry + REPLY_ENTRY_BYTES, length_at(entry))
+    out = put(out, b" ", 1)
+    out = put_number(out, payload_bytes, digits(payload_bytes))
+    return put(out, b"\r\n", 2)
+
+
+cdef const uint8_t* entry_after(const uint8_t* entry, const uint8_t* end) except NULL:
+    if end - entry < REPLY_ENTRY_BYTES or length_at(entry) > end - entry - REPLY_ENTRY_BYTES:
+        raise ValueError("packed replies are cut")
+    return entry + REPLY_ENTRY_BYTES + length_at(entry)
+
+
+def build_acks(bytes replies not None, bytes head not None, int64_t base_offset):
+    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1."""
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
+    cdef const uint8_t* end = start + len(replies)
+    cdef const uint8_t* entry = start
+    cdef const uint8_t* following
+    cdef Py_ssize_t size = 0, payload
+    cdef int64_t seq
+    cdef bytes acks
+    cdef uint8_t* out
+    if not 0 <= base_offset < (1 << 63) - 1 - (1 << 32):
+        raise ValueError(f"offset {base_offset} has no sequence")
+    while entry < end:
+        following = entry_after(entry, end)
+        payload = len(head) + digits(base_offset + delta_at(entry) + 1) + 1
+        size += ACK_LINE_BYTES + length_at(entry) + digits(payload) + payload
+        entry = following
+    acks = PyBytes_FromStringAndSize(NULL, size)
+    out = <uint8_t*>PyBytes_AS_STRING(acks)
+    entry = start
+    while entry < end:
+        seq = base_offset + delta_at(entry) + 1
+        payload = len(head) + digits(seq) + 1
+        out = put_line(out, entry, payload)
+        out = put(out, PyBytes_AS_STRING(head), len(head))
+        out = put_number(out, seq, digits(seq))
+        out = put(out, b"}\r\n", 3)
+        entry += REPLY_ENTRY_BYTES + length_at(entry)
+    return acks
+
+
+def build_refusals(bytes replies not None, bytes payload not None):
+    """A publication of the same ``payload`` for each packed reply."""
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
+    cdef const uint8_t* end = start + len(replies)
+    cdef const uint8_t* entry = start
+    cdef const uint8_t* following
+    cdef Py_ssize_t size = 0
+    cdef bytes refusals
+    cdef uint8_t* out
+    while entry < end:
+        following = entry_after(entry, end)
+        size += ACK_LINE_BYTES + length_at(entry) + digits(len(payload)) + len(payload)
+        entry = following
+    refusals = PyBytes_FromStringAndSize(NULL, size)
+    out = <uint8_t*>PyBytes_AS_STRING(refusals)
+    entry = start
+    while entry < end:
+        out = put_line(out, entry, len(payload))
+        out = put(out, PyBytes_AS_STRING(payload), len(payload))
+        out = put(out, b"\r\n", 2)
+        entry += REPLY_ENTRY_BYTES + length_at(entry)
+    return refusals

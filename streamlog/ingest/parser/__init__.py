@@ -1,1 +1,0 @@
-"""NATS frames to records, compiled (``*.pyx``); the ``.pyi`` beside each says what it means."""

@@ -1,0 +1,216 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+A topic's changes are made together or not at all. A node's settings stand in its own file.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
+from streamlog.kafka.auth.resource_checks import check_topic
+from streamlog.kafka.config_entries import ConfigEntry, shown_node_configs, shown_topic_configs
+from streamlog.kafka.context import Context
+from streamlog.kafka.read_barrier import newest_image
+from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
+from streamlog.metadata import controller
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.alteration import LISTS, SettingChange, altered
+from streamlog.metadata.stream.alteration import Operation as Alteration
+from streamlog.metadata.stream.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
+from streamlog.wire.control import Message
+
+TOPIC: Final = 2
+NODE: Final = 4
+
+Changes = tuple[SettingChange, ...]
+
+
+async def alter_resources(
+    request: Message, context: Context, changes_of: Callable[[Message], Changes]
+) -> Message:
+    """``changes_of`` a resource may raise errors of streamlog."""
+    counts = Counter(_key(resource) for resource in request["resources"])
+    responses: list[dict[str, Any]] = []
+    async for resource in cooperatively(request["resources"]):
+        outcome: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None}
+        try:
+            if counts[_key(resource)] > 1:
+                raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
+            _check_resource(resource)
+            await _alter_topic(
+                resource["resource_name"], changes_of(resource), request["validate_only"], context
+            )
+        except StreamlogError as error:
+            outcome = told(error)
+        responses.append(
+            {
+                "resource_type": resource["resource_type"],
+                "resource_name": resource["resource_name"],
+                **outcome,
+            }
+        )
+    return {"responses": responses}
+
+
+def check_value(key: str, value: str | None) -> str:
+    """Raises Refused: null is no value."""
+    if value is None:
+        text = f"{key}: null is no value; delete the config to have its default"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    return value
+
+
+def _key(resource: Message) -> tuple[int, str]:
+    return resource["resource_type"], resource["resource_name"]
+
+
+def _check_resource(resource: Message) -> None:
+    if resource["resource_type"] == NODE:
+        raise RequestRefused(
+            ErrorCode.invalid_request,
+            "a node's settings are not changed from outside: change its file, and restart it",
+        )
+    if resource["resource_type"] != TOPIC:
+        text = f"resource type {resource['resource_type']}: only topics (2) can be altered"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    names = Counter(config["name"] for config in resource["configs"])
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        raise RequestRefused(ErrorCode.invalid_request, f"{', '.join(twice)}: {NAMED_TWICE}")
+
+
+async def _alter_topic(name: str, changes: Changes, validate_only: bool, context: Context) -> None:
+    check_topic(Operation.ALTER_CONFIGS, name, context)
+    seen = None
+    if context.access is not None and any(it.setting in BINDING_SETTINGS for it in changes):
+        seen = (await newest_image(context)).stream(name).config
+        context.access.check_bindings(altered(seen, changes), seen)
+    if validate_only:
+        image = await newest_image(context)
+        controller.update_stream(image, altered(image.stream(name).config, changes))
+    else:
+        await context.metadata.alter_stream(name, changes, seen=seen)
+
+
+async def describe_configs(request: Message, _version: int, context: Context) -> Message:
+    """DescribeConfigs (32), versions 1 to 4: topic configs of streams, and settings of this node.
+
+    v1  synonyms (KIP-226)
+    v3  types and documentation (KIP-569)
+
+    What is a stream's own, what the node's and what a default is told by the source. A setting counts
+    as the stream's own where it is not the default. Who is asked about twice is told of once.
+    """
+    image = await newest_image(context)
+    resources = {(it["resource_type"], it["resource_name"]): it for it in request["resources"]}
+    asked = cooperatively(resources.values())
+    return {"results": [_described(it, request, image, context) async for it in asked]}
+
+
+def _described(
+    resource: Message, request: Message, image: MetadataImage, context: Context
+) -> dict[str, Any]:
+    result = {
+        "resource_type": resource["resource_type"],
+        "resource_name": resource["resource_name"],
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "configs": [],
+    }
+    try:
+        configs = _shown_configs(resource, image, context)
+    except StreamlogError as error:
+        return {**result, **told(error)}
+    keys = frozenset(resource["configuration_keys"] or ())
+    documentation = request.get("include_documentation", False)
+    result["configs"] = [
+        config.told(synonyms=request["include_synonyms"], documentation=documentation)
+        for config in configs
+        if not keys or config.name in keys
+    ]
+    return result
+
+
+def _shown_configs(
+    resource: Message, image: MetadataImage, context: Context
+) -> Iterable[ConfigEntry]:
+    kind, name = resource["resource_type"], resource["resource_name"]
+    if kind == TOPIC:
+        check_topic(Operation.DESCRIBE_CONFIGS, name, context)
+        return shown_topic_configs(image.stream(name).config, context.node_settings.log)
+    if kind != NODE:
+        text = f"resource type {kind}: only topics (2) and brokers (4) have configs"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    if context.access is not None:
+        context.access.check_cluster(Operation.DESCRIBE_CONFIGS)
+    if name == "":
+        return ()  # what holds for all nodes at once: there is no such thing
+    if name != str(context.node_id):
+        text = f"this is node {context.node_id}: ask node {name[:20]!r} itself"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    return shown_node_configs(context.node_settings, context.address())
+
+
+KAFKA_SETTINGS: Final = tuple(
+    row.name
+    for row in SETTINGS
+    if row.kafka is not None and row.kafka != "subject" and not row.kafka.startswith(OUR_KEYS)
+)
+"""Settings that Kafka has configs for."""
+
+
+async def alter_configs(request: Message, _version: int, context: Context) -> Message:
+    """AlterConfigs (33), versions 0 to 2: all of a topic's configs are replaced.
+
+    Configs of Kafka's that are not named go back to their defaults. Those that only streamlog has, the
+    ``subject`` above all, stay as they are: a program that knows nothing of them must not end what is
+    stored.
+    """
+    return await alter_resources(request, context, _all_changes)
+
+
+def _all_changes(resource: Message) -> Changes:
+    named = {
+        setting_of_topic_config(it["name"]).name: check_value(it["name"], it["value"])
+        for it in resource["configs"]
+    }
+    unnamed = (
+        SettingChange(setting=it, operation="reset") for it in KAFKA_SETTINGS if it not in named
+    )
+    values = (SettingChange(setting=name, text=text) for name, text in named.items())
+    return (*unnamed, *values)
+
+
+_OPERATIONS: Final[dict[int, Alteration]] = {0: "set", 1: "reset", 2: "append", 3: "subtract"}
+
+
+async def incremental_alter_configs(request: Message, _version: int, context: Context) -> Message:
+    """IncrementalAlterConfigs (44), versions 0 and 1: some of a topic's configs (KIP-339).
+
+    Set, delete (back to the default), and for ``subject`` and ``cleanup.policy``, which are lists,
+    append and subtract. All else stays as it is.
+    """
+    return await alter_resources(request, context, _some_changes)
+
+
+def _some_changes(resource: Message) -> Changes:
+    return tuple(_change(config) for config in resource["configs"])
+
+
+def _change(config: Message) -> SettingChange:
+    key = config["name"]
+    operation = _OPERATIONS.get(config["config_operation"])
+    if operation is None:
+        text = f"{key}: there is no operation {config['config_operation']}, only 0 to 3"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    row = setting_of_topic_config(key)
+    if operation in ("append", "subtract") and row.name not in LISTS:
+        raise RequestRefused(ErrorCode.invalid_config, f"{key}: is no list; set it instead")
+    text = "" if operation == "reset" else check_value(key, config["value"])
+    return SettingChange(setting=row.name, operation=operation, text=text)

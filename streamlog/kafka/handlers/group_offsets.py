@@ -1,0 +1,316 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups have come."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import NotLeader
+from streamlog.groups.records import NO_TOPIC_ID
+from streamlog.groups.requests import (
+    CommitRequest,
+    FoundOffset,
+    GroupCaller,
+    OffsetToCommit,
+    PartitionId,
+)
+from streamlog.groups.shard import GroupReply
+from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal
+from streamlog.kafka.context import Context, Requester
+from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.read_barrier import PartitionLookup
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.model import TopicPartition
+from streamlog.wire.control import Message
+
+UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition
+
+
+async def offset_commit(
+    request: Message, _version: int, context: Context, asker: Requester
+) -> Message:
+    """OffsetCommit (8), versions 2 to 9: how far a group has come, partition by partition.
+
+    Answered when it is committed as any acknowledged record is. Without a generation (-1) it is for
+    who assigns partitions itself, and holds while the group has no members.
+
+        v2-4  how long it is to be kept
+        v6    the leader epoch of what was read last (KIP-320)
+        v7    static members (KIP-345)
+    """
+    refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return _commit_failed(request, refusal)
+    forbidden = forbidden_topics((it["name"] for it in request["topics"]), context)
+    try:
+        await _know_topics(request, forbidden, context)
+    except NotLeader:
+        return _commit_failed(request, ErrorCode.coordinator_not_available)
+    wanted = _commit_request(request, context.metadata.image, forbidden)
+    result: Any = {}
+    if wanted.offsets:
+        reply = context.groups.call(
+            wanted.group,
+            lambda coordinator, token, now: coordinator.commit(wanted, token, now),
+            may_be_empty=True,
+        )
+        result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    if isinstance(result, ErrorCode):
+        result = dict.fromkeys(wanted.offsets, result)
+    return {
+        "topics": [
+            {"name": topic["name"], "partitions": list(_commit_codes(topic, result, forbidden))}
+            for topic in request["topics"]
+        ]
+    }
+
+
+def _commit_failed(request: Message, error: ErrorCode) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": it["partition_index"], "error_code": error}
+                    for it in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+async def _know_topics(request: Message, forbidden: set[str], context: Context) -> None:
+    """Raises NotLeader where no controller says whether there is such a partition."""
+    lookup = PartitionLookup(context)
+    for topic in request["topics"]:
+        if topic["name"] not in forbidden:
+            for it in topic["partitions"]:
+                await lookup.look_up(TopicPartition(topic["name"], it["partition_index"]))
+
+
+def _commit_request(request: Message, image: MetadataImage, forbidden: set[str]) -> CommitRequest:
+    """Of the partitions that there are, and that the caller may read."""
+    offsets: dict[PartitionId, OffsetToCommit] = {}
+    for topic in request["topics"]:
+        name = topic["name"]
+        stream = None if name in forbidden else image.streams.get(name)
+        for it in topic["partitions"]:
+            index = it["partition_index"]
+            if stream is not None and 0 <= index < len(stream.partitions):
+                offsets[topic["name"], index] = OffsetToCommit(
+                    it["committed_offset"],
+                    it.get("committed_leader_epoch", -1),
+                    it["committed_metadata"] or "",
+                    stream.stream_id,
+                )
+    caller = GroupCaller(
+        request["member_id"],
+        request.get("group_instance_id"),
+        request["generation_id_or_member_epoch"],
+    )
+    return CommitRequest(request["group_id"], caller, offsets, request.get("retention_time", -1))
+
+
+def _commit_codes(
+    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
+) -> list[dict[str, Any]]:
+    unknown = (
+        ErrorCode.topic_authorization_failed if topic["name"] in forbidden else UNKNOWN_PARTITION
+    )
+    return [
+        {
+            "partition_index": it["partition_index"],
+            "error_code": result.get((topic["name"], it["partition_index"]), unknown),
+        }
+        for it in topic["partitions"]
+    ]
+
+
+_WHOLE_ERROR_FROM: Final = 2
+_SEVERAL_GROUPS_FROM: Final = 8
+NO_OFFSET: Final = -1
+
+
+async def offset_fetch(
+    request: Message, version: int, context: Context, asker: Requester
+) -> Message:
+    """OffsetFetch (9), versions 1 to 9: how far groups have come.
+
+    Before it answers, the coordinator makes sure that it still is the one: an offset that was committed
+    at another node in the meantime must not seem to go back. That costs the time of a commit.
+
+        v2  null topics stand for all; an error of the whole request
+        v5  the leader epoch of what was read last (KIP-320)
+        v7  nothing that is about to be another offset (KIP-447)
+        v8  several groups (KIP-709), each of them once: a name takes a few bytes, and the answer to it
+            all that the group has committed
+        v9  a member of the new protocol, which there are none of
+    """
+    several = version >= _SEVERAL_GROUPS_FROM
+    asked = request["groups"] if several else [request]
+    stable = request.get("require_stable", False)
+    counts = Counter(it["group_id"] for it in asked)
+    confirming = [
+        ErrorCode.invalid_request if counts[group] > 1 else _confirm(group, context)
+        for group in (it["group_id"] for it in asked)
+    ]
+    answers = []
+    for it, confirmed in zip(asked, confirming, strict=True):
+        timeout_ms = context.groups.settings.commit_timeout_ms
+        error = await result_of(confirmed, asker.poll, timeout_ms)
+        answers.append(_fetched_group(it, error, version, context, stable))
+    return {"groups": answers} if several else answers[0]
+
+
+def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
+    refusal = group_refusal(Operation.DESCRIBE, group, context)
+    return context.groups.confirm(group) if refusal is ErrorCode.none else refusal
+
+
+def _fetched_group(
+    asked: Message, error: ErrorCode, version: int, context: Context, stable: bool
+) -> dict[str, Any]:
+    group, topics = asked["group_id"], asked["topics"]
+    coordinator = context.groups.coordinator(group, may_be_empty=True)
+    if error is ErrorCode.none and isinstance(coordinator, ErrorCode):
+        error = coordinator
+    if error is not ErrorCode.none or isinstance(coordinator, ErrorCode):
+        told = _fetch_failed(topics or (), error) if version < _WHOLE_ERROR_FROM else []
+        return {"group_id": group, "error_code": error, "topics": told}
+    found = coordinator.fetch(group, _places(topics), stable=stable)
+    found = _visible(_of_today(found, topics, context), topics, context)
+    return {"group_id": group, "error_code": ErrorCode.none, "topics": _fetched_topics(found)}
+
+
+def _of_today(
+    found: dict[PartitionId, FoundOffset], topics: Iterable[Message] | None, context: Context
+) -> dict[PartitionId, FoundOffset]:
+    """What was committed of a deleted stream is nothing to the one that has its name now.
+
+    The coordinator removes it, which may fail. This node's image is no older than the one by which
+    it was committed: the coordinator at that time had not heard of this node's leadership.
+    """
+    streams = context.metadata.image.streams
+    others = {
+        place
+        for place, it in found.items()
+        if it.committed is not None
+        and it.committed.topic_id != NO_TOPIC_ID
+        and (stream := streams.get(place[0])) is not None
+        and stream.stream_id != it.committed.topic_id
+    }
+    if not others:
+        return found
+    if topics is None:
+        return {place: it for place, it in found.items() if place not in others}
+    nothing = FoundOffset(None, ErrorCode.none)
+    return {place: nothing if place in others else it for place, it in found.items()}
+
+
+def _visible(
+    found: dict[PartitionId, FoundOffset], topics: Iterable[Message] | None, context: Context
+) -> dict[PartitionId, FoundOffset]:
+    """Nothing was committed of a topic that the caller may not know of; where all are asked for, it
+    is left out.
+    """
+    access = context.access
+    if access is None:
+        return found
+    if topics is None:
+        return {place: it for place, it in found.items() if access.sees(place[0])}
+    nothing = FoundOffset(None, ErrorCode.none)
+    return {place: it if access.finds(place[0]) else nothing for place, it in found.items()}
+
+
+def _places(topics: Iterable[Message] | None) -> list[PartitionId] | None:
+    if topics is None:
+        return None
+    return [(topic["name"], index) for topic in topics for index in topic["partition_indexes"]]
+
+
+def _fetched_topics(found: dict[PartitionId, FoundOffset]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), offset in found.items():
+        topics.setdefault(topic, []).append(_fetched_partition(index, offset))
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+
+
+def _fetched_partition(index: int, found: FoundOffset) -> dict[str, Any]:
+    committed = found.committed
+    return {
+        "partition_index": index,
+        "committed_offset": NO_OFFSET if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": found.error,
+    }
+
+
+def _fetch_failed(topics: Iterable[Message], error: ErrorCode) -> list[dict[str, Any]]:
+    failed = FoundOffset(None, error)
+    return [
+        {
+            "name": topic["name"],
+            "partitions": [
+                _fetched_partition(index, failed) for index in topic["partition_indexes"]
+            ],
+        }
+        for topic in topics
+    ]
+
+
+async def offset_delete(
+    request: Message, _version: int, context: Context, asker: Requester
+) -> Message:
+    """OffsetDelete (47), version 0: a group forgets how far it has come in partitions (KIP-496).
+
+    Not in those of topics that its members subscribe to.
+    """
+    group = request["group_id"]
+    refusal = group_refusal(Operation.DELETE, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "topics": []}
+    places: list[PartitionId] = [
+        (topic["name"], it["partition_index"])
+        for topic in request["topics"]
+        for it in topic["partitions"]
+    ]
+    forbidden = forbidden_topics((name for name, _ in places), context)
+    known = [place for place in places if place[0] not in forbidden and _is_there(place, context)]
+    reply = context.groups.call(
+        group,
+        lambda coordinator, token, now: coordinator.delete_offsets(group, known, token, now),
+    )
+    result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    if isinstance(result, ErrorCode):
+        return {"error_code": result, "topics": []}
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [_deleted_topic(topic, result, forbidden) for topic in request["topics"]],
+    }
+
+
+def _is_there(place: PartitionId, context: Context) -> bool:
+    stream = context.metadata.image.streams.get(place[0])
+    return stream is not None and 0 <= place[1] < len(stream.partitions)
+
+
+def _deleted_topic(
+    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
+) -> dict[str, Any]:
+    unknown = ErrorCode.unknown_topic_or_partition
+    if topic["name"] in forbidden:
+        unknown = ErrorCode.topic_authorization_failed
+    return {
+        "name": topic["name"],
+        "partitions": [
+            {
+                "partition_index": it["partition_index"],
+                "error_code": result.get((topic["name"], it["partition_index"]), unknown),
+            }
+            for it in topic["partitions"]
+        ],
+    }

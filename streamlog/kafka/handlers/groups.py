@@ -1,0 +1,387 @@
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups:
+consumer groups. ``group_offsets`` has their offsets.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.acl.rules import Operation, ResourceType
+from streamlog.fairness import cooperatively
+from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.group import State
+from streamlog.groups.requests import (
+    DescribedGroup,
+    GroupCaller,
+    Joined,
+    JoinRequest,
+    SyncedMember,
+    SyncRequest,
+)
+from streamlog.groups.shard import GroupReply
+from streamlog.kafka.auth.resource_checks import group_refusal
+from streamlog.kafka.context import Context, Requester
+from streamlog.kafka.net.channel import RequestWait
+from streamlog.wire.control import Message
+
+NO_GENERATION: Final = -1
+
+
+async def result_of(
+    reply: GroupReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
+) -> Any:
+    """The result; an error code where there is none, nor will be in ``timeout_ms``.
+
+    A client that goes away meanwhile changes nothing for its group: it stays a member until its
+    session ends, and may come back for the answer.
+    """
+    if isinstance(reply, ErrorCode):
+        return reply
+    reply.watch(poll.wake)
+    timer = None
+    if timeout_ms is not None:
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, poll.end)
+    try:
+        while not reply.is_there and not poll.ended:
+            await poll.wait()
+    finally:
+        reply.unwatch(poll.wake)
+        if timer is not None:
+            timer.cancel()
+    return reply.result if reply.is_there else ErrorCode.coordinator_not_available
+
+
+def caller_of(request: Mapping[str, Any]) -> GroupCaller:
+    """Who says that it is a member."""
+    return GroupCaller(
+        request["member_id"],
+        request.get("group_instance_id"),
+        request.get("generation_id", NO_GENERATION),
+    )
+
+
+_GROUP_KEY: Final = 0
+_TRANSACTION_KEY: Final = 1
+NO_TRANSACTIONS: Final = ErrorCode.transactional_id_authorization_failed
+"""What all clients take for final."""
+_NO_NODE: Final[Message] = {"node_id": -1, "host": "", "port": -1}
+
+
+async def find_coordinator(request: Message, version: int, context: Context) -> Message:
+    """FindCoordinator (10), versions 0 to 4: which node to speak to about a consumer group.
+
+    That is the leader of the partition of ``__consumer_offsets`` that the group belongs to; the stream
+    is made at the first request. Transactions are refused here already: an idempotent producer asks
+    for no coordinator.
+
+        v3  the answer says in words what is wrong
+        v4  several keys in one request, and an error for each
+    """
+    kind = request.get("key_type", _GROUP_KEY)
+    keys = request["coordinator_keys"] if version >= 4 else [request["key"]]
+    coordinators = [
+        {"key": it, **await _find_group_coordinator(kind, it, context)}
+        async for it in cooperatively(keys)
+    ]
+    return {"coordinators": coordinators} if version >= 4 else coordinators[0]
+
+
+async def _find_group_coordinator(kind: int, key: str, context: Context) -> dict[str, Any]:
+    if kind == _TRANSACTION_KEY:
+        return _no_coordinator(NO_TRANSACTIONS, "transactions are not supported")
+    if kind != _GROUP_KEY:
+        return _no_coordinator(
+            ErrorCode.invalid_request, f"there are no coordinators of kind {kind}"
+        )
+    refusal = group_refusal(Operation.DESCRIBE, key, context)
+    if refusal is not ErrorCode.none:
+        return _no_coordinator(refusal, "not allowed")
+    node, error = await context.groups.find(key)
+    if node is None:
+        return _no_coordinator(error, "no node coordinates this group just now")
+    return {
+        "node_id": node.node_id,
+        "host": node.host,
+        "port": node.port,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+    }
+
+
+def _no_coordinator(error: ErrorCode, message: str) -> dict[str, Any]:
+    return {**_NO_NODE, "error_code": error, "error_message": message}
+
+
+_KNOWN_IDS_FROM: Final = 4
+_NULL_PROTOCOL_FROM: Final = 7
+_SKIPPING_FROM: Final = 9
+
+
+async def join_group(request: Message, version: int, context: Context, asker: Requester) -> Message:
+    """JoinGroup (11), versions 0 to 9: become a member of a group, in its next generation.
+
+    The answer comes when all members have joined, or when the slowest has had its time. The leader is
+    told of all members, and is to assign; the others of none.
+
+        v1  a time to rejoin of its own; before that it is the session's
+        v4  a new member is given an id first (KIP-394)
+        v5  static members (KIP-345)
+        v7  the answer tells the protocol type (KIP-559); no protocol is null, not ""
+        v9  a static leader that has restarted need not assign (KIP-814)
+    """
+    wanted = _join_request(request, version, asker)
+    refusal = group_refusal(Operation.READ, wanted.group, context)
+    if refusal is not ErrorCode.none:
+        return _join_answer(Joined(refusal, wanted.caller.member_id), version)
+    reply = context.groups.call(
+        wanted.group, lambda coordinator, token, now: coordinator.join(wanted, token, now)
+    )
+    result = await result_of(reply, asker.poll)
+    if isinstance(result, ErrorCode):
+        result = Joined(result, wanted.caller.member_id)
+    return _join_answer(result, version)
+
+
+def _join_request(request: Message, version: int, asker: Requester) -> JoinRequest:
+    session_timeout_ms = request["session_timeout"]
+    return JoinRequest(
+        request["group_id"],
+        caller_of(request),
+        asker.client_id,
+        asker.host,
+        session_timeout_ms,
+        max(0, request["rebalance_timeout"]) if version >= 1 else session_timeout_ms,
+        request["protocol_type"],
+        tuple((it["name"], bytes(it["metadata"])) for it in request["protocols"]),
+        needs_known_id=version >= _KNOWN_IDS_FROM,
+        may_skip_assignment=version >= _SKIPPING_FROM,
+    )
+
+
+def _join_answer(joined: Joined, version: int) -> dict[str, Any]:
+    may_be_null = version >= _NULL_PROTOCOL_FROM
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol if may_be_null else joined.protocol or "",
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {
+                "member_id": it.member_id,
+                "group_instance_id": it.instance_id,
+                "metadata": it.metadata,
+            }
+            for it in joined.members
+        ],
+    }
+
+
+async def sync_group(
+    request: Message, _version: int, context: Context, asker: Requester
+) -> Message:
+    """SyncGroup (14), versions 0 to 5: a member's part of what the leader assigns.
+
+    The leader brings it for all; it is told when it is in the log.
+
+        v3  static members (KIP-345)
+        v5  protocol type and name are checked, and told (KIP-559)
+    """
+    refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "assignment": b""}
+    wanted = SyncRequest(
+        request["group_id"],
+        caller_of(request),
+        request.get("protocol_type"),
+        request.get("protocol_name"),
+        {it["member_id"]: bytes(it["assignment"]) for it in request["assignments"]},
+    )
+    reply = context.groups.call(
+        wanted.group, lambda coordinator, token, now: coordinator.sync(wanted, token, now)
+    )
+    result = await result_of(reply, asker.poll)
+    synced = SyncedMember(result) if isinstance(result, ErrorCode) else result
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+async def heartbeat(request: Message, _version: int, context: Context) -> Message:
+    """Heartbeat (12), versions 0 to 4: a member is alive, and hears whether it is to join again.
+
+    v3  static members (KIP-345)
+    """
+    group, caller = request["group_id"], caller_of(request)
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal}
+    error = context.groups.heartbeat(
+        group, lambda coordinator, now: coordinator.heartbeat(group, caller, now)
+    )
+    return {"error_code": error}
+
+
+_SEVERAL_MEMBERS_FROM: Final = 3
+
+
+async def leave_group(
+    request: Message, version: int, context: Context, asker: Requester
+) -> Message:
+    """LeaveGroup (13), versions 0 to 5: members go, and the others share what they had.
+
+    v3  several members; static ones by their instance id alone (KIP-345)
+    v5  a reason, which is not used here
+    """
+    group = request["group_id"]
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "members": []}
+    asked = request["members"] if version >= _SEVERAL_MEMBERS_FROM else [request]
+    callers = [caller_of(it) for it in asked]
+    reply = context.groups.call(
+        group, lambda coordinator, token, now: coordinator.leave(group, callers, token, now)
+    )
+    result = await result_of(reply, asker.poll)
+    if isinstance(result, ErrorCode):
+        return {"error_code": result, "members": []}
+    if version < _SEVERAL_MEMBERS_FROM:
+        return {"error_code": result[0]}
+    members: list[dict[str, Any]] = [
+        {"member_id": it.member_id, "group_instance_id": it.instance_id, "error_code": error}
+        for it, error in zip(callers, result, strict=True)
+    ]
+    return {"error_code": ErrorCode.none, "members": members}
+
+
+_NOT_FOUND_FROM: Final = 6
+
+
+async def describe_groups(request: Message, version: int, context: Context) -> Message:
+    """DescribeGroups (15), versions 0 to 6: groups' states and members.
+
+    Who is asked about twice is told of once: a name takes a few bytes, and what a member has us keep
+    may take a MiB.
+
+    v3  which operations are allowed, which is not said
+    v4  static members (KIP-345)
+    v6  a group that is not there is an error (KIP-1043); before that, it is dead
+    """
+    names = dict.fromkeys(request["groups"])
+    return {
+        "groups": [_describe_group(name, version, context) async for name in cooperatively(names)]
+    }
+
+
+def _describe_group(name: str, version: int, context: Context) -> dict[str, Any]:
+    refusal = group_refusal(Operation.DESCRIBE, name, context)
+    if refusal is not ErrorCode.none:
+        return _described(DescribedGroup(name, "", "", ""), refusal)
+    coordinator = context.groups.coordinator(name)
+    if isinstance(coordinator, ErrorCode):
+        return _described(DescribedGroup(name, "", "", ""), coordinator)
+    group = coordinator.describe(name)
+    if group is not None:
+        return _described(group, ErrorCode.none)
+    dead = DescribedGroup(name, State.DEAD.value, "", "")
+    if version < _NOT_FOUND_FROM:
+        return _described(dead, ErrorCode.none)
+    return _described(dead, ErrorCode.group_id_not_found, f"there is no group {name!r}")
+
+
+def _described(
+    group: DescribedGroup, error: ErrorCode, message: str | None = None
+) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group.group,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": it.member_id,
+                "group_instance_id": it.instance_id,
+                "client_id": it.client_id,
+                "client_host": it.client_host,
+                "member_metadata": it.metadata,
+                "member_assignment": it.assignment,
+            }
+            for it in group.members
+        ],
+    }
+
+
+CLASSIC: Final = "classic"
+
+
+async def list_groups(request: Message, _version: int, context: Context) -> Message:
+    """ListGroups (16), versions 0 to 5: the groups that this node coordinates; ask every node.
+
+    v4  only those in certain states (KIP-518)
+    v5  only those of certain types (KIP-848): all here are ``classic``
+    """
+    states = {it.casefold() for it in request.get("states_filter", ())}
+    types = {it.casefold() for it in request.get("types_filter", ())}
+    asked = list(context.groups.coordinators())
+    is_loading = ErrorCode.coordinator_load_in_progress in asked
+    groups = [
+        {
+            "group_id": group.group,
+            "protocol_type": group.protocol_type,
+            "group_state": group.state,
+            "group_type": CLASSIC,
+        }
+        for coordinator in asked
+        if isinstance(coordinator, Coordinator)
+        for group in coordinator.listed()
+        if (not states or group.state.casefold() in states)
+        and (not types or CLASSIC in types)
+        and _may_list(group.group, context)
+    ]
+    error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none
+    return {"error_code": error, "groups": groups}
+
+
+def _may_list(group: str, context: Context) -> bool:
+    """A client that may not know of a group is not told of it."""
+    access, describe = context.access, Operation.DESCRIBE
+    return (
+        access is None
+        or access.allows_cluster(describe)
+        or access.allows(describe, ResourceType.GROUP, group)
+    )
+
+
+async def delete_groups(
+    request: Message, _version: int, context: Context, asker: Requester
+) -> Message:
+    """DeleteGroups (42), versions 0 to 2: groups without members, and all their offsets (KIP-229)."""
+    names = dict.fromkeys(request["groups_names"])
+    deleting = [(name, _delete_group(name, context)) async for name in cooperatively(names)]
+    timeout_ms = context.groups.settings.commit_timeout_ms
+    return {
+        "results": [
+            {"group_id": name, "error_code": await result_of(reply, asker.poll, timeout_ms)}
+            async for name, reply in cooperatively(deleting)
+        ]
+    }
+
+
+def _delete_group(name: str, context: Context) -> GroupReply | ErrorCode:
+    refusal = group_refusal(Operation.DELETE, name, context)
+    if refusal is not ErrorCode.none:
+        return refusal
+    return context.groups.call(
+        name,
+        lambda coordinator, token, now: coordinator.delete_group(name, token, now),
+        may_be_empty=True,
+    )

@@ -1,0 +1,243 @@
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, DescribeLogDirs: where the
+replicas of partitions are, and which of them leads.
+"""
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
+from streamlog.fairness import cooperatively
+from streamlog.kafka.context import Context
+from streamlog.kafka.read_barrier import newest_image
+from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
+from streamlog.metadata.commands import CancelMove, Command, ElectLeader, MovePartition
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.model import NO_LEADER, TopicPartition
+from streamlog.partition.partition import Partition
+from streamlog.wire.control import Message
+
+
+async def alter_partition_reassignments(
+    request: Message, _version: int, context: Context
+) -> Message:
+    """AlterPartitionReassignments (45), versions 0 and 1: other replicas for partitions (KIP-455).
+
+    A list of nodes begins a move, the first one preferred as leader; null cancels the move that is
+    under way. The old replicas stay until the new ones are in sync. Each partition is by itself.
+
+    v1  a caller may insist on the number of replicas; here it is the stream's in any case
+    """
+    counts = Counter(
+        (topic["name"], asked["partition_index"])
+        for topic in request["topics"]
+        for asked in topic["partitions"]
+    )
+    image = await newest_image(context)
+    responses: list[dict[str, Any]] = []
+    for topic in request["topics"]:
+        results: list[dict[str, Any]] = []
+        for asked in topic["partitions"]:
+            index = asked["partition_index"]
+            if counts[topic["name"], index] > 1:
+                outcome = told(RequestRefused(ErrorCode.invalid_request, NAMED_TWICE))
+            else:
+                outcome = await _reassign(topic["name"], asked, image, context)
+            results.append({"partition_index": index, **outcome})
+        responses.append({"name": topic["name"], "partitions": results})
+    return {
+        "allow_replication_factor_change": request.get("allow_replication_factor_change", True),
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "responses": responses,
+    }
+
+
+async def _reassign(
+    name: str, asked: Message, image: MetadataImage, context: Context
+) -> dict[str, Any]:
+    try:
+        await context.metadata.request(_move_command(name, asked, image))
+    except (StreamNotFound, PartitionNotFound, RequestRefused) as error:
+        return told(error)
+    except InvalidRequest as error:
+        return told(RequestRefused(ErrorCode.invalid_replica_assignment, str(error)))
+    except StreamlogError as error:
+        return told(error)
+    return {"error_code": ErrorCode.none, "error_message": None}
+
+
+def _move_command(name: str, asked: Message, image: MetadataImage) -> Command:
+    """Checked as far as Kafka has codes of its own; the controller checks the rest."""
+    number, replicas, stream = asked["partition_index"], asked["replicas"], image.stream(name)
+    partition = stream.partition(number)
+    if replicas is None:
+        if not partition.is_moving:
+            text = f"{name}-{number} is not being moved"
+            raise RequestRefused(ErrorCode.no_reassignment_in_progress, text)
+        return CancelMove(stream=name, partition=number)
+    if not replicas or len(set(replicas)) != len(replicas):
+        text = f"{replicas}: name nodes, each of them once; null cancels a move"
+        raise RequestRefused(ErrorCode.invalid_replica_assignment, text)
+    if len(replicas) != stream.config.replicas:
+        raise RequestRefused(
+            ErrorCode.invalid_replication_factor,
+            f"{len(replicas)} replicas named, and stream {name!r} has {stream.config.replicas};"
+            " change that for the whole stream (streamlog stream edit --replicas)",
+        )
+    return MovePartition(stream=name, partition=number, replicas=tuple(replicas))
+
+
+async def list_partition_reassignments(
+    request: Message, _version: int, context: Context
+) -> Message:
+    """ListPartitionReassignments (46), version 0: the moves that are under way (KIP-455).
+
+    Null asks for all; partitions that do not move, or are not there, are left out.
+    """
+    image, asked = await newest_image(context), request["topics"]
+    wanted = {(it["name"], number) for it in asked or () for number in it["partition_indexes"]}
+    names = sorted(image.streams if asked is None else {it["name"] for it in asked})
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        stream = image.streams.get(name)
+        moving = [
+            {
+                "partition_index": number,
+                "replicas": partition.replicas,
+                "adding_replicas": partition.adding,
+                "removing_replicas": partition.removing,
+            }
+            for number, partition in enumerate(stream.partitions if stream else ())
+            if partition.is_moving and (asked is None or (name, number) in wanted)
+        ]
+        if moving:
+            topics.append({"name": name, "partitions": moving})
+    return {"error_code": ErrorCode.none, "error_message": None, "topics": topics}
+
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+async def elect_leaders(request: Message, _version: int, context: Context) -> Message:
+    """ElectLeaders (43), versions 0 to 2: preferred replicas lead again, or any live one (KIP-460).
+
+    No partitions named means all of them; those that need no election are left out of the answer then.
+
+    v1  an unclean election, of partitions without a leader: what the new leader lacks is lost
+    """
+    kind, asked = request.get("election_type", PREFERRED), request["topic_partitions"]
+    if kind not in (PREFERRED, UNCLEAN):
+        return _elections_refused(request, f"election type {kind}: preferred (0) or unclean (1)")
+    unclean = kind == UNCLEAN
+    image = await newest_image(context)
+    if asked is None:
+        wanted = _all_that_need_election(image, unclean=unclean)
+    else:
+        wanted = [TopicPartition(it["topic"], n) for it in asked for n in it["partitions"]]
+    results: dict[str, list[dict[str, Any]]] = {}
+    async for tp in cooperatively(wanted):
+        outcome = await _elect_leader(tp, unclean, context)
+        results.setdefault(tp.stream, []).append({"partition_id": tp.partition, **outcome})
+    return {
+        "error_code": ErrorCode.none,
+        "replica_election_results": [
+            {"topic": topic, "partition_result": found} for topic, found in results.items()
+        ],
+    }
+
+
+def _all_that_need_election(image: MetadataImage, *, unclean: bool) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, number)
+        for name, stream in sorted(image.streams.items())
+        for number, partition in enumerate(stream.partitions)
+        if _needs_election(partition, unclean=unclean)
+    ]
+
+
+def _needs_election(partition: PartitionImage, *, unclean: bool) -> bool:
+    return partition.leader == NO_LEADER if unclean else partition.leader != partition.target[0]
+
+
+async def _elect_leader(tp: TopicPartition, unclean: bool, context: Context) -> dict[str, Any]:
+    try:
+        known = context.metadata.image.stream(tp.stream).partition(tp.partition)
+        if not _needs_election(known, unclean=unclean):
+            text = f"node {known.leader} leads {tp} already"
+            raise RequestRefused(ErrorCode.election_not_needed, text)
+        command = ElectLeader(stream=tp.stream, partition=tp.partition, unclean=unclean)
+        leader = (await context.metadata.request(command)).result["leader"]
+        if not unclean and leader != known.target[0]:
+            raise InvalidRequest(f"node {known.target[0]} is away; node {leader} leads {tp} now")
+    except (StreamNotFound, PartitionNotFound, RequestRefused) as error:
+        return told(error)
+    except InvalidRequest as error:
+        return told(RequestRefused(_leader_not_available(unclean), str(error)))
+    except StreamlogError as error:
+        return told(error)
+    return {"error_code": ErrorCode.none, "error_message": None}
+
+
+def _leader_not_available(unclean: bool) -> ErrorCode:
+    if unclean:
+        return ErrorCode.eligible_leaders_not_available
+    return ErrorCode.preferred_leader_not_available
+
+
+def _elections_refused(request: Message, text: str) -> Message:
+    fault = told(RequestRefused(ErrorCode.invalid_request, text))
+    return {
+        "error_code": fault["error_code"],
+        "replica_election_results": [
+            {
+                "topic": topic["topic"],
+                "partition_result": [{"partition_id": n, **fault} for n in topic["partitions"]],
+            }
+            for topic in request["topic_partitions"] or ()
+        ],
+    }
+
+
+async def describe_log_dirs(request: Message, _version: int, context: Context) -> Message:
+    """DescribeLogDirs (35), versions 1 to 4: what the partitions on this node take (KIP-113).
+
+    A node has one folder. Partitions that are asked for and not here are left out.
+
+    v4  the size of the disk, and what is free of it (KIP-827)
+    """
+    path = context.node_settings.node.data_dir
+    result: dict[str, Any] = {"log_dir": str(path.absolute()), "error_code": ErrorCode.none}
+    try:
+        usage = await asyncio.to_thread(shutil.disk_usage, path)
+    except OSError:
+        result["error_code"] = ErrorCode.kafka_storage_error
+        return {"results": [result]}
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    async for partition in cooperatively(_asked_partitions(request["topics"], context)):
+        by_name.setdefault(partition.tp.stream, []).append(_shown_log(partition))
+    result["topics"] = [{"name": name, "partitions": by_name[name]} for name in sorted(by_name)]
+    return {"results": [{**result, "total_bytes": usage.total, "usable_bytes": usage.free}]}
+
+
+def _asked_partitions(topics: list[Message] | None, context: Context) -> Iterator[Partition]:
+    """Null asks for all."""
+    asked = {(topic["topic"], number) for topic in topics or () for number in topic["partitions"]}
+    for partition in context.partitions.partitions():
+        if topics is None or partition.tp in asked:
+            yield partition
+
+
+def _shown_log(partition: Partition) -> dict[str, Any]:
+    statistics = partition.statistics()
+    return {
+        "partition_index": partition.tp.partition,
+        "partition_size": statistics.size_bytes,
+        "offset_lag": max(0, statistics.high_watermark - statistics.log_end_offset),
+        "is_future_key": False,
+    }

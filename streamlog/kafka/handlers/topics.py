@@ -1,0 +1,359 @@
+"""CreateTopics, CreatePartitions, DeleteTopics, DeleteRecords."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import (
+    InvalidRequest,
+    InvalidStreamConfig,
+    InvalidSubject,
+    NotLeader,
+    OffsetOutOfRange,
+    StreamExists,
+    StreamlogError,
+    StreamNotFound,
+)
+from streamlog.fairness import cooperatively
+from streamlog.kafka.auth.resource_checks import check_topic, stream_named
+from streamlog.kafka.context import Context
+from streamlog.kafka.read_barrier import PartitionLookup, newest_image
+from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
+from streamlog.kafka.topology import live_nodes
+from streamlog.metadata import controller
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.config import (
+    PARTITIONS_MAX,
+    StreamConfig,
+    check_stream_name,
+    check_writable_by_clients,
+)
+from streamlog.metadata.stream.settings_table import from_topic_configs, to_topic_configs
+from streamlog.metadata.stream.write_state import check_may_be_cut
+from streamlog.model import NodeId, TopicPartition
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+
+Assignments = tuple[tuple[NodeId, ...], ...]
+"""The nodes of each partition, in order; empty: the controller chooses."""
+
+NO_ASSIGNMENTS: Final[Assignments] = ()
+
+
+def check_assignments(
+    assignments: Assignments, image: MetadataImage, *, replicas: int, numbers: Sequence[int]
+) -> None:
+    """Raises Refused unless there are ``replicas`` live nodes for each of the ``numbers``."""
+    if len(assignments) != len(numbers):
+        refuse_assignments(
+            f"nodes are named for {len(assignments)} new partitions, of {len(numbers)}"
+        )
+    live = live_nodes(image)
+    for number, nodes in zip(numbers, assignments, strict=True):
+        if not nodes or len(nodes) != replicas or len(set(nodes)) != replicas:
+            refuse_assignments(
+                f"partition {number}: {list(nodes)} are not {replicas} different nodes"
+            )
+        if not live >= set(nodes):
+            refuse_assignments(
+                f"partition {number}: of {list(nodes)} only {sorted(live)} are live nodes"
+            )
+
+
+def refuse_assignments(text: str) -> NoReturn:
+    """Raises Refused."""
+    raise RequestRefused(ErrorCode.invalid_replica_assignment, text)
+
+
+DEFAULT: Final = -1
+_NO_ID: Final = UUID(int=0)
+
+_SOURCE_TOPIC: Final = 1
+_SOURCE_DEFAULT: Final = 5
+
+
+async def create_topics(request: Message, _version: int, context: Context) -> Message:
+    """CreateTopics (19), versions 2 to 7: streams, with Kafka's topic configs for their settings.
+
+    The stream's subjects are the topic config ``subject``, comma separated; default: the topic's name.
+    What is there already is an error, as Kafka's clients expect, even if it is the very same.
+
+    Nodes may be named for every partition, the first of each to lead it; else the controller chooses.
+
+        v4  -1 partitions or replicas stand for the default
+        v5  the answer tells the configuration
+        v7  the answer tells the id
+    """
+    counts = Counter(topic["name"] for topic in request["topics"])
+    results: list[dict[str, Any]] = []
+    async for topic in cooperatively(request["topics"]):
+        name, image, stream = topic["name"], context.metadata.image, None
+        try:
+            if counts[name] > 1:
+                raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
+            if context.access is not None:
+                context.access.check_creation(name)
+            assignments = _topic_assignments(topic, image)
+            config = _topic_config(topic, assignments, image)
+            if context.access is not None:
+                context.access.check_bindings(config)
+            if request["validate_only"]:
+                controller.create_stream(
+                    image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
+                )
+            else:
+                stream, created = await context.metadata.create_stream(config, assignments)
+                if not created:
+                    raise StreamExists(f"stream {name!r} exists")
+        except StreamlogError as error:
+            results.append({"name": name, **told(error)})
+        else:
+            results.append(_created(topic, config, stream))
+    return {"topics": results}
+
+
+def _topic_assignments(topic: Message, image: MetadataImage) -> Assignments:
+    """Who keeps each partition, if the caller says so: then that tells the numbers, too."""
+    given = sorted((it["partition_index"], tuple(it["broker_ids"])) for it in topic["assignments"])
+    if not given:
+        return NO_ASSIGNMENTS
+    if (topic["num_partitions"], topic["replication_factor"]) != (DEFAULT, DEFAULT):
+        text = "assignments tell the numbers of partitions and replicas: leave those at -1"
+        raise RequestRefused(ErrorCode.invalid_request, text)
+    if [index for index, _ in given] != list(range(len(given))):
+        refuse_assignments(f"name nodes for each of the partitions 0 to {len(given) - 1}, once")
+    assignments = tuple(nodes for _, nodes in given)
+    replicas = max(1, len(assignments[0]))
+    check_assignments(assignments, image, replicas=replicas, numbers=range(len(assignments)))
+    return assignments
+
+
+def _topic_config(topic: Message, assignments: Assignments, image: MetadataImage) -> StreamConfig:
+    """What is asked for, checked as far as Kafka has codes of its own."""
+    name = topic["name"]
+    check_stream_name(name)
+    if name in image.streams:
+        raise StreamExists(f"stream {name!r} exists")
+    if assignments:
+        partitions, replicas = len(assignments), len(assignments[0])
+    else:
+        partitions = 1 if topic["num_partitions"] == DEFAULT else topic["num_partitions"]
+        replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        text = f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
+        raise RequestRefused(ErrorCode.invalid_partitions, text)
+    live = len(live_nodes(image))
+    if not 1 <= replicas <= live:
+        text = f"{replicas} replicas, {live} live nodes"
+        raise RequestRefused(ErrorCode.invalid_replication_factor, text)
+    settings = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})
+    return StreamConfig.of(
+        **{**settings, "name": name, "partitions": partitions, "replicas": replicas}
+    )
+
+
+def _created(topic: Message, config: StreamConfig, stream: StreamImage | None) -> dict[str, Any]:
+    given = {entry["name"] for entry in topic["configs"]}
+    return {
+        "name": config.name,
+        "topic_id": None if stream is None else stream.stream_id,
+        "error_code": ErrorCode.none,
+        "num_partitions": config.partitions,
+        "replication_factor": config.replicas,
+        "configs": [
+            {
+                "name": key,
+                "value": text,
+                "config_source": _SOURCE_TOPIC if key in given else _SOURCE_DEFAULT,
+            }
+            for key, text in to_topic_configs(config).items()
+        ],
+    }
+
+
+async def create_partitions(request: Message, _version: int, context: Context) -> Message:
+    """CreatePartitions (37), versions 0 to 3: more partitions for a stream (KIP-195).
+
+    Nodes may be named for each new partition; else the controller chooses. Partition i listens on
+    ``<subject>.<i>``; what is stored stays where it is.
+    """
+    image = await newest_image(context)
+    counts = Counter(topic["name"] for topic in request["topics"])
+    results: list[dict[str, Any]] = []
+    async for topic in cooperatively(request["topics"]):
+        outcome: dict[str, Any] = {"error_code": ErrorCode.none}
+        try:
+            if counts[topic["name"]] > 1:
+                raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
+            check_topic(Operation.ALTER, topic["name"], context)
+            _check_new_partitions(topic, image)
+            await _add_partitions(topic, image, request["validate_only"], context)
+        except (InvalidStreamConfig, InvalidSubject) as error:
+            outcome = told(RequestRefused(ErrorCode.invalid_partitions, str(error)))
+        except StreamlogError as error:
+            outcome = told(error)
+        results.append({"name": topic["name"], **outcome})
+    return {"results": results}
+
+
+def _check_new_partitions(topic: Message, image: MetadataImage) -> None:
+    stream, count = image.stream(topic["name"]), topic["count"]
+    known, live = len(stream.partitions), len(live_nodes(image))
+    if not known < count <= PARTITIONS_MAX:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions,
+            f"{count} partitions: there are {known}, and can be more, up to {PARTITIONS_MAX}",
+        )
+    if topic["assignments"]:
+        check_assignments(
+            _new_assignments(topic), image,
+            replicas=stream.config.replicas, numbers=range(known, count),
+        )  # fmt: skip
+    if stream.config.replicas > live:
+        raise RequestRefused(
+            ErrorCode.invalid_replication_factor,
+            f"{stream.config.replicas} replicas, {live} live nodes",
+        )
+
+
+def _new_assignments(topic: Message) -> Assignments:
+    return tuple(tuple(it["broker_ids"]) for it in topic["assignments"] or ())
+
+
+async def _add_partitions(
+    topic: Message, image: MetadataImage, validate_only: bool, context: Context
+) -> None:
+    name, assignments = topic["name"], _new_assignments(topic)
+    changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
+    known = image.stream(name).config
+    if context.access is not None:
+        context.access.check_bindings(altered(known, changes), known)
+    if validate_only:
+        config = altered(known, changes)
+        controller.update_stream(image, config, assignments=assignments)
+    else:
+        seen = None if context.access is None else known
+        await context.metadata.alter_stream(name, changes, assignments, seen)
+
+
+async def delete_topics(request: Message, _version: int, context: Context) -> Message:
+    """DeleteTopics (20), versions 1 to 6: streams and all their records.
+
+    v5  errors have a text
+    v6  a topic may be named by its id
+    """
+    named = [{"name": name, "topic_id": None} for name in request.get("topic_names", ())]
+    return {
+        "responses": [
+            await _delete_topic(topic["name"], topic["topic_id"], context)
+            async for topic in cooperatively((*named, *request.get("topics", ())))
+        ]
+    }
+
+
+async def _delete_topic(
+    name: str | None, topic_id: UUID | None, context: Context
+) -> dict[str, Any]:
+    image = context.metadata.image
+    if name is None:
+        name = stream_named(topic_id, image)
+        if name is None:
+            return _deletion(None, topic_id, ErrorCode.unknown_topic_id, "no stream has this id")
+    stream = image.streams.get(name)
+    try:
+        if stream is None:
+            raise StreamNotFound(f"there is no stream {name!r}")
+        check_topic(Operation.DELETE, name, context)
+        await context.metadata.delete_stream(name, topic_id)
+    except StreamlogError as error:
+        return _deletion(name, topic_id, code_of(error), str(error))
+    return _deletion(name, stream.stream_id, ErrorCode.none, None)
+
+
+def _deletion(
+    name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None
+) -> dict[str, Any]:
+    return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}
+
+
+PURGES_AT_ONCE: Final = 100
+"""Partitions of a topic whose replicas are waited for together."""
+HIGH_WATERMARK: Final = -1
+UNKNOWN_OFFSET: Final = -1
+
+
+async def delete_records(request: Message, _version: int, context: Context) -> Message:
+    """DeleteRecords (21), versions 0 to 2: a partition forgets what is below an offset (KIP-107).
+
+    Offset -1 stands for the high watermark. Only the partition's leader does it; the other replicas
+    follow with what they fetch, and the answer waits until all that are in sync have. Who is already
+    past the offset is a success. The low watermark of the answer is the first offset that they all have
+    gone past.
+    """
+    lookup = PartitionLookup(context)
+    timeout_s = min(max(0, request["timeout"]), context.settings.idle_timeout_ms) / 1000
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": await _purge_partitions(topic, lookup, context, timeout_s),
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _purge_partitions(
+    topic: Message, lookup: PartitionLookup, context: Context, timeout_s: float
+) -> list[dict[str, Any]]:
+    """Some at once: tasks that have nothing to wait for run in one turn of the event loop."""
+    found: list[dict[str, Any]] = []
+    for start in range(0, len(topic["partitions"]), PURGES_AT_ONCE):
+        asked = topic["partitions"][start : start + PURGES_AT_ONCE]
+        found += await asyncio.gather(
+            *(_purge_partition(topic["name"], it, lookup, context, timeout_s) for it in asked)
+        )
+    return found
+
+
+async def _purge_partition(
+    name: str, asked: Message, lookup: PartitionLookup, context: Context, timeout_s: float
+) -> dict[str, Any]:
+    index, code, low_watermark = asked["partition_index"], ErrorCode.none, UNKNOWN_OFFSET
+    tp = TopicPartition(name, index)
+    try:
+        low_watermark = await _purge(tp, asked["offset"], lookup, context, timeout_s)
+    except StreamlogError as error:
+        code = code_of(error)
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}
+
+
+async def _purge(
+    tp: TopicPartition, offset: int, lookup: PartitionLookup, context: Context, timeout_s: float
+) -> int:
+    """The low watermark. A node that may lead no longer, or does not know yet what is committed, is no
+    leader here: the client then asks again, and perhaps elsewhere.
+    """
+    check_writable_by_clients(tp.stream)
+    await lookup.look_up(tp)
+    config = context.metadata.image.stream(tp.stream).config
+    check_topic(Operation.DELETE, tp.stream, context)
+    check_may_be_cut(config)
+    if config.deny_purge:
+        raise InvalidRequest(f"{tp.stream!r} denies to be purged")
+    partition = await lookup.partition(tp)
+    if not (context.metadata.lease.held and partition.high_watermark_known):
+        raise NotLeader(f"this node cannot say just now what is committed of {tp}")
+    end = partition.high_watermark
+    if offset == HIGH_WATERMARK:
+        offset = end
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(offset, partition.log_start_offset, end)
+    await partition.purge(offset, timeout_s=timeout_s)
+    return partition.log_start_offset

@@ -1,1 +1,0 @@
-"""What a Produce waits for, and the ids of idempotent producers."""

@@ -1,0 +1,2 @@
+"""A channel on an ordering node: it reads the channel's stream, cuts its records into blocks, and
+publishes records to it."""

@@ -1,0 +1,433 @@
+"""What this node does as the controller: it carries out commands, and keeps the cluster in order.
+
+Commands come from any node, see ``service``. Unasked, the controller fences nodes whose sessions are
+over, goes on with moves, rebalances leaders, and has a voter that lost its folder vote again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from streamlog.authn.nonces import Nonces
+from streamlog.clock import clock_ms, wall_ms
+from streamlog.config import ClusterSection
+from streamlog.errors import InvalidRequest, NoController, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.commands import (
+    AddVoter,
+    Command,
+    DescribeCluster,
+    ExportMetadata,
+    FenceNode,
+    Heartbeat,
+    RaiseLevel,
+    RebalanceLeaders,
+    RegisterNode,
+    RemoveVoter,
+    ReportLeader,
+    SpendNonce,
+    TransferController,
+)
+from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
+from streamlog.metadata.image.image_types import NodeLoad
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
+from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.nodes.node_condition import keep_from_deciding, keep_from_leading
+from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.nodes.sessions import Sessions
+from streamlog.metadata.quorum.raft_driver import RaftDriver
+from streamlog.metadata.quorum.voter_sets import add_voter, remove_voter, tended_voters
+from streamlog.model import NodeId
+from streamlog.raft.events import Resign
+from streamlog.raft.node import RaftNode
+from streamlog.raft.voters import ReplicaKey
+
+logger = logging.getLogger(__name__)
+
+MOVES_MS: Final = 500
+"""How often draining and moving go on."""
+VOTER_STEPS_MAX: Final = 4
+"""In one go: others wait meanwhile."""
+
+
+class NonceCache:
+    """The nonces of the signed requests that the controller has carried out. Times are of the wall
+    clock, in ms since 1970, because other nodes send theirs.
+
+    Any node answers a signed request, so each of them asks the controller, which there is one of.
+    A new controller does not know what the one before has seen: it refuses requests that were
+    signed before it took office.
+    """
+
+    def __init__(self) -> None:
+        self._since_ms = 0
+        self._nonces = Nonces()
+
+    def begin(self, now_ms: int) -> None:
+        """An office begins: what others have remembered is not known."""
+        self._since_ms = now_ms
+        self._nonces.clear()
+
+    def spend(self, signer: str, nonce: str, *, signed_ms: int, window_ms: int, now_ms: int) -> str:
+        """Why it does not count; empty: it does, this once. ``window_ms``: either way of now."""
+        if signed_ms < self._since_ms:
+            return "it was signed before the present controller took office: sign it again"
+        until_ms = now_ms + 2 * window_ms
+        return self._nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms)
+
+
+class ActiveController:
+    """``take`` commands; ``run`` as a task. Does nothing while another node is the controller."""
+
+    def __init__(
+        self,
+        quorum: RaftDriver,
+        connections: NodeConnections,
+        *,
+        node_id: NodeId,
+        settings: ClusterSection,
+    ) -> None:
+        self._sessions = Sessions(settings.session_timeout_ms)
+        self._nonces = NonceCache()
+        self._quorum = quorum
+        self._connections = connections
+        self._node_id = node_id
+        self._settings = settings
+        self._active_epoch: int | None = None
+        """The quorum epoch in which the sessions were begun; None while others are in charge."""
+        self._began_ms = 0
+        self._changed = asyncio.Event()
+        self._heartbeat_came = asyncio.Event()
+        """Of another node."""
+        self._moves_due_ms = 0
+        self._rebalance_due_ms = 0
+
+    def look(self) -> None:
+        """The quorum has taken a step: this node may be the controller now, or again."""
+        epoch = self._quorum.replica.raft.epoch if self._quorum.is_active else None
+        if epoch != self._active_epoch:
+            self._active_epoch = epoch
+            if epoch is not None:
+                self._nonces.begin(wall_ms())
+                self._began_ms = now_ms = clock_ms()
+                self._sessions.started(self._quorum.newest, now_ms)
+                self._moves_due_ms = now_ms
+                self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
+            self._changed.set()
+
+    # Commands
+
+    async def take(self, command: Command) -> Granted:
+        """Carry it out. Raises NoController unless this node is the controller."""
+        if not self._quorum.is_active:
+            raise NoController(f"node {self._node_id} is not the controller")
+        match command:
+            case Heartbeat():
+                granted = await self._heartbeat(command)
+            case DescribeCluster():
+                granted = Granted(0, self.description(self._quorum.newest))
+            case SpendNonce():
+                granted = Granted(0, {"refusal": self._spend(command)})
+            case ExportMetadata():
+                image = self._quorum.replica.image
+                data = await asyncio.to_thread(encode_snapshot, image)
+                granted = Granted(image.offset, {"snapshot": data.decode()})
+            case RaiseLevel():
+                granted = await self._raise_level(command)
+            case TransferController():
+                granted = self._transfer(command)
+            case AddVoter() | RemoveVoter():
+                granted = await self._change_voters(command)
+            case FenceNode():
+                raise InvalidRequest("only the controller itself fences a node")
+            case ReportLeader() if not self._sessions.report(
+                self._quorum.newest, command, clock_ms()
+            ):
+                granted = Granted(0, {})  # until enough nodes have reported the same
+            case _:
+                granted = await self._quorum.decide(self._decision(command))
+        if isinstance(command, RegisterNode):
+            node_epoch = int(granted.result["node_epoch"])
+            self._sessions.heard(command.node_id, node_epoch, clock_ms())
+        return granted
+
+    def description(self, image: MetadataImage) -> dict[str, Any]:
+        """The quorum and the nodes, as this node knows them."""
+        sessions, now_ms = self._sessions, clock_ms()
+        levels = sessions.known_levels(now_ms, image)
+        raft = self._quorum.replica.raft
+        return {
+            "node": self._node_id,
+            **describe(raft, image, now_ms, sessions.heard_of, levels),
+        }
+
+    def _decision(self, command: Command) -> Callable[[MetadataImage], Decision]:
+        """What the quorum is to decide about ``command``, with the sessions as they are then."""
+        new_id: UUID = uuid4()
+
+        def decided(image: MetadataImage) -> Decision:
+            return decide(
+                image,
+                command,
+                now_ms=wall_ms(),
+                new_id=new_id,
+                live=self._sessions.live(clock_ms()) | {self._node_id},
+                heard_of=self._sessions.heard_of,
+            )
+
+        return decided
+
+    async def _heartbeat(self, beat: Heartbeat) -> Granted:
+        """Nearly always nothing is to be logged. Raises StaleNode."""
+        newest = self._quorum.newest
+        node = newest.nodes.get(beat.node_id)
+        if node is None or node.epoch != beat.node_epoch:
+            raise StaleNode(f"node {beat.node_id} has registered again since {beat.node_epoch}")
+        if beat.node_id not in self._sessions.heard_of:  # partitions may have waited for it
+            self._moves_due_ms = 0
+            self._changed.set()
+        self._sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
+        self._sessions.told(beat.node_id, beat.levels)
+        self._sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
+        self._heartbeat_came.set()
+        granted = Granted(0, {})
+        hands_over = keep_from_leading(beat.unfit) and newest.load(node.node_id).leaders > 0
+        is_news = node.fenced or beat.unfit != node.unfit
+        if is_news or hands_over or node.full or beat.offline or beat.full:
+            granted = await self._quorum.decide(self._decision(beat))
+        unconfirmed_ms = self._quorum.replica.raft.unconfirmed_ms(clock_ms())
+        if unconfirmed_ms is None:
+            raise NoController(f"node {self._node_id} is not the controller any more")
+        told = {
+            "time_ms": wall_ms(),
+            "unconfirmed_ms": unconfirmed_ms,
+            "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
+        }
+        return granted._replace(result={**granted.result, **told})
+
+    def _spend(self, command: SpendNonce) -> str:
+        self.look()  # this node may be the controller since a moment ago
+        return self._nonces.spend(
+            command.signer,
+            command.nonce,
+            signed_ms=command.signed_ms,
+            window_ms=command.window_ms,
+            now_ms=wall_ms(),
+        )
+
+    async def _raise_level(self, command: RaiseLevel) -> Granted:
+        def decided(image: MetadataImage) -> Decision:
+            told = self._sessions.known_levels(clock_ms(), image)
+            records = raised(image.level, command.level, image.nodes, told)
+            return Decision(records, {"before": image.level, "level": command.level})
+
+        return await self._quorum.decide(decided)
+
+    async def _export(self) -> Granted:
+        image = self._quorum.replica.image
+        data = await asyncio.to_thread(encode_snapshot, image)
+        return Granted(image.offset, {"snapshot": data.decode()})
+
+    def _transfer(self, command: TransferController) -> Granted:
+        successor, voters = command.node_id, self._quorum.replica.voters
+        if successor is not None and successor not in voters.ids:
+            raise InvalidRequest(f"node {successor} is not a voter")
+        if len(voters) == 1:
+            raise InvalidRequest("there is no other voter")
+        if successor != self._node_id:
+            self._quorum.tell(Resign(successor))
+        return Granted(0, {})
+
+    async def _change_voters(self, command: AddVoter | RemoveVoter) -> Granted:
+        core = self._quorum.replica.raft
+
+        def decided(image: MetadataImage) -> Decision:
+            refusal = core.change_voters_refusal(voters_offset=image.voters_offset)
+            if refusal is not None:
+                raise NoController(refusal)
+            if isinstance(command, RemoveVoter):
+                return Decision(remove_voter(image, command.node_id))
+            return Decision(add_voter(image, command.node_id, self._caught_up()))
+
+        return await self._quorum.decide(decided)
+
+    # Its own tasks
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._connections.run(self._gone))
+            while True:
+                self._changed.clear()
+                if self._active_epoch is None:
+                    self._connections.forget()
+                    await self._changed.wait()
+                    continue
+                self._connections.keep(self._others())
+                try:
+                    await self._do_what_is_due()
+                except Unavailable as error:
+                    logger.info("controller's duty put off", extra={"error": str(error)})
+                await self._pause()
+
+    def _others(self) -> list[NodeImage]:
+        nodes = self._quorum.newest.nodes.values()
+        return [node for node in nodes if node.node_id != self._node_id and not node.fenced]
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.heartbeat_interval_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _do_what_is_due(self) -> None:
+        now_ms = clock_ms()
+        live = self._sessions.live(now_ms)
+        for node in self._others():
+            if node.node_id not in live:
+                logger.warning("session over", extra={"node": node.node_id})
+                await self._fence(node)
+        await self._tend_voters()
+        self._give_up_office()
+        if now_ms >= self._moves_due_ms:
+            self._moves_due_ms = now_ms + MOVES_MS
+            if self._moves(self._quorum.newest).records:
+                await self._quorum.decide(self._moves)
+        if self._settings.leader_rebalance_ms > 0 and now_ms >= self._rebalance_due_ms:
+            self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
+            await self._quorum.decide(self._decision(RebalanceLeaders()))
+
+    def _give_up_office(self) -> None:
+        """A controller that others cannot open connections to: a voter that is well takes over."""
+        nodes, live = self._quorum.newest.nodes, self._sessions.live(clock_ms())
+        own = nodes.get(self._node_id)
+        if own is None or not keep_from_deciding(own.unfit):
+            return
+        others = (self._caught_up().keys() & live & self._quorum.replica.voters.ids) - {own.node_id}
+        for successor in sorted(others):
+            if successor in nodes and not keep_from_deciding(nodes[successor].unfit):
+                extra = {"to": successor, "unfit": ", ".join(own.unfit)}
+                logger.warning("another node is to be the controller", extra=extra)
+                self._quorum.tell(Resign(successor))
+                return
+
+    def _moves(self, image: MetadataImage) -> Decision:
+        here = self._sessions.live(clock_ms()) | {self._node_id}
+        return next_moves(image, here, self._sessions.heard_of)
+
+    async def _gone(self, node: NodeImage) -> None:
+        """Nothing listens at the node's address."""
+        if self._active_epoch is None:
+            return
+        logger.warning("node is gone", extra={"node": node.node_id})
+        try:
+            await self._fence(node)
+        except StreamlogError as error:
+            logger.info("node not fenced", extra={"node": node.node_id, "error": str(error)})
+
+    async def _fence(self, node: NodeImage) -> None:
+        self._sessions.gone(node.node_id)
+        await self._hear_the_others()
+        command = FenceNode(node_id=node.node_id, node_epoch=node.epoch)
+        with contextlib.suppress(StaleNode):  # it has come back meanwhile, as another
+            await self._quorum.decide(self._decision(command))
+
+    async def _hear_the_others(self) -> None:
+        """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
+        deadline_ms = self._began_ms + self._settings.heartbeat_interval_ms
+        while self._sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
+            self._heartbeat_came.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((deadline_ms - now_ms) / 1000):
+                    await self._heartbeat_came.wait()
+
+    def _caught_up(self) -> dict[NodeId, ReplicaKey]:
+        """Replicas that follow closely; of one node's, the one that fetched last."""
+        replicas = self._quorum.replica.raft.replicas(clock_ms())
+        return {it.key.node_id: it.key for it in replicas if it.is_caught_up}
+
+    async def _tend_voters(self) -> None:
+        """A voter whose folder was lost votes again, with the one that it has now, when it has
+        caught up. Each step is decided when the one before it is committed.
+        """
+        core = self._quorum.replica.raft
+
+        def decided(image: MetadataImage) -> Decision:
+            if core.change_voters_refusal(voters_offset=image.voters_offset) is not None:
+                return Decision()
+            return Decision(tended_voters(image, core.replaced_voters(), self._caught_up()))
+
+        for _ in range(VOTER_STEPS_MAX):
+            if not decided(self._quorum.newest).records:
+                break
+            await self._quorum.decide(decided)
+
+
+def describe(
+    raft: RaftNode,
+    image: MetadataImage,
+    now_ms: int,
+    heard_of: AbstractSet[NodeId],
+    levels: Mapping[NodeId, LevelRange],
+) -> dict[str, Any]:
+    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere; of one node's, the one
+    that fetched last stands last.
+
+    ``heard_of``: the nodes that the controller has heard of in its own time in office; ``levels``:
+    what they know by their own word.
+    """
+    end_offset = raft.log.end_offset
+    return {
+        "controller": raft.leader,
+        "level": image.level,
+        "level_max": LEVEL_MAX,
+        "epoch": raft.epoch,
+        "role": raft.role.value,
+        "end_offset": end_offset,
+        "high_watermark": raft.high_watermark,
+        "voters": [
+            {
+                "node_id": voter.node_id,
+                "host": voter.host,
+                "port": voter.port,
+                "directory_id": voter.directory_id and str(voter.directory_id),
+            }
+            for voter in raft.voters.by_id.values()
+        ],
+        "returning": sorted(image.returning),
+        "replicas": [
+            {
+                "node_id": replica.key.node_id,
+                "directory_id": str(replica.key.directory_id),
+                "end_offset": replica.end_offset,
+                "lag": max(0, end_offset - replica.end_offset),
+                "last_fetch_ms": replica.last_fetch_ms,
+            }
+            for replica in raft.replicas(now_ms)
+        ],
+        "nodes": [
+            {
+                "node_id": node.node_id,
+                "host": node.host,
+                "port": node.port,
+                "rack": node.rack,
+                "epoch": node.epoch,
+                "fenced": node.fenced,
+                "stopping": node.stopping,
+                "heard": node_id in heard_of,
+                "draining": node.draining,
+                "full": node.full,
+                "unfit": node.unfit,
+                "levels": levels.get(node_id),
+                "replicas": image.loads.get(node_id, NodeLoad()).replicas,
+                "leaders": image.loads.get(node_id, NodeLoad()).leaders,
+            }
+            for node_id, node in sorted(image.nodes.items())
+        ],
+    }

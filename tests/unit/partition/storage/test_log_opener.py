@@ -1,0 +1,156 @@
+import errno
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
+from streamlog.log.layout import METADATA_NAME
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.metadata import controller
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.model import NodeId
+from streamlog.partition.storage.checkpoints import NOTHING, Offsets
+from streamlog.partition.storage.folder import Folders, sweep
+from streamlog.partition.storage.log_opener import LogOpening, open_log
+from streamlog.record.erasure import erasure_batches
+from streamlog.record.offset_set import OffsetSet
+from tests.log_folder import make_batch, sync
+from tests.node_registration import started
+from tests.partition_world import tp
+from tests.unit.failing_disk import FailingDisk
+
+ID, OTHER, ONE = UUID(int=1), UUID(int=2), NodeId(1)
+ASSIGNED = 3
+"""The incarnation of the replica in ``Bench.image``."""
+
+
+class Bench:
+    def __init__(self, data_dir: Path) -> None:
+        self.disk = FailingDisk()
+        self.folders = Folders(data_dir, self.disk)
+
+    def open(
+        self, offsets: Offsets = NOTHING, stream_id: UUID = ID, incarnation: int = ASSIGNED
+    ) -> int:
+        opening = LogOpening(tp("s"), stream_id, incarnation, LogSettings(), offsets)
+        log = open_log(opening, self.folders, self.disk, FilePool(self.disk, 8))
+        log.close()
+        return log.log_end_offset
+
+    def image(self, *names: str) -> MetadataImage:
+        image = MetadataImage("c")
+        decision = started(image, ONE, ID)
+        image = image.apply_all(decision.records, offset=0, epoch=1)
+        for name in names:
+            config = StreamConfig.of(name=name)
+            decision = controller.create_stream(image, config, new_id=ID, now_ms=0)
+            image = image.apply_all(decision.records, offset=image.offset, epoch=1)
+        return image
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_log_begins_where_the_checkpoint_says(bench: Bench) -> None:
+    assert bench.open() == 0
+    assert bench.open(Offsets(0, 7, 0)) == 7
+
+
+def test_a_foreign_folder_is_not_opened(bench: Bench) -> None:
+    bench.open()
+    with pytest.raises(CorruptFile):
+        bench.open(stream_id=OTHER)
+
+
+def test_a_loss_is_told(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.open()
+    with caplog.at_level(logging.ERROR):
+        bench.open(Offsets(high_watermark=3, log_start=0, recovery_point=0))
+    assert "committed records lost" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, StorageFailed)]
+)
+def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> None:
+    bench.disk.faults.break_("make_directory", code=code)
+    with pytest.raises(error):
+        bench.open()
+
+
+def test_erasures_below_a_checkpoint_that_is_older_than_a_cut_are_found(bench: Bench) -> None:
+    def open_at(offsets: Offsets) -> PartitionLog:
+        opening = LogOpening(tp("s"), ID, ASSIGNED, LogSettings(), offsets)
+        return open_log(opening, bench.folders, bench.disk, FilePool(bench.disk, 8))
+
+    log = open_at(NOTHING)
+    log.append(make_batch(0, 9), 0)
+    sync(log)
+    log.truncate_to(0)
+    log.append(make_batch(0, 2, epoch=1), 0)
+    erasures = erasure_batches(OffsetSet([1]), base_offset=2, leader_epoch=1, timestamp_ms=0)
+    log.append(next(erasures), 0)
+    log.append(make_batch(3, 9, epoch=1), 0)
+    log.close()
+    log = open_at(Offsets(high_watermark=0, log_start=0, recovery_point=9))
+    assert [it.offset for it in log.erasures.pending] == [2]
+    log.close()
+
+
+def test_sweep_keeps_what_is_known(bench: Bench) -> None:
+    bench.open()
+    sweep(bench.folders, bench.image("s"), frozenset(), ONE)
+    assert [known for known, _ in bench.folders.present()] == [tp("s")]
+
+
+def test_sweep_discards_a_replica_that_was_moved_away_and_back(bench: Bench) -> None:
+    image = bench.image("s")
+    assert image.stream("s").partition(0).incarnation(ONE) == ASSIGNED
+    bench.open(incarnation=ASSIGNED - 1)
+    assert sweep(bench.folders, image, frozenset(), ONE) == [tp("s")]
+    assert bench.folders.present() == []
+    assert len(bench.folders.leftovers()) == 1
+    assert bench.open() == 0
+
+
+def test_sweep_keeps_a_replica_that_is_newer_than_the_metadata(bench: Bench) -> None:
+    """The metadata has lost its end: what is here may be the only copy."""
+    bench.open(incarnation=ASSIGNED + 1)
+    assert sweep(bench.folders, bench.image("s"), frozenset(), ONE) == []
+    assert [known for known, _ in bench.folders.present()] == [tp("s")]
+    with pytest.raises(CorruptFile):
+        bench.open()
+
+
+def test_sweep_keeps_a_folder_with_a_damaged_mark(bench: Bench) -> None:
+    bench.open()
+    (bench.folders.path(tp("s")) / METADATA_NAME).write_bytes(b"?")
+    sweep(bench.folders, bench.image("s"), frozenset(), ONE)
+    assert bench.open() == 0
+
+
+def test_sweep_discards_the_deleted_and_keeps_the_unknown_apart(bench: Bench) -> None:
+    bench.folders.claim(tp("gone"), OTHER, 0)
+    bench.folders.claim(tp("strange"), UUID(int=3), 0)
+    bench.folders.claim(tp("s", 5), ID, 0)  # a partition that the stream does not have
+    sweep(bench.folders, bench.image("s"), frozenset({OTHER}), ONE)
+    assert bench.folders.present() == []
+    assert [path.name.split(".")[0] for path in bench.folders.leftovers()] == ["gone"]
+    assert len(list(bench.folders.orphans.iterdir())) == 2
+
+
+def test_sweep_touches_nothing_when_the_metadata_is_empty(bench: Bench) -> None:
+    bench.folders.claim(tp("a"), OTHER, 0)
+    bench.folders.claim(tp("b"), UUID(int=3), 0)
+    with pytest.raises(CorruptData):
+        sweep(bench.folders, bench.image(), frozenset({OTHER}), ONE)
+    assert len(bench.folders.present()) == 2
+    sweep(bench.folders, bench.image(), frozenset({OTHER, UUID(int=3)}), ONE)
+    assert bench.folders.present() == []
