@@ -8,7 +8,7 @@ from typing import Final
 
 from demo.flights import Delays, Flights
 from streamlog.cli.dev.child import Child
-from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.checkpoint import OffsetCheckpoint, offset_of
 from streamlog.log.storage.disk import OsDisk
 from streamlog.model import TopicPartition
 
@@ -54,5 +54,5 @@ async def _all_committed(data_dir: Path, name: TopicPartition, count: int) -> No
     """Files are read up to the high watermark that is on the disk, which may be a second late."""
     checkpoint = OffsetCheckpoint(data_dir / "high-watermark-checkpoint", OsDisk())
     async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
-        while checkpoint.read().get(name, 0) < count:  # noqa: ASYNC110 - another process writes it
+        while offset_of(checkpoint.read(), name, None) < count:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.1)

@@ -2,6 +2,7 @@
 
 import re
 from typing import Final, Literal, NamedTuple, NewType, get_args
+from uuid import UUID
 
 NodeId = NewType("NodeId", int)
 """A node's number, unique in its cluster; at least 1."""
@@ -30,6 +31,20 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.stream}-{self.partition}"
+
+
+class LogId(NamedTuple):
+    """The identity of one log of a node. A name is used again, and a replica may be moved away and
+    back; their logs are different ones.
+    """
+
+    tp: TopicPartition
+    stream_id: UUID = UUID(int=0)
+    incarnation: int = NO_INCARNATION
+    """Of the replica: the metadata offset at which it was assigned."""
+
+    def __str__(self) -> str:
+        return f"{self.tp} (stream id {self.stream_id}, assigned at {self.incarnation})"
 
 
 class EpochEnd(NamedTuple):

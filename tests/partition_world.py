@@ -8,14 +8,15 @@ from uuid import UUID, uuid4
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
+from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.batch import batches
@@ -102,6 +103,14 @@ class World:
     async def create(self, name: str, **settings: object) -> None:
         config = StreamConfig.of(name=name, **settings)
         await self.apply(controller.create_stream(self.image, config, new_id=uuid4(), now_ms=0))
+
+    def log_id(self, name: str) -> LogId:
+        """Of its partition 0."""
+        stream = self.image.stream(name)
+        return LogId(tp(name), stream.stream_id, stream.partition(0).incarnation(ONE))
+
+    def checkpoint(self, file: str) -> dict[LogId, int]:
+        return OffsetCheckpoint(self.data_dir / file, OsDisk()).read()
 
     async def update(self, name: str, **settings: object) -> None:
         config = self.image.stream(name).config.changed(**settings)

@@ -17,7 +17,7 @@ from pyspark_streamlog.partition_files import PartitionFiles
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
 from streamlog.errors import ConfigError
-from streamlog.log.checkpoint import parse_offset_checkpoint
+from streamlog.log.checkpoint import offset_of, parse_offset_checkpoint
 from streamlog.log.layout import segment_base_offsets
 from streamlog.model import TopicPartition
 
@@ -124,10 +124,12 @@ class FolderPlace:
             log_starts = {}
 
         def bounds_of(name: TopicPartition) -> Bounds:
-            start, high_watermark = log_starts.get(name, 0), high_watermarks.get(name, 0)
-            return _of_now(
-                lambda: roots.partition(name), lambda it: _bounds(it, start, high_watermark)
-            )
+            def look(files: PartitionFiles) -> Bounds:
+                metadata = files.metadata()
+                start = offset_of(log_starts, name, metadata)
+                return _bounds(files, start, offset_of(high_watermarks, name, metadata))
+
+            return _of_now(lambda: roots.partition(name), look)
 
         return {name: bounds_of(name) for name in names}
 

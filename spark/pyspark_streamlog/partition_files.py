@@ -15,6 +15,7 @@ from streamlog.log.layout import (
     LOG_SUFFIX,
     METADATA_NAME,
     SWAP_SUFFIX,
+    PartitionMetadata,
     decode_mark,
     segment_base_offsets,
 )
@@ -44,11 +45,16 @@ class PartitionFiles:
 
     def stream_id(self) -> str:
         """Of the stream whose folder it is; empty where nothing tells. Raises CorruptFile."""
+        metadata = self.metadata()
+        return "" if metadata is None else str(metadata.stream_id)
+
+    def metadata(self) -> PartitionMetadata | None:
+        """Which log the folder is for; None where nothing tells. Raises CorruptFile."""
         path = f"{self._folder}/{METADATA_NAME}"
         try:
-            return str(decode_mark(read_small(self._files, path)).stream_id)
+            return decode_mark(read_small(self._files, path))
         except FileNotFoundError:
-            return ""
+            return None
         except ValueError:
             raise CorruptFile(f"{path}: does not name a stream id") from None
 

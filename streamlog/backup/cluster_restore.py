@@ -34,7 +34,7 @@ from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.stream.config import OFFSETS_STREAM
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 
 RESTORING: Final = "restoring"
 FILES_MAX: Final = 16
@@ -172,8 +172,8 @@ class _NewDataDir:
         self._path = path
         self._disk = OsDisk()
         self._files = FilePool(self._disk, FILES_MAX, keys)
-        self._ends: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
+        self._ends: dict[LogId, int] = {}
+        self._starts: dict[LogId, int] = {}
 
     def begin(self) -> None:
         """Mark it, and have it empty, whatever a run that was ended has left."""
@@ -194,6 +194,7 @@ class _NewDataDir:
         assert partition is not None, "covered"
         where = self._path / "streams" / tp.stream / str(tp.partition)
         self._disk.make_directory(str(where))
+        log_id = LogId(tp, stream.stream_id, incarnation)
         mark = encode_mark(stream.stream_id, incarnation)
         self._disk.write_small(str(where / METADATA_NAME), mark)
         log = PartitionLog.open(
@@ -205,8 +206,8 @@ class _NewDataDir:
         )
         with contextlib.closing(log):
             self._write_log(log, stream, partition)
-            self._ends[tp] = log.log_end_offset
-        self._starts[tp] = min(partition.log_start_offset, partition.next_offset)
+            self._ends[log_id] = log.log_end_offset
+        self._starts[log_id] = min(partition.log_start_offset, partition.next_offset)
         self.size_bytes += partition.size_bytes
 
     def _write_log(

@@ -23,7 +23,7 @@ from streamlog.errors import (
     PartitionNotFound,
     StreamNotFound,
 )
-from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.checkpoint import OffsetCheckpoint, offset_of
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.layout import (
     EPOCHS_NAME,
@@ -41,7 +41,7 @@ from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, snapshot_path
 from streamlog.metadata.nodes.data_dir import NodeFile
-from streamlog.metadata.quorum.store import METADATA_LOG, decode_batches
+from streamlog.metadata.quorum.store import METADATA_LOG_ID, decode_batches
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compression import Buffer
@@ -84,7 +84,7 @@ class KeptFolders:
         with storage_errors(str(folder)):
             committed = OffsetCheckpoint(folder / HIGH_WATERMARKS, self._disk).read()
             image = self._snapshot(folder)
-            end = committed.get(METADATA_LOG, 0)
+            end = committed.get(METADATA_LOG_ID, 0)
             if end > image.offset:
                 data = b"".join(
                     bytes(it) for _, it in _read(folder / "log", image.offset, end, self._keys)
@@ -127,19 +127,27 @@ class KeptFolders:
             folder = path / "streams" / tp.stream / str(tp.partition)
             if not await _is_of(folder, stream):
                 continue
-            ends = OffsetCheckpoint(path / HIGH_WATERMARKS, self._disk).read()
-            if found is None or ends.get(tp, 0) > found[0]:
-                found = ends.get(tp, 0), path
+            end = self._offset(path, HIGH_WATERMARKS, tp)
+            if found is None or end > found[0]:
+                found = end, path
         if found is None:
             raise PartitionNotFound(
                 f"{tp} is on no node whose folder was named; name one of {_owners(stream, tp)} too"
             )
         end, path = found
         self._places[tp] = path / "streams" / tp.stream / str(tp.partition)
-        noted = OffsetCheckpoint(path / LOG_STARTS, self._disk).read().get(tp, 0)
+        noted = self._offset(path, LOG_STARTS, tp)
         first = _bases(self._places[tp])[:1]
         start = max(noted, first[0] if first else noted)
         return BackupExtent(start, max(start, end))
+
+    def _offset(self, path: Path, name: str, tp: TopicPartition) -> int:
+        metadata = decode_mark(
+            self._disk.read_small(
+                str(path / "streams" / tp.stream / str(tp.partition) / METADATA_NAME)
+            )
+        )
+        return offset_of(OffsetCheckpoint(path / name, self._disk).read(), tp, metadata)
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         path = self._places[tp] / EPOCHS_NAME

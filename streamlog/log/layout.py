@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from streamlog.model import LogId, TopicPartition
+
 METADATA_NAME: Final = "partition.metadata"
 
 
@@ -19,10 +21,24 @@ class PartitionMetadata(NamedTuple):
     incarnation: int | None
     """None: it is not told."""
 
+    def log_id(self, tp: TopicPartition) -> LogId | None:
+        """Of the log in the folder; None where the file does not tell it."""
+        return None if self.incarnation is None else LogId(tp, self.stream_id, self.incarnation)
+
+
+def encode_id(stream_id: UUID) -> str:
+    """As Kafka writes a topic id."""
+    return base64.urlsafe_b64encode(stream_id.bytes).rstrip(b"=").decode("ascii")
+
+
+def decode_id(text: str) -> UUID:
+    """Raises ValueError."""
+    return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+
 
 def encode_mark(stream_id: UUID, incarnation: int) -> bytes:
-    text = base64.urlsafe_b64encode(stream_id.bytes).rstrip(b"=")
-    return b"version: 0\ntopic_id: %b\nincarnation: %d\n" % (text, incarnation)
+    lines = f"version: 0\ntopic_id: {encode_id(stream_id)}\nincarnation: {incarnation}\n"
+    return lines.encode("ascii")
 
 
 def decode_mark(data: bytes) -> PartitionMetadata:
@@ -30,9 +46,8 @@ def decode_mark(data: bytes) -> PartitionMetadata:
     lines = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
     if lines.get("version") != "0" or "topic_id" not in lines:
         raise ValueError
-    stream_id = base64.b64decode(lines["topic_id"] + "==", altchars=b"-_", validate=True)
     incarnation = int(lines["incarnation"]) if "incarnation" in lines else None
-    return PartitionMetadata(UUID(bytes=stream_id), incarnation)
+    return PartitionMetadata(decode_id(lines["topic_id"]), incarnation)
 
 
 LOG_SUFFIX: Final = ".log"

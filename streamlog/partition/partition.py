@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+from uuid import UUID
 
 from streamlog.clock import monotonic_ms, wall_ms
 from streamlog.config import LogSection, SyncPolicy
@@ -25,7 +26,7 @@ from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.discard_new import check_room
 from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
@@ -115,7 +116,7 @@ class Partition:
 
     __slots__ = (
         "_commit_watchers", "_doubts", "_end_watchers", "_is_carrying_out", "_log", "_metrics",
-        "_surroundings", "_waiting", "config", "erasing", "expiry", "following", "incarnation",
+        "_surroundings", "_waiting", "config", "erasing", "expiry", "following", "incarnation", "log_id",
         "producing", "reader", "state", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
@@ -134,6 +135,7 @@ class Partition:
         self.tp = tp
         self.topic_id = topic_id
         self.incarnation = incarnation
+        self.log_id = LogId(tp, UUID(bytes=topic_id), incarnation)
         self.config = config
         self.state = PartitionState(
             tp,

@@ -43,7 +43,7 @@ from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.message_limits_task import MessageLimitsTask
 from streamlog.partition.maintenance.auto_pause import AutoPause
 from streamlog.partition.maintenance.key_rotation import KeyRotation
@@ -95,12 +95,12 @@ Listener = Callable[[TopicPartition], None]
 class Leaving(NamedTuple):
     """A replica that this node keeps no longer: its folder is to make room for whatever follows."""
 
-    stream_id: UUID
+    log_id: LogId
     partition: Partition | None
     """Open, and fenced already; None where it was not open."""
     why: StreamlogError
-    incarnation: int | None = None
-    """Of this replica; the folder of a later one stays. None: all are gone."""
+    is_moved: bool
+    """The stream is still there, and the folder of a later replica stays."""
     log: PartitionLog | None = None
     """Opened when it was not wanted any more."""
 
@@ -384,17 +384,17 @@ class ReplicaManager:
         self._image = image
         try:
             await self._in_worker(self._checkpoints.load)
-            moved_back = await self._in_worker(
+            await self._in_worker(
                 lambda: sweep(self._folders, image, recently_deleted, self._node_id)
             )
             leftovers = await self._in_worker(self._folders.leftovers)
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
         self._deletes.remove_later(leftovers)
-        self._opener.lost.update(self._missing_folders(image, frozenset(moved_back)))
         streams = image.streams.values()
         here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
         self._wanted = {it.tp: it for it in here}
+        self._tasks.dropped(self._gone_logs(image))
         wanted = [(it, partial(self._opened, it)) for it in here]
         await self._opener.open_all(wanted, shared=shared if is_synced else None)
         await self._tasks.write_checkpoints()
@@ -500,11 +500,9 @@ class ReplicaManager:
         with self._reconciliation.working_on(behind):
             while behind.leaving or not self._closed:
                 if behind.leaving:
-                    stream_id, partition, why, incarnation, log = behind.leaving[0]
-                    await self._deletes.delete(
-                        tp, stream_id, partition, why, log, incarnation=incarnation
-                    )
-                    self._tasks.dropped(tp)
+                    log_id, partition, why, is_moved, log = behind.leaving[0]
+                    await self._deletes.delete(log_id, partition, why, log, keep_later=is_moved)
+                    self._tasks.dropped([log_id])
                     del behind.leaving[0]
                     continue
                 here, partition = self._wanted.get(tp), self._partitions.get(tp)
@@ -540,9 +538,7 @@ class ReplicaManager:
             return
         if behind.leaving:
             gone = StreamNotFound(f"{asked.tp} is not kept here any more")
-            behind.leaving.insert(
-                0, Leaving(asked.stream.stream_id, None, gone, asked.incarnation, result)
-            )
+            behind.leaving.insert(0, Leaving(asked.log_id, None, gone, is_moved=True, log=result))
         else:
             result.close()
 
@@ -659,15 +655,14 @@ class ReplicaManager:
                 continue
             self._offline.pop(tp, None)
             self._applied.pop(tp, None)
-            self._opener.lost.discard(tp)
             partition = self._partitions.pop(tp, None)
             if self._replication is not None:
                 self._replication.gone(tp, partition)
             if partition is not None:
                 partition.fence(why)
             incarnation = stream.partitions[number].incarnation(self._node_id)
-            leaving = Leaving(stream.stream_id, partition, why, incarnation if is_moved else None)
-            self._reconciliation.add(tp).leaving.append(leaving)
+            log_id = LogId(tp, stream.stream_id, incarnation)
+            self._reconciliation.add(tp).leaving.append(Leaving(log_id, partition, why, is_moved))
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
         """Partitions that were this node's and are no longer, or are again: then the replica is
@@ -751,26 +746,13 @@ class ReplicaManager:
                 if partition.is_leader and partition.high_watermark < partition.log_end_offset:
                     partition.settle_soon()
 
-    def _has_folder(self, tp: TopicPartition) -> bool:
-        return self._folders.path(tp).exists()
-
-    def _missing_folders(
-        self, image: MetadataImage, moved_back: frozenset[TopicPartition]
-    ) -> list[TopicPartition]:
-        """Those that were there and are gone: their records are lost, and that is said. Not so of
-        replicas that were moved away and back, which begin again.
+    def _gone_logs(self, image: MetadataImage) -> list[LogId]:
+        """Those that the checkpoints know and this node keeps no longer. One that was assigned
+        later than the image knows may be kept: it is for a later image to say.
         """
-        gone: list[TopicPartition] = []
-        for stream in image.streams.values():
-            for _, tp, _, _ in replicas_here(stream, self._node_id):
-                lost = self._checkpoints.get(tp).high_watermark
-                if lost and tp not in moved_back and not self._has_folder(tp):
-                    gone.append(tp)
-                    logger.error(
-                        "partition folder is gone",
-                        extra={"stream": tp.stream, "partition": tp.partition, "offset": lost},
-                    )
-        return gone
+        here = {it.log_id for it in self._wanted.values()}
+        written = self._checkpoints.written()
+        return [it for it in written if it not in here and it.incarnation < image.offset]
 
     async def _in_worker(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._workers, call)

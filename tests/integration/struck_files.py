@@ -16,6 +16,7 @@ from streamlog.errors import StreamlogError
 from streamlog.log.tools.verify import Aside, CheckedFolder, verify
 from streamlog.metadata.commands import ElectLeader
 from streamlog.model import NodeId
+from tests.checkpoints import offsets_in
 from tests.history import Lane
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess, Settings
@@ -201,8 +202,8 @@ class Field:
         file = self.victim.data_dir / "recovery-point-offset-checkpoint"
 
         def is_noted() -> bool:
-            lines = set(file.read_text().splitlines()) if file.exists() else set()
-            return all(f"{name} 0 {len(acked)}" in lines for name, acked in self.acked.items())
+            noted = offsets_in(file)
+            return all(noted.get((name, 0)) == len(acked) for name, acked in self.acked.items())
 
         wait_until(is_noted, "the recovery points are noted", PATIENCE_S)
 

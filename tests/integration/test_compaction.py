@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamlog.log.tools.verify import FolderFinding, verify
+from tests.checkpoints import offsets_in
 from tests.history import Lane
 from tools.nodes.cluster import Cluster
 from tools.nodes.server_process import wait_until
@@ -115,9 +116,7 @@ def sizes(data_dir: Path, topic: str) -> int:
 
 
 def dirty_offset(data_dir: Path, topic: str) -> int:
-    path = data_dir / "cleaner-offset-checkpoint"
-    lines = path.read_text().splitlines()[2:] if path.exists() else []
-    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} 0 ")), 0)
+    return offsets_in(data_dir / "cleaner-offset-checkpoint").get((topic, 0), 0)
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "gzip", "snappy", "lz4"])
@@ -283,8 +282,8 @@ def test_committed_offsets_outlive_cleanings_and_a_kill(new_node: Callable[..., 
     cleaner = node.data_dir / "cleaner-offset-checkpoint"
     wait_until(
         lambda: any(
-            line.startswith(OFFSETS) and int(line.split()[2]) >= 300
-            for line in (cleaner.read_text().splitlines() if cleaner.exists() else [])
+            stream == OFFSETS and offset >= 300
+            for (stream, _), offset in offsets_in(cleaner).items()
         ),
         "not compacted",
     )

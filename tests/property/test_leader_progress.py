@@ -21,7 +21,7 @@ steps = st.lists(
 
 
 class Twin:
-    """The last word of each replica, and the largest minimum ever."""
+    """What each replica reported last since it left the ISR, and the largest minimum ever."""
 
     def __init__(self) -> None:
         self.log_end = self.synced_end = self.high_watermark = 0
@@ -51,6 +51,8 @@ def test_high_watermark(script: list[tuple[object, ...]]) -> None:
                     twin.fetched[NodeId(node)] = offset
                 got = progress.follower(NodeId(node), offset)
             case ("isr", set(others)):
+                for node in twin.isr - {ME, *others}:
+                    twin.fetched.pop(node, None)
                 twin.isr = {ME, *others}
                 got = progress.set_isr(twin.isr)
         before = twin.high_watermark

@@ -31,10 +31,12 @@ from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImag
 from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.vote import StoredVote, read_vote
 from streamlog.metadata.service import Applier
-from streamlog.model import NO_EPOCH, NO_INCARNATION, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import Acknowledgement
+from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
@@ -121,6 +123,20 @@ def acknowledge_purges_alone(patch: pytest.MonkeyPatch) -> None:
         return self.log_start_offset - before
 
     patch.setattr(Partition, "purge", purge)
+
+
+def take_high_watermarks_by_name(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of a deleted stream counts for the next one of its name, whose records it would
+    commit.
+    """
+
+    def get(self: Checkpoints, log_id: LogId) -> Offsets:
+        written = self.written()
+        named = [known.high_watermark for it, known in written.items() if it.tp == log_id.tp]
+        return written.get(log_id, NOTHING)._replace(high_watermark=max(named, default=0))
+
+    patch.setattr(Checkpoints, "get", get)
+    patch.setattr(ReplicaManager, "_gone_logs", lambda *_: [])
 
 
 def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
-from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.model import EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import UNAWAITED, Acknowledgement, PartitionState, Step
 from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
@@ -188,7 +188,7 @@ class Life:
         self._watchers: dict[Callable[[], None], None] = {}
         disk.make_directory(str(DATA_DIR))
         self._checkpoints.load()
-        known = self._checkpoints.get(TP)
+        known = self._checkpoints.get(LogId(TP))
         self.log = PartitionLog.open(
             DATA_DIR / "streams" / "s" / "0",
             replace(SETTINGS, encrypts=encrypts, encrypts_all=encrypts),
@@ -435,7 +435,7 @@ class Life:
     def write_checkpoints(self) -> None:
         offsets = Offsets(self.high_watermark, self.log.log_start_offset, self.log.recovery_point)
         with suppress(OSError):
-            self._checkpoints.write({TP: offsets})
+            self._checkpoints.write({LogId(TP): offsets})
 
     def purge(self, offset: int) -> None:
         """As ``Partition.purge``: first the checkpoint, then the files."""
@@ -444,7 +444,7 @@ class Life:
             return
         offsets = Offsets(self.high_watermark, target, self.log.recovery_point)
         with suppress(OSError, Unavailable):
-            self._checkpoints.write({TP: offsets})
+            self._checkpoints.write({LogId(TP): offsets})
             self.log.advance_log_start(target)
 
     def records(self) -> list[Stored]:

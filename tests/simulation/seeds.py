@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Player:
                 break
             problem = self.problem(make, seed)
             if problem:
-                pytest.fail(f"{problem}\nSIMULATION_SEEDS={seed} plays it again")
+                pytest.fail(f"{problem}\n{_how_to_repeat(seed)}")
 
     def problem(self, make: Make, seed: int) -> str:
         """What went wrong, with the story that led to it; nothing if nothing did."""
@@ -93,6 +94,13 @@ class Player:
         count.events += events
         count.cpu_s += time.process_time() - started
         return problem
+
+
+def _how_to_repeat(seed: int) -> str:
+    """The metadata's streams are in the order of the hashes of their names."""
+    if sys.flags.hash_randomization:
+        return "a random PYTHONHASHSEED played it: with PYTHONHASHSEED=0 seeds can be played again"
+    return f"PYTHONHASHSEED=0 SIMULATION_SEEDS={seed} plays it again"
 
 
 def chosen(seeds: range) -> Iterable[int]:

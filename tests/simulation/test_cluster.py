@@ -1,7 +1,11 @@
 """Stories of whole clusters. ``SIMULATION_SEEDS=from:to`` plays others, or one again, and
-``SIMULATION_SEEDS=from:`` others until it is stopped.
+``SIMULATION_SEEDS=from:`` others until it is stopped. ``PYTHONHASHSEED=0`` has to be set to play one
+again, as ``make test`` sets it.
 """
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -20,6 +24,7 @@ from tests.simulation.cluster.swarm import (
     DamageWorld,
     FilesLostInUse,
     MovesWorld,
+    NamesakesOfKilled,
     NatsHangs,
     PurgesWorld,
     RecreatedWorld,
@@ -37,6 +42,7 @@ SWARM_BUDGET = Budget(seeds_min=2, cpu_s=5)
 SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
+    pytest.param(NamesakesOfKilled, range(4), id="namesakes-of-killed"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(PurgesWorld, range(6), id="records-purged"),
     pytest.param(DamageWorld, range(5), id="files-lost"),
@@ -49,6 +55,15 @@ SWARMS = [
     pytest.param(DeposedLeadersSend, range(3), id="deposed-leaders-send"),
     pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
 ]
+
+
+TELL = """
+from tests.simulation.cluster.swarm import RecreatedWorld
+from tests.simulation.seeds import told
+
+print(*told(RecreatedWorld, 3), sep="\\n")
+"""
+"""Several streams, some of one name."""
 
 
 @pytest.mark.parametrize("seeds", shares(SEEDS, SHARE))
@@ -91,3 +106,18 @@ def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Playe
 @pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld])
 def test_a_seed_tells_the_same_story_twice(world: Make) -> None:
     assert told(world, 7) == told(world, 7)
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    stories = {
+        subprocess.run(
+            [sys.executable, "-c", TELL],
+            env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONMALLOC": allocator},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for allocator in ("pymalloc", "malloc")  # objects are at other addresses
+    }
+    assert len(stories) == 1
+    assert b"is created" in stories.pop()

@@ -23,6 +23,7 @@ from tests.simulation.cluster.swarm import (
     InletsLate,
     LogsLoseTheirBeginning,
     NamesakesLate,
+    NamesakesOfKilled,
     NatsHangs,
     PurgesWorld,
     RepetitionsWait,
@@ -50,6 +51,7 @@ from tests.simulation.mistakes import (
     owe_no_erasure,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_inlets,
+    take_high_watermarks_by_name,
     take_what_deposed_leaders_send,
     trust_older_copies,
     trust_that_leader_epochs_match,
@@ -71,6 +73,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 LOST = "(leads|is in sync) .* committed records|is acknowledged at|, not Record"
 UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
+UNCOMMITTED = f"{LOST}|the high watermark of .* falls"
 STORED_TWICE = r": \S+ at \d+, \d+"
 CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
 ACKNOWLEDGED_GONE = r"is acknowledged at \d+, wrongly"
@@ -91,6 +94,7 @@ CASES = [
     (acknowledge_purges_alone, PurgesWorld, range(7, 67), UNPURGED),
     (ignore_incarnations, ReplicasReturnLate, range(13, 73), LOST),
     (follow_by_name, NamesakesLate, range(2, 62), MIXED),
+    (take_high_watermarks_by_name, NamesakesOfKilled, range(7, 67), UNCOMMITTED),
     (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 61), CUT_SHORT),
     (take_appends_of_older_inlets, InletsLate, range(2, 62), STORED_TWICE),
     (await_the_high_watermark_alone, RepetitionsWait, range(4, 64), ACKNOWLEDGED_GONE),

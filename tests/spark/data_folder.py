@@ -3,12 +3,16 @@
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
-from streamlog.log.checkpoint import encode_checkpoint
+from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import NEVER
+from streamlog.log.layout import METADATA_NAME, decode_mark, encode_mark
+from streamlog.log.storage.disk import OsDisk
+from streamlog.model import LogId, TopicPartition
 from tests.record_batches import HandRecord, hand_batch
 
 LOG_APPEND_TIME = 0x08
@@ -91,5 +95,19 @@ class HandFolder:
         self._write("log-start-offset-checkpoint", self.log_starts)
 
     def _write(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
-        lines = [f"{stream} {number} {offset}" for (stream, number), offset in offsets.items()]
-        (self.path / name).write_bytes(encode_checkpoint(lines))
+        logs = {self._log_id(TopicPartition(*tp)): offset for tp, offset in offsets.items()}
+        OffsetCheckpoint(self.path / name, OsDisk()).write(logs)
+
+    def mark(self, stream_id: UUID, *, stream: str = "orders", partition: int = 0) -> None:
+        """The folder is a log of that stream, and so is what the checkpoints say of it."""
+        path = self.partition(stream, partition) / METADATA_NAME
+        path.write_bytes(encode_mark(stream_id, 0))
+        self._write("high-watermark-checkpoint", self.high_watermarks)
+        if self.log_starts:
+            self._write("log-start-offset-checkpoint", self.log_starts)
+
+    def _log_id(self, tp: TopicPartition) -> LogId:
+        path = self.partition(*tp) / METADATA_NAME
+        if not path.exists():
+            return LogId(tp)
+        return LogId(tp, decode_mark(path.read_bytes()).stream_id, 0)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 
 from pyspark_streamlog.java import find_java_home
-from streamlog.log.checkpoint import checkpoint_lines
+from tests.checkpoints import offsets_in
 from tests.history import Lane
 from tests.kafka_node import ThreadedNode
 from tools.nodes.cluster import Cluster
@@ -218,9 +218,8 @@ def test_a_standalone_cluster_reads_a_stream_and_files(
 
 
 def checkpointed(data_dir: Path) -> int:
-    file = data_dir / "high-watermark-checkpoint"
-    lines = checkpoint_lines(file.read_bytes(), str(file))
-    return sum(int(it.split()[2]) for it in lines if it.startswith(f"{STREAM} "))
+    found = offsets_in(data_dir / "high-watermark-checkpoint")
+    return sum(offset for (stream, _), offset in found.items() if stream == STREAM)
 
 
 def test_plans_and_event_logs_hold_no_secret(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.layout import encode_mark
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.conftest import A_KEY
@@ -243,16 +242,15 @@ def test_a_segment_that_compaction_made_one_with_its_neighbour_is_found_again(
 
 
 def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: HandFolder) -> None:
-    mark = log.partition() / "partition.metadata"
-    mark.write_bytes(encode_mark(UUID(int=1), 0))
+    log.mark(UUID(int=1))
     strict, tasks = plan(log.path)
     lax, _ = plan(log.path, failOnDataLoss="false")
     assert read(tasks[0], strict) == expected(0, 60)
-    mark.write_bytes(encode_mark(UUID(int=2), 0))
+    log.mark(UUID(int=2))
     with pytest.raises(DataLoss, match=r"offsets \[0, 60\) .*deleted, and perhaps created again"):
         read(tasks[0], strict)
     assert read(tasks[0], lax) == []
-    mark.write_bytes(b"nonsense")
+    (log.partition() / "partition.metadata").write_bytes(b"nonsense")
     with pytest.raises(CorruptFile, match=r"partition\.metadata: does not name a stream id"):
         plan(log.path)
 

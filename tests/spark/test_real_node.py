@@ -17,6 +17,7 @@ from pyspark_streamlog.reader import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema
+from tests.checkpoints import offsets_in
 from tools.nodes.cluster import Cluster
 from tools.nodes.server_process import wait_until
 
@@ -76,7 +77,7 @@ def wait_checkpointed(cluster: Cluster, stream: str, end: int) -> None:
     file = cluster[1].data_dir / "high-watermark-checkpoint"
 
     def is_written() -> bool:
-        return file.exists() and f"{stream} 0 {end}" in file.read_text().splitlines()
+        return offsets_in(file).get((stream, 0)) == end
 
     wait_until(is_written, "the checkpoint")
 

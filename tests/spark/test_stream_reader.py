@@ -20,7 +20,6 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.stream_reader import StreamlogStreamReader
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.layout import encode_mark
 from tests.kafka_node import ThreadedNode
 from tests.spark.data_folder import HandFolder
 
@@ -64,8 +63,7 @@ class FileLog:
         for number in range(partitions):
             self._folder.segment([], stream=stream, partition=number)
             mark = f"{self._count:032x}"
-            path = self._folder.partition(stream, number) / "partition.metadata"
-            path.write_bytes(encode_mark(_uuid(mark), 0))
+            self._folder.mark(_uuid(mark), stream=stream, partition=number)
             self._ends[stream, number] = 0
 
     def delete(self, stream: str) -> None:

@@ -31,7 +31,7 @@ from streamlog.log.segment.time_search import Verify
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, storage_error, storage_errors, write_all
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.model import TopicPartition
+from streamlog.model import LogId, TopicPartition
 from streamlog.record.batch import batches, check_batch
 from streamlog.record.codec import RecordRun, iter_records
 
@@ -110,6 +110,7 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SETTINGS: Final = LogSettings(segment_bytes=SEGMENT_BYTES, segment_age_ms=2**62)
 _TIME_MS: Final = 0
 _EPOCH: Final = 0
+_LOG_ID: Final = LogId(TopicPartition("blocks", 0))
 READ_BYTES: Final = 1024 * 1024
 OPEN_FILES_MAX: Final = 16
 """Of one channel."""
@@ -236,7 +237,7 @@ class BlockStore:
         """Up to which the next start believes the files without reading them. Blocking."""
         recovery_point = self._log.recovery_point
         with storage_errors(str(self._checkpoint.path)):
-            self._checkpoint.write({TopicPartition("blocks", 0): recovery_point})
+            self._checkpoint.write({_LOG_ID: recovery_point})
         self._checkpointed = recovery_point
 
     def slice(self, number: int, max_bytes: int, *, verify: Verify = Segment.verify) -> FileSlice:

@@ -40,7 +40,7 @@ from streamlog.metadata.image.snapshot import (
     snapshot_path,
 )
 from streamlog.metadata.quorum.vote import StoredVote, read_vote, write_vote
-from streamlog.model import EpochEnd, TopicPartition
+from streamlog.model import EpochEnd, LogId, TopicPartition
 from streamlog.raft.messages import SnapshotId
 from streamlog.record.batch import (
     CRC_START,
@@ -55,6 +55,8 @@ from streamlog.record.codec import RecordRun, iter_records
 logger = logging.getLogger(__name__)
 
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_LOG_ID: Final = LogId(METADATA_LOG, UUID(int=1))
+"""With Kafka's id of that topic."""
 _READ_BYTES: Final = 1 << 20
 SEGMENT_BYTES: Final = 1 << 20
 _PAGE_BYTES: Final = 4096
@@ -231,8 +233,8 @@ class MetadataStore:
         """Note how far all is synced, and committed. A full disk is no harm: less is known then."""
         log = self._opened()
         try:
-            self._recovery.write({METADATA_LOG: log.recovery_point})
-            self._committed.write({METADATA_LOG: high_watermark})
+            self._recovery.write({METADATA_LOG_ID: log.recovery_point})
+            self._committed.write({METADATA_LOG_ID: high_watermark})
             log.recovery_limit.lift()
         except (OSError, Unavailable) as error:
             logger.warning("metadata checkpoint failed", extra={"error": str(error)})
@@ -394,7 +396,7 @@ class MetadataStore:
     def _begin_log_at(self, log: PartitionLog, offset: int) -> None:
         with _failing(log):
             log.truncate_fully_to(offset)
-        self._recovery.write({METADATA_LOG: offset})
+        self._recovery.write({METADATA_LOG_ID: offset})
         self._remove_mark()
 
     def _remove_mark(self) -> None:
@@ -404,7 +406,7 @@ class MetadataStore:
 
     def _checkpointed(self, checkpoint: OffsetCheckpoint) -> int:
         try:
-            return checkpoint.read().get(METADATA_LOG, 0)
+            return checkpoint.read().get(METADATA_LOG_ID, 0)
         except CorruptFile as error:
             logger.warning("metadata checkpoint damaged", extra={"problem": str(error)})
             return 0
@@ -412,8 +414,8 @@ class MetadataStore:
     def _lower_recovery_point(self, offset: int) -> None:
         """A log that is cut on purpose must not look like one that has lost its end."""
         try:
-            if self._recovery.read().get(METADATA_LOG, 0) > offset:
-                self._recovery.write({METADATA_LOG: offset})
+            if self._recovery.read().get(METADATA_LOG_ID, 0) > offset:
+                self._recovery.write({METADATA_LOG_ID: offset})
         except (OSError, CorruptFile) as error:
             raise StorageFailed(f"{self._recovery.path}: {error}") from error
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -11,7 +11,7 @@ from streamlog.clock import wall_ms
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.storage.disk import storage_error
-from streamlog.model import TopicPartition
+from streamlog.model import LogId, TopicPartition
 from streamlog.partition.maintenance.log_start import LaterStarts, retain
 from streamlog.partition.partition import Partition, nothing
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
@@ -45,7 +45,7 @@ class ScheduledTasks:
         self._settings = settings
         self._changed: set[Partition] = set()
         """Their checkpoints are behind."""
-        self._dropped: set[TopicPartition] = set()
+        self._dropped: set[LogId] = set()
         """Deleted, and still in the checkpoints."""
         self._unsynced: set[Partition] = set()
         """To be synced at the next interval."""
@@ -62,7 +62,7 @@ class ScheduledTasks:
         may have been lost. If the log stays idle nothing else would bring them up to date, and each
         start would read it again. Where the log has less they stay: they are how a start knows.
         """
-        known = self._checkpoints.get(partition.tp)
+        known = self._checkpoints.get(partition.log_id)
         if not partition.following.is_short and _offsets(partition) != known:
             self.offsets_changed(partition)
         if partition.state.log.manifest_is_behind:
@@ -71,9 +71,9 @@ class ScheduledTasks:
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)
 
-    def dropped(self, tp: TopicPartition) -> None:
-        """It is deleted; its lines go with the next write."""
-        self._dropped.add(tp)
+    def dropped(self, log_ids: Iterable[LogId]) -> None:
+        """Their logs are deleted; their lines go with the next write."""
+        self._dropped.update(log_ids)
 
     def unsynced(self, partition: Partition) -> None:
         self._unsynced.add(partition)
@@ -94,7 +94,7 @@ class ScheduledTasks:
             changed, self._changed = self._changed, set()
             dropped, self._dropped = self._dropped, set()
             written = self._checkpoints.written()
-            offsets = {tp: known for tp, known in written.items() if tp not in dropped}
+            offsets = {it: known for it, known in written.items() if it not in dropped}
             limits: dict[Partition, int] = {}
             for done, partition in enumerate(changed):
                 if self._partitions.get(partition.tp) is partition:
@@ -102,14 +102,14 @@ class ScheduledTasks:
                         limits[partition] = partition.state.log.recovery_limit.cuts
                     known = _offsets(partition)
                     start = max(known.log_start, self._written_start(partition))
-                    offsets[partition.tp] = known._replace(log_start=start)
+                    offsets[partition.log_id] = known._replace(log_start=start)
                 if done % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
             try:
                 await self._in_worker(lambda: self._checkpoints.write(offsets))
             except OSError as error:
                 self._changed |= changed
-                self._dropped |= dropped - self._partitions.keys()
+                self._dropped |= dropped
                 logger.warning("checkpoints not written", extra={"error": str(error)})
             else:
                 self._lift(limits)
@@ -132,21 +132,20 @@ class ScheduledTasks:
             if self._partitions.get(partition.tp) is partition and not partition.state.cutting:
                 await partition.erasing.keep(self._in_worker)
 
-    async def forget_strangers(
-        self, tps: Iterable[TopicPartition], *, lost: Container[TopicPartition] = ()
-    ) -> None:
-        """Before folders for ``tps`` are made: no checkpoint may speak of their former namesakes.
+    async def begin_again(self, log_ids: Iterable[LogId]) -> None:
+        """Before folders are made anew for logs whose folders are gone: their checkpoints keep only
+        how much was committed.
 
-        ``lost``: of these it is remembered how much was committed. It tells each start, until that
-        is there again, that their logs lack it: a node that is killed before the controller has
-        heard of it must not lead with an empty log. Raises StorageFull, StorageFailed.
+        That tells each start, until it is there again, that their logs lack it: a node that is
+        killed before the controller has heard of it must not lead with an empty log. Raises
+        StorageFull, StorageFailed.
         """
         async with self._writing:
             offsets = self._checkpoints.written()
-            for tp in tps:
-                known = offsets.pop(tp, None)
-                if known is not None and tp in lost:
-                    offsets[tp] = NOTHING._replace(high_watermark=known.high_watermark)
+            for log_id in log_ids:
+                known = offsets.get(log_id)
+                if known is not None:
+                    offsets[log_id] = NOTHING._replace(high_watermark=known.high_watermark)
             if offsets != self._checkpoints.written():
                 await self._store(lambda: self._checkpoints.write(offsets))
 
@@ -167,7 +166,7 @@ class ScheduledTasks:
             self._starts.pop(partition, None)
             if self._is_here(partition) and start < self._written_start(partition):
                 offsets = self._checkpoints.written()
-                offsets[partition.tp] = offsets[partition.tp]._replace(log_start=start)
+                offsets[partition.log_id] = offsets[partition.log_id]._replace(log_start=start)
                 await self._store_with_reserve(offsets)
 
     def begin_later(self, partition: Partition, offset: int) -> None:
@@ -181,18 +180,18 @@ class ScheduledTasks:
             await self._write_starts(starts)
 
     async def _write_starts(self, starts: Mapping[Partition, int]) -> None:
-        """A partition that is here no more is passed over: its name may be another's by now."""
+        """A partition that is here no more is passed over: its line would come back."""
         offsets = self._checkpoints.written()
         for partition, offset in starts.items():
             if self._is_here(partition):
-                known = offsets.get(partition.tp, NOTHING)
+                known = offsets.get(partition.log_id, NOTHING)
                 start = max(offset, partition.log_start_offset, known.log_start)
-                offsets[partition.tp] = known._replace(log_start=start)
+                offsets[partition.log_id] = known._replace(log_start=start)
         if offsets == self._checkpoints.written():
             return
         await self._store_with_reserve(offsets)
 
-    async def _store_with_reserve(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
+    async def _store_with_reserve(self, offsets: Mapping[LogId, Offsets]) -> None:
         """It makes room, or lets a cut come to its end. Raises StorageFull, StorageFailed."""
         try:
             await self._store(lambda: self._checkpoints.write(offsets))
@@ -205,7 +204,7 @@ class ScheduledTasks:
         return self._partitions.get(partition.tp) is partition
 
     def _written_start(self, partition: Partition) -> int:
-        return self._checkpoints.get(partition.tp).log_start
+        return self._checkpoints.get(partition.log_id).log_start
 
     async def _checkpoint(self) -> None:
         if self._changed or self._dropped or not self._checkpoints.are_stored:

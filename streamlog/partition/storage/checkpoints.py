@@ -1,10 +1,11 @@
-"""The five files of offsets, one line for each partition of the node. Blocking calls.
+"""The five files of offsets, one line for each log of the node. Blocking calls.
 
 They only ever lag: a recovery point says what is synced at least, a log start what is gone at
 least, a high watermark what is committed at least, a first dirty offset what has been compacted at
 least (there is no line where nothing has), an erasure offset how far a log's file of erasures knows
-them as well, so that its loss is noticed. A line about a name must never outlive the stream that
-had it: ``Upkeep.forget_strangers`` comes before a new folder of that name.
+them as well, so that its loss is noticed. A line names the log that it is about, see ``LogId``: one
+that outlives its log, as it does where the node is killed at that moment, says nothing of a later log
+of the same name.
 """
 
 import logging
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptFile
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.storage.disk import Disk
-from streamlog.model import TopicPartition
+from streamlog.model import LogId
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +36,11 @@ _DAMAGED: Final = {
 
 
 _WHOLE: Final = 3
-"""The first so many have a line for each partition."""
+"""The first so many have a line for each log."""
 
 
 class Offsets(NamedTuple):
-    """What the files say about one partition."""
+    """What the files say about one log."""
 
     high_watermark: int
     log_start: int
@@ -66,17 +67,14 @@ class Checkpoints:
             OffsetCheckpoint(data_dir / name, disk)
             for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY, ERASURES)
         )
-        self._written: dict[TopicPartition, Offsets] = {}
+        self._written: dict[LogId, Offsets] = {}
         self._unread: set[int] = set()
         """Files that were missing or damaged, and have not been written since."""
 
-    def __contains__(self, tp: TopicPartition) -> bool:
-        return tp in self._written
+    def get(self, log_id: LogId) -> Offsets:
+        return self._written.get(log_id, NOTHING)
 
-    def get(self, tp: TopicPartition) -> Offsets:
-        return self._written.get(tp, NOTHING)
-
-    def written(self) -> dict[TopicPartition, Offsets]:
+    def written(self) -> dict[LogId, Offsets]:
         """A copy of what the files say."""
         return dict(self._written)
 
@@ -93,13 +91,13 @@ class Checkpoints:
         self._disk.sync_directory(str(self._data_dir))
         read = [_load(file) for file in self._files]
         columns = [column or {} for column in read]
-        names = {tp for column in columns for tp in column}
-        self._written = {tp: Offsets(*(column.get(tp, 0) for column in columns)) for tp in names}
+        log_ids = dict.fromkeys(it for column in columns for it in column)
+        self._written = {it: Offsets(*(column.get(it, 0) for column in columns)) for it in log_ids}
         self._unread = {i for i, column in enumerate(read) if column is None}
-        if names:
+        if log_ids:
             self._unread |= {i for i, column in enumerate(columns[:_WHOLE]) if not column}
 
-    def write(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
+    def write(self, offsets: Mapping[LogId, Offsets]) -> None:
         """Replace those files whose content changes, or was missing or damaged. Raises OSError."""
         written = self._written
         is_same_set = offsets.keys() == written.keys()
@@ -107,9 +105,9 @@ class Checkpoints:
             if (
                 not is_same_set
                 or i in self._unread
-                or any(offsets[tp][i] != was[i] for tp, was in written.items())
+                or any(offsets[it][i] != was[i] for it, was in written.items())
             ):
-                file.write({tp: values[i] for tp, values in offsets.items()})
+                file.write({it: values[i] for it, values in offsets.items()})
                 self._unread.discard(i)
         for i, file in enumerate(self._files[_WHOLE:], _WHOLE):
             lines = _lines(offsets, i)
@@ -119,11 +117,11 @@ class Checkpoints:
         self._written = dict(offsets)
 
 
-def _lines(offsets: Mapping[TopicPartition, Offsets], column: int) -> dict[TopicPartition, int]:
-    return {tp: known[column] for tp, known in offsets.items() if known[column]}
+def _lines(offsets: Mapping[LogId, Offsets], column: int) -> dict[LogId, int]:
+    return {it: known[column] for it, known in offsets.items() if known[column]}
 
 
-def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int] | None:
+def _load(file: OffsetCheckpoint) -> dict[LogId, int] | None:
     """None: it is damaged."""
     try:
         return file.read()

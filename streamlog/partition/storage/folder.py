@@ -142,18 +142,17 @@ def _folders(path: Path) -> list[Path]:
 
 def sweep(
     folders: Folders, image: MetadataImage, deleted: frozenset[UUID], node_id: NodeId
-) -> list[TopicPartition]:
+) -> None:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 
     Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
-    discarded, also if they were moved back since: these are returned. Others are kept as orphans,
-    for it may be the metadata that is short. If it knows nothing at all while there are logs,
-    nothing is touched.
+    discarded, also if they were moved back since. Others are kept as orphans, for it may be the
+    metadata that is short. If it knows nothing at all while there are logs, nothing is touched.
 
     A folder of a replica that is assigned later than ``image`` knows stays where it is, and the
     partition cannot be opened: it may be the only copy.
     """
-    strange, moved_back = [], []
+    strange = []
     for tp, path in folders.present():
         mark = _mark(folders, tp)
         owner = None if mark is None else mark.stream_id
@@ -161,11 +160,10 @@ def sweep(
         known = stream is not None and tp.partition < len(stream.partitions)
         if known and stream is not None and owner in (None, stream.stream_id):
             partition = stream.partitions[tp.partition]
-            if node_id not in partition.replicas:
+            if node_id not in partition.replicas or _is_before(
+                mark, partition.incarnation(node_id)
+            ):
                 folders.discard(tp, owner)
-            elif _is_before(mark, partition.incarnation(node_id)):
-                folders.discard(tp, owner)
-                moved_back.append(tp)
             continue
         strange.append((tp, path, owner))
     orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]
@@ -188,7 +186,6 @@ def sweep(
                 "kept": str(kept),
             },
         )
-    return moved_back
 
 
 def _is_before(mark: PartitionMetadata | None, incarnation: int) -> bool:

@@ -21,9 +21,9 @@ from streamlog.log.storage.disk import Disk, storage_error
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
-from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
+from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.folder import Folders
 from streamlog.partition.stream_limits import log_settings
 
@@ -44,6 +44,10 @@ class LocalReplica(NamedTuple):
     image: PartitionImage
     incarnation: int
     """Of the replica."""
+
+    @property
+    def log_id(self) -> LogId:
+        return LogId(self.tp, self.stream.stream_id, self.incarnation)
 
 
 def replicas_here(stream: StreamImage, node_id: NodeId) -> Iterator[LocalReplica]:
@@ -98,8 +102,6 @@ class LogOpener:
         self._files = files
         self._power_lost = power_lost
         self._spawn = spawn
-        self.lost: set[TopicPartition] = set()
-        """Their folders are gone, and were there when the node ran last."""
         self._shared_lock = threading.Lock()
         self._wanted: list[Wanted] = []
         """In this turn of the event loop; empty until one is."""
@@ -119,7 +121,7 @@ class LogOpener:
         if wanted is self._wanted:
             self._wanted = []  # what is asked for from now on goes together, too
         told = {here.tp: opened for here, opened in wanted}
-        failed = await self._forget_strangers([here for here, _ in wanted])
+        failed = await self._begin_again([here for here, _ in wanted])
         for here, error in failed:
             told[here.tp]((self._opening(here), error))
         skipped = {here.tp for here, _ in failed}
@@ -141,18 +143,30 @@ class LogOpener:
                 log_settings(here.stream.config, self._settings),
                 encrypts_all=not here.stream.once_clear,
             ),
-            self._checkpoints.get(here.tp),
+            self._checkpoints.get(here.log_id),
         )
 
-    async def _forget_strangers(
+    async def _begin_again(
         self, wanted: Sequence[LocalReplica]
     ) -> list[tuple[LocalReplica, StreamlogError]]:
-        """Those without a folder, of which a checkpoint still speaks and cannot be rewritten."""
-        new = [here for here in wanted if not self._folders.path(here.tp).exists()]
+        """Those whose folders are gone: their records are lost, and that is logged. Returned where
+        that cannot be noted.
+        """
+        gone = [
+            here
+            for here in wanted
+            if self._checkpoints.get(here.log_id) != NOTHING
+            and not self._folders.path(here.tp).exists()
+        ]
+        for here in gone:
+            lost = self._checkpoints.get(here.log_id).high_watermark
+            extra = {"stream": here.tp.stream, "partition": here.tp.partition, "offset": lost}
+            if lost:
+                logger.error("partition folder is gone", extra=extra)
         try:
-            await self._upkeep.forget_strangers([here.tp for here in new], lost=self.lost)
+            await self._upkeep.begin_again([here.log_id for here in gone])
         except Unavailable as error:
-            return [(here, error) for here in new]
+            return [(here, error) for here in gone]
         return []
 
     def _open_some(self, openings: list[LogOpening], shared: SharedSync | None) -> list[Opened]:

@@ -5,12 +5,11 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import UUID
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.log import PartitionLog
 from streamlog.log.storage.removal import Removal
-from streamlog.model import TopicPartition
+from streamlog.model import LogId
 from streamlog.partition.partition import Partition
 from streamlog.partition.storage.folder import Folders
 
@@ -27,43 +26,36 @@ class PartitionDelete:
 
     async def delete(
         self,
-        tp: TopicPartition,
-        stream_id: UUID,
+        log_id: LogId,
         partition: Partition | None,
         reason: StreamlogError,
         log: PartitionLog | None = None,
         *,
-        incarnation: int | None = None,
+        keep_later: bool = False,
     ) -> None:
-        """Close it, if it is open, and move its folder away. ``reason`` is told to who waits.
+        """Close it, if it is open, and move its folder away. ``reason`` is the error of requests
+        that wait.
 
-        ``log``: where there is a log and no partition. ``incarnation``: of the replica that is
-        gone; a folder of a later one stays. None: any.
+        ``log``: where there is a log and no partition. ``keep_later``: the folder of a replica that
+        was assigned later stays.
         """
         if partition is not None:
             log = await partition.close(reason)
             log.failure = log.failure or str(reason)  # no sync is needed any more
         loop = asyncio.get_running_loop()
         self.remove_later(
-            await loop.run_in_executor(
-                self._workers, self._move_away, tp, stream_id, log, incarnation
-            )
+            await loop.run_in_executor(self._workers, self._move_away, log_id, log, keep_later)
         )
 
-    def _move_away(
-        self,
-        tp: TopicPartition,
-        stream_id: UUID,
-        log: PartitionLog | None,
-        incarnation: int | None,
-    ) -> list[Path]:
+    def _move_away(self, log_id: LogId, log: PartitionLog | None, keep_later: bool) -> list[Path]:
         """Where the folder is now, if there is one."""
+        tp = log_id.tp
         if log is not None:
             log.close()
         try:
-            if not self._folders.path(tp).exists() or self._is_later(tp, incarnation):
+            if not self._folders.path(tp).exists() or (keep_later and self._is_later(log_id)):
                 return []
-            return [self._folders.discard(tp, stream_id)]
+            return [self._folders.discard(tp, log_id.stream_id)]
         except OSError as error:
             logger.error(
                 "partition folder cannot be moved away",
@@ -71,14 +63,14 @@ class PartitionDelete:
             )
             return []
 
-    def _is_later(self, tp: TopicPartition, incarnation: int | None) -> bool:
+    def _is_later(self, log_id: LogId) -> bool:
         try:
-            mark = self._folders.mark(self._folders.path(tp))
+            mark = self._folders.mark(self._folders.path(log_id.tp))
         except CorruptFile:
             return False
-        if mark is None or mark.incarnation is None or incarnation is None:
+        if mark is None or mark.incarnation is None:
             return False
-        return mark.incarnation > incarnation
+        return mark.incarnation > log_id.incarnation
 
     def remove_later(self, paths: Iterable[Path]) -> None:
         """What cannot be removed now is tried again at the next start."""

@@ -649,6 +649,30 @@ class NamesakesLate(SwarmWorld):
         return [self._recreate, self._recreate_several, self._act_late]
 
 
+class NamesakesOfKilled(SwarmWorld):
+    """Nodes act late on a deletion and a creation under the same name, and are killed again and
+    again: what they find of the first stream when they start must not count for the second one.
+    """
+
+    NODES = (3,)
+
+    def faults(self) -> list[Kind]:
+        return [self.troubles.cut_one_way, self._elect_another]
+
+    def always(self) -> list[Kind]:
+        return [self._recreate_late_and_kill, self.troubles.kill, self._kill_a_leader]
+
+    def _recreate_late_and_kill(self) -> None:
+        host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        self._lag(host)
+        self._recreate()
+        self.events.after(self.rng.randint(50_000, 500_000), lambda: self.troubles.kill(host))
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        rng = self.rng
+        return StreamConfig.of(name=name, partitions=2, replicas=2, min_isr=rng.choice((1, 2)))
+
+
 class MovesWorld(SwarmWorld):
     """Replicas are moved away and back, in every story."""
 

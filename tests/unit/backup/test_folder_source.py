@@ -19,7 +19,7 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image.image_types import PartitionImage, StreamImage
 from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
 from streamlog.metadata.stream.config import StreamConfig
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 from tests.log_folder import a_key_ring, make_batch
 
 TP = TopicPartition("s", 0)
@@ -46,7 +46,9 @@ def node(tmp_path: Path) -> Path:
             log.append(a_batch(log.log_end_offset), 1_000)
         log.close()
     (folder / METADATA_NAME).write_bytes(encode_mark(UUID(int=5), 0))
-    OffsetCheckpoint(tmp_path / "high-watermark-checkpoint", disk).write({TP: 6})
+    OffsetCheckpoint(tmp_path / "high-watermark-checkpoint", disk).write(
+        {LogId(TP, UUID(int=5), 0): 6}
+    )
     return tmp_path
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, StreamNotFound
+from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.manifest import MANIFEST_NAME
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata import commands as c
 from streamlog.partition.partition import Partition
 from tests.partition_world import World, publish, values_of
@@ -26,9 +28,8 @@ async def filled(world: ReplicaWorld, count: int = 10) -> Partition:
 
 def checkpointed(world: ReplicaWorld, node: ReplicaNode) -> int:
     """What the file says, or 0."""
-    path = world.path / str(node.node_id) / CHECKPOINT
-    lines = path.read_text().splitlines()[2:] if path.exists() else []
-    return next((int(line.split()[2]) for line in lines if line.startswith("s 0 ")), 0)
+    offsets = OffsetCheckpoint(world.path / str(node.node_id) / CHECKPOINT, OsDisk()).read()
+    return offsets.get(node.partition().log_id, 0)
 
 
 async def test_an_acknowledged_purge_outlives_its_leader(tmp_path: Path) -> None:

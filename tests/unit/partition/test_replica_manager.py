@@ -2,6 +2,7 @@ import errno
 import logging
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -13,7 +14,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
-from streamlog.log.checkpoint import OffsetCheckpoint, encode_checkpoint
+from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
@@ -131,8 +132,7 @@ async def test_checkpoints_of_a_namesake_do_not_touch_a_new_stream(world: World)
         partition = registry.partition(tp("s"))
         await publish(partition, *[b"old"] * 9)
         await partition.purge(9)
-    await_files = (world.data_dir / "log-start-offset-checkpoint").read_text()
-    assert "s 0 9" in await_files
+    assert world.checkpoint(LOG_START) == {world.log_id("s"): 9}
     await world.started()
     await world.delete("s")
     await world.create("s")  # killed right after this
@@ -141,7 +141,9 @@ async def test_checkpoints_of_a_namesake_do_not_touch_a_new_stream(world: World)
         assert partition.log_start_offset == partition.log_end_offset == 0
 
 
-async def test_a_deletion_that_a_kill_cut_short_is_carried_out(world: World) -> None:
+async def test_a_deletion_that_a_kill_cut_short_is_carried_out(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async with world.node() as registry:
         await world.create("s")
         await publish(registry.partition(tp("s")), b"old")
@@ -150,9 +152,44 @@ async def test_a_deletion_that_a_kill_cut_short_is_carried_out(world: World) -> 
     await world.delete("s")
     await world.create("s")
     world.deleted = frozenset({stream_id})
-    async with world.node() as registry:
-        assert registry.partition(tp("s")).log_end_offset == 0
+    with caplog.at_level(logging.ERROR):
+        async with world.node() as registry:
+            assert registry.partition(tp("s")).log_end_offset == 0
     assert not (world.data_dir / "orphans").exists()
+    assert not caplog.records, "nothing is lost that belongs to a stream that is there"
+    assert world.checkpoint(HIGH_WATERMARK) == {}
+
+
+async def test_a_high_watermark_of_a_deleted_stream_commits_nothing_of_its_namesake(
+    world: World,
+) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a", b"b")
+    here = world.log_id("s")
+    for log_id in (here._replace(stream_id=uuid4()), here._replace(incarnation=-1)):
+        file = OffsetCheckpoint(world.data_dir / HIGH_WATERMARK, OsDisk())
+        file.write({log_id: 2})
+        registry = world.registry()
+        await registry.open(world.image)
+        partition = registry.partition(tp("s"))
+        assert (partition.high_watermark, partition.log_end_offset) == (0, 2)
+
+
+async def test_offsets_of_a_replica_that_the_metadata_does_not_know_yet_are_kept(
+    world: World,
+) -> None:
+    """A node may start with older metadata: a later image tells what was lost."""
+    async with world.node() as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a")
+    here = world.log_id("s")
+    later, former = here._replace(incarnation=1_000), here._replace(stream_id=uuid4())
+    file = OffsetCheckpoint(world.data_dir / HIGH_WATERMARK, OsDisk())
+    file.write({here: 1, later: 7, former: 9})
+    async with world.node():
+        pass
+    assert world.checkpoint(HIGH_WATERMARK) == {here: 1, later: 7}
 
 
 async def test_a_removal_that_a_kill_cut_short_is_finished(world: World) -> None:
@@ -248,7 +285,7 @@ async def test_what_a_start_has_synced_is_noted(world: World) -> None:
     await publish(registry.partition(tp("s")), b"a", b"b")
     assert not (world.data_dir / RECOVERY_POINT).exists()  # killed before the first checkpoint
     await world.registry().open(world.image)
-    assert OffsetCheckpoint(world.data_dir / RECOVERY_POINT, OsDisk()).read() == {tp("s"): 2}
+    assert world.checkpoint(RECOVERY_POINT) == {world.log_id("s"): 2}
 
 
 async def test_lost_committed_records_are_told(
@@ -373,8 +410,7 @@ async def test_close_is_clean_and_may_be_called_again(world: World) -> None:
         assert partition.recovery_point == 0
         await registry.close()
         assert partition.closed
-    points = (world.data_dir / "recovery-point-offset-checkpoint").read_bytes()
-    assert points == encode_checkpoint(["s 0 1"])
+    assert world.checkpoint(RECOVERY_POINT) == {world.log_id("s"): 1}
 
 
 async def test_reconcile_after_close_opens_nothing(world: World, tmp_path: Path) -> None:
@@ -384,20 +420,24 @@ async def test_reconcile_after_close_opens_nothing(world: World, tmp_path: Path)
     assert not (tmp_path / "streams" / "s").exists()
 
 
-async def test_checkpoints_that_cannot_be_written_put_only_a_namesake_offline(
+async def test_a_lost_folder_that_cannot_be_noted_puts_only_its_partition_offline(
     world: World,
 ) -> None:
     async with world.node() as registry:
-        await world.create("s")
-        await publish(registry.partition(tp("s")), b"old")
+        for name in ("lost", "kept"):
+            await world.create(name)
+            await publish(registry.partition(tp(name)), b"old")
+    shutil.rmtree(world.data_dir / "streams" / "lost")
     disk = FailingDisk()
+    disk.faults.break_("write_small", code=errno.ENOSPC, path="offset-checkpoint")
     async with world.node(disk, disk_check_interval_ms=10) as registry:
-        await world.delete("s")
-        disk.faults.break_("write_small", code=errno.ENOSPC, path="checkpoint")
-        await world.create("s")
         with pytest.raises(Unavailable):
-            registry.partition(tp("s"))
+            registry.partition(tp("lost"))
+        await world.create("new")
+        await world.delete("kept")
+        await world.create("kept")  # what is written of its namesake does not concern it
+        assert set(registry.unopened) == {tp("lost")}
         disk.faults.mend()
         await until(lambda: registry.has_room)
-        await world.create("t")
-        assert await publish(registry.partition(tp("t")), b"x") == 0
+        for name in ("new", "kept"):
+            assert await publish(registry.partition(tp(name)), b"x") == 0

@@ -10,7 +10,6 @@ import pytest
 
 from streamlog.clock import wall_ms
 from streamlog.config import LogSection
-from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.compaction.cleaning import Cleaning
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.settings import UNLIMITED
@@ -120,8 +119,7 @@ async def test_what_is_clean_is_known_after_a_restart(world: World) -> None:
     async with world.node(**NODE) as registry:
         partition = await overwritten(world, registry, "s")
         await until(lambda: all_clean(partition))
-    stored = (world.data_dir / "cleaner-offset-checkpoint").read_bytes()
-    assert stored == encode_checkpoint(["s 0 30"])
+    assert world.checkpoint("cleaner-offset-checkpoint") == {world.log_id("s"): 30}
     async with world.node(compaction_interval_ms=3_600_000) as registry:
         partition = registry.partition(tp("s"))
         assert partition.first_dirty_offset == 30
@@ -129,7 +127,7 @@ async def test_what_is_clean_is_known_after_a_restart(world: World) -> None:
         await world.delete("s")
         await world.create("s")
         assert registry.partition(tp("s")).first_dirty_offset == 0
-    assert not (world.data_dir / "cleaner-offset-checkpoint").read_text().count("s 0")
+    assert world.checkpoint("cleaner-offset-checkpoint") == {}
 
 
 async def test_the_policy_may_change_at_any_time(world: World) -> None:

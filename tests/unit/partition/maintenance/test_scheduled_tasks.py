@@ -12,7 +12,7 @@ from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.storage.checkpoints import Checkpoints
+from streamlog.partition.storage.checkpoints import RECOVERY_POINT, Checkpoints
 from tests.partition_world import Told, World, publish, run_of, tp
 from tests.unit.failing_disk import FailingDisk
 
@@ -35,7 +35,7 @@ async def test_checkpoints_follow(world: World) -> None:
     async with world.node(**QUICK) as registry:
         await world.create("s")
         await publish(registry.partition(tp("s")), b"a", b"b")
-        await until(lambda: file.read_bytes() == encode_checkpoint(["s 0 2"]))
+        await until(lambda: world.checkpoint(file.name) == {world.log_id("s"): 2})
         await world.delete("s")
         await until(lambda: file.read_bytes() == encode_checkpoint([]))
 
@@ -52,7 +52,7 @@ async def test_checkpoints_that_fail_are_told_and_tried_again(
             await publish(registry.partition(tp("s")), b"a")
             await until(lambda: "checkpoints not written" in caplog.text)
         disk.faults.mend()
-        await until(lambda: file.exists() and file.read_bytes() == encode_checkpoint(["s 0 1"]))
+        await until(lambda: world.checkpoint(file.name) == {world.log_id("s"): 1})
 
 
 class DelayedDisk(FailingDisk):
@@ -79,7 +79,12 @@ class LimitedLog:
             {partition.tp: partition}, checkpoints, self.workers, LogSection()
         )
         self.limit = world.data_dir / "streams" / "s" / "0" / "recovery-point-limit"
-        self.checkpoint = world.data_dir / "recovery-point-offset-checkpoint"
+        self._world = world
+
+    @property
+    def recovery_point(self) -> int:
+        """As the checkpoint has it."""
+        return self._world.checkpoint(RECOVERY_POINT)[self._world.log_id("s")]
 
     def cut(self, offset: int) -> None:
         self.log.truncate_to(offset)
@@ -99,7 +104,7 @@ async def limited(world: World) -> AsyncIterator[LimitedLog]:
             await publish(partition, b"x")
         limited = LimitedLog(world, partition)
         await limited.write()
-        assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 3"])
+        assert limited.recovery_point == 3
         limited.cut(2)
         assert limited.limit.exists()
         yield limited
@@ -113,7 +118,7 @@ async def test_a_checkpoint_lifts_the_limit_of_the_one_before(limited: LimitedLo
     assert limited.limit.exists(), "the old checkpoint is still there"
     limited.disk.faults.mend()
     await limited.write()
-    assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 2"])
+    assert limited.recovery_point == 2
     assert not limited.limit.exists()
 
 
@@ -122,7 +127,7 @@ async def test_a_checkpoint_does_not_lift_the_limit_of_a_cut_that_came_meanwhile
 ) -> None:
     limited.disk.meanwhile = lambda: limited.cut(1)
     await limited.write()
-    assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 2"])
+    assert limited.recovery_point == 2
     assert limited.limit.exists()
     limited.disk.meanwhile = None
     await limited.write()
@@ -184,7 +189,7 @@ async def test_retention_deletes_and_the_checkpoint_follows(world: World) -> Non
             await publish(partition, b"x" * 1000)
         await until(lambda: partition.log_start_offset > 20)
         await until(
-            lambda: file.read_bytes() == encode_checkpoint([f"s 0 {partition.log_start_offset}"])
+            lambda: world.checkpoint(file.name) == {world.log_id("s"): partition.log_start_offset}
         )
 
 

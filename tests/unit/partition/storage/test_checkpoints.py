@@ -2,12 +2,13 @@ import logging
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.storage.disk import OsDisk
-from streamlog.model import TopicPartition
+from streamlog.model import LogId, TopicPartition
 from streamlog.partition.storage.checkpoints import (
     ERASURES,
     HIGH_WATERMARK,
@@ -19,7 +20,8 @@ from streamlog.partition.storage.checkpoints import (
 )
 from tests.simulation.disk import PowerCut, SimDisk
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 1)
+A, B = LogId(TopicPartition("a", 0), UUID(int=1), 2), LogId(TopicPartition("b", 1))
+A_LINE, B_LINE = "a 0 {} AAAAAAAAAAAAAAAAAAAAAQ 2", "b 1 {} AAAAAAAAAAAAAAAAAAAAAA -1"
 
 
 def at(path: Path) -> Checkpoints:
@@ -35,7 +37,7 @@ def test_round_trip(tmp_path: Path) -> None:
     again = at(tmp_path)
     assert again.get(A) == Offsets(5, 1, 6)
     assert again.get(B) == Offsets(7, 0, 7)
-    lines = encode_checkpoint(["a 0 5", "b 1 7"])
+    lines = encode_checkpoint([A_LINE.format(5), B_LINE.format(7)])
     assert (tmp_path / HIGH_WATERMARK).read_bytes() == lines
 
 
@@ -74,10 +76,10 @@ def test_what_was_read_outlives_a_power_cut() -> None:
     [
         b"",
         b"0\n1\na 0 5\n",
-        encode_checkpoint(["a 0 5"])[:-1],
-        encode_checkpoint(["a 0 5"]).replace(b"5", b"4"),
+        encode_checkpoint([A_LINE.format(5)])[:-1],
+        encode_checkpoint([A_LINE.format(5)]).replace(b" 5 ", b" 4 "),
         b"\x00" * 20,
-        encode_checkpoint(["a 0 -5"]),
+        encode_checkpoint([A_LINE.format(-5)]),
     ],
 )
 def test_a_damaged_file_counts_as_empty_and_that_is_said(
@@ -94,6 +96,6 @@ def test_a_damaged_file_counts_as_empty_and_that_is_said(
 
 def test_the_end_of_the_erasures_that_are_kept_is_known_again(tmp_path: Path) -> None:
     at(tmp_path).write({A: Offsets(5, 1, 6, erasures_end=4), B: Offsets(7, 0, 7)})
-    assert (tmp_path / ERASURES).read_bytes() == encode_checkpoint(["a 0 4"])
+    assert (tmp_path / ERASURES).read_bytes() == encode_checkpoint([A_LINE.format(4)])
     again = at(tmp_path)
     assert (again.get(A).erasures_end, again.get(B).erasures_end) == (4, 0)

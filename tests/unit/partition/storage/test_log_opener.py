@@ -114,7 +114,7 @@ def test_sweep_discards_a_replica_that_was_moved_away_and_back(bench: Bench) -> 
     image = bench.image("s")
     assert image.stream("s").partition(0).incarnation(ONE) == ASSIGNED
     bench.open(incarnation=ASSIGNED - 1)
-    assert sweep(bench.folders, image, frozenset(), ONE) == [tp("s")]
+    sweep(bench.folders, image, frozenset(), ONE)
     assert bench.folders.present() == []
     assert len(bench.folders.leftovers()) == 1
     assert bench.open() == 0
@@ -123,7 +123,7 @@ def test_sweep_discards_a_replica_that_was_moved_away_and_back(bench: Bench) -> 
 def test_sweep_keeps_a_replica_that_is_newer_than_the_metadata(bench: Bench) -> None:
     """The metadata has lost its end: what is here may be the only copy."""
     bench.open(incarnation=ASSIGNED + 1)
-    assert sweep(bench.folders, bench.image("s"), frozenset(), ONE) == []
+    sweep(bench.folders, bench.image("s"), frozenset(), ONE)
     assert [known for known, _ in bench.folders.present()] == [tp("s")]
     with pytest.raises(CorruptFile):
         bench.open()
