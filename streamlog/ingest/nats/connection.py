@@ -28,7 +28,7 @@ from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.nats.subscriptions import Subscriptions
 from streamlog.ingest.nats.transport import NatsTransport
 from streamlog.metrics import NodeMetrics
 
@@ -381,20 +381,6 @@ class IngestClient(NatsClient):
         self.controls: list[tuple[str, bytes]] = []
         """What the server said beside messages, not yet acted on."""
         self.renew_parser()
-
-    def subscribe_all(self, subscriptions: Iterable[Subscription]) -> list[int]:
-        """Their sids; said to the server in one write, or when it is there."""
-        sids = [self._subscriptions.add(subscription) for subscription in subscriptions]
-        self._subscriptions.bind(self.parser, sids)
-        self.write(self._subscriptions.commands(sids))
-        return sids
-
-    def unsubscribe_all(self, sids: Iterable[int]) -> None:
-        """Say that no more is wanted, nor at a reconnect; what is under way still comes."""
-        sids = list(sids)
-        for sid in sids:
-            self._subscriptions.remove(sid)
-        self.write(unsubscribe_commands(sids))
 
     def forget(self, sids: Iterable[int]) -> None:
         """Drop what still comes for them, which ended before."""

@@ -9,7 +9,12 @@ from streamlog.ingest.frames import Partitioner, RecordCollector
 from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscriptions import SubjectFilter, Subscription, Subscriptions
+from streamlog.ingest.nats.subscriptions import (
+    SubjectFilter,
+    Subscription,
+    Subscriptions,
+    unsubscribe_commands,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +71,12 @@ class Subscriber:
     def begin(
         self, sources: Iterable[SubjectFilter], target: RecordCollector | Partitioner
     ) -> list[int]:
-        """Listen; the sids."""
-        sids = self._client.subscribe_all(
-            Subscription(subject, target, queue) for subject, queue in sources
-        )
+        """Listen; the sids. Told to the server in one write, or when it is there."""
+        subscriptions = self._subscriptions
+        sids = [subscriptions.add(Subscription(it.subject, target, it.queue)) for it in sources]
         if sids:
+            subscriptions.bind(self._client.parser, sids)
+            self._client.write(subscriptions.commands(sids))
             self._say()
         return sids
 
@@ -78,7 +84,7 @@ class Subscriber:
         """Listen no longer. What is under way still comes, and its receiver refuses it."""
         ended = list(sids)
         if ended:
-            self._client.unsubscribe_all(ended)
+            self._unsubscribe(ended)
             self._ended += ended
             self._say()
 
@@ -110,7 +116,7 @@ class Subscriber:
     async def end_all(self) -> None:
         """Listen to nothing more; what was under way is received when this returns."""
         client, sids = self._client, self._subscriptions.sids()
-        client.unsubscribe_all(sids)
+        self._unsubscribe(sids)
         await client.round_trip(ROUND_TRIP_TIMEOUT_S)
         client.forget(sids)
 
@@ -161,6 +167,12 @@ class Subscriber:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def _unsubscribe(self, sids: list[int]) -> None:
+        """Nothing more is wanted of them, nor at a reconnect; what is under way still comes."""
+        for sid in sids:
+            self._subscriptions.remove(sid)
+        self._client.write(unsubscribe_commands(sids))
 
     def _say(self) -> None:
         self._said_count += 1

@@ -319,52 +319,55 @@ class RaftDriver:
     # The one task
 
     async def _step_until_closed(self) -> None:
+        """Hand the replica what comes, one after the other, and carry out its steps."""
         while (item := await self._next()) is not None:
             if self.failure is not None:
                 self._refuse(item)
                 continue
-            match item:
-                case Proposal():
-                    steps = self.replica.decide(self._proposals(item), clock_ms, wall_ms)
-                case _Job(call):
-                    steps = _blocking(call)
-                case _Snapshot(snapshot, data):
-                    steps = self.replica.install(snapshot, data, clock_ms())
-                case _:
-                    steps = self.replica.handle(item, clock_ms(), wall_ms=wall_ms())
+            steps, raised = self._steps_of(item), None
             try:
-                await self._drive(steps)
+                while (step := _following(steps, raised)) is not None:
+                    raised = None
+                    match step:
+                        case Blocking(call):
+                            try:
+                                await self._in_worker(call)
+                            except StreamlogError as error:
+                                raised = error
+                        case Outcome():
+                            _answer(step)
+                        case raft.Send(peer, request):
+                            self._tasks.create_task(self._transport.send(peer, request))
+                        case raft.Reply(token, answer):
+                            if not _future(token).done():
+                                _future(token).set_result(answer)
+                        case raft.InstallSnapshot(leader, snapshot):
+                            self._tasks.create_task(self._fetch_snapshot(leader, snapshot))
+                        case raft.Committed():
+                            self._committed(self.replica.image)
+                        case raft.RoleChanged(role, epoch, leader):
+                            extra = {"role": role.value, "epoch": epoch, "leader": leader}
+                            logger.info("quorum role", extra=extra)
+                        case raft.WentBack(key, known_end, end_offset):
+                            extra = {
+                                "node": key.node_id, "known_end": known_end, "end": end_offset,
+                            }  # fmt: skip
+                            logger.warning("metadata of a node went back", extra=extra)
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
 
-    async def _drive(self, steps: Steps) -> None:
-        raised: StreamlogError | None = None
-        while (step := _following(steps, raised)) is not None:
-            raised = None
-            match step:
-                case Blocking(call):
-                    try:
-                        await self._in_worker(call)
-                    except StreamlogError as error:
-                        raised = error
-                case Outcome():
-                    _answer(step)
-                case raft.Send(peer, request):
-                    self._tasks.create_task(self._transport.send(peer, request))
-                case raft.Reply(token, answer):
-                    if not _future(token).done():
-                        _future(token).set_result(answer)
-                case raft.InstallSnapshot(leader, snapshot):
-                    self._tasks.create_task(self._fetch_snapshot(leader, snapshot))
-                case raft.Committed():
-                    self._committed(self.replica.image)
-                case raft.RoleChanged(role, epoch, leader):
-                    extra = {"role": role.value, "epoch": epoch, "leader": leader}
-                    logger.info("quorum role", extra=extra)
-                case raft.WentBack(key, known_end, end_offset):
-                    told = {"node": key.node_id, "known_end": known_end, "end": end_offset}
-                    logger.warning("metadata of a node went back", extra=told)
+    def _steps_of(self, item: _Item) -> Steps:
+        """Nothing is done before the first of them is asked for."""
+        match item:
+            case Proposal():
+                return self.replica.decide(self._proposals(item), clock_ms, wall_ms)
+            case _Job(call):
+                return _blocking(call)
+            case _Snapshot(snapshot, data):
+                return self.replica.install(snapshot, data, clock_ms())
+            case _:
+                return self.replica.handle(item, clock_ms(), wall_ms=wall_ms())
 
     def _check_room(self) -> None:
         """For what others send; what this node says to itself is little, and must not be lost."""

@@ -133,7 +133,7 @@ class ScheduledTasks:
                 await partition.erasing.keep(self._in_worker)
 
     async def begin_again(self, log_ids: Iterable[LogId]) -> None:
-        """Before folders are made anew for logs whose folders are gone: their checkpoints keep only
+        """Before folders are made again for logs whose folders are gone: their checkpoints keep only
         how much was committed.
 
         That tells each start, until it is there again, that their logs lack it: a node that is

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.nats.connection import InFlightBytes
-from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.nats.subscriptions import Subscriptions
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
 from tests.simulation.events import Events
@@ -188,21 +188,9 @@ class SimIngestClient:
         if self._closed_cb is not None:
             await self._closed_cb()
 
-    def subscribe_all(self, subscriptions: Iterable[Subscription]) -> list[int]:
-        sids = [self._subscriptions.add(subscription) for subscription in subscriptions]
-        self._subscriptions.bind(self._parser, sids)
-        self.write(self._subscriptions.commands(sids))
-        return sids
-
-    def unsubscribe_all(self, sids: Iterable[int]) -> None:
-        sids = list(sids)
-        for sid in sids:
-            self._subscriptions.remove(sid)
-        self.write(unsubscribe_commands(sids))
-
     def forget(self, sids: Iterable[int]) -> None:
         for sid in sids:
-            self._parser.unbind(sid)
+            self.parser.unbind(sid)
 
     def write(self, data: bytes) -> None:
         if data and self._line is not None:
@@ -236,9 +224,9 @@ class SimIngestClient:
             self._tasks.append(self._loop.create_task(self._connect()))
 
     def _feed(self, data: bytes) -> None:
-        for collector in self._parser.feed(data):
+        for collector in self.parser.feed(data):
             collector.owner.take()
-        for name, _ in self._parser.take_controls():
+        for name, _ in self.parser.take_controls():
             if name == "PONG" and self._pongs:
                 pong = self._pongs.pop(0)
                 if not pong.done():
@@ -255,5 +243,5 @@ class SimIngestClient:
             await asyncio.sleep(RETRY_S)
 
     def _renew_parser(self) -> None:
-        self._parser = FrameParser()
-        self._subscriptions.bind(self._parser, self._subscriptions.sids())
+        self.parser = FrameParser()
+        self._subscriptions.bind(self.parser, self._subscriptions.sids())

@@ -59,7 +59,12 @@ class World:
             read_buffer_bytes=65536,
         )
         self.inflow = self.receiver.collector
-        self.client.subscribe_all([Subscription("a.>", self.inflow)])
+        self.subscribe("a.>")
+
+    def subscribe(self, subject: str) -> None:
+        sid = self.subscriptions.add(Subscription(subject, self.inflow))
+        self.subscriptions.bind(self.client.parser, [sid])
+        self.client.write(self.subscriptions.commands([sid]))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
@@ -89,10 +94,9 @@ async def world() -> AsyncIterator[World]:
 async def test_subscriptions_are_said_at_the_start_and_after_each_reconnect(world: World) -> None:
     server = world.server
     await until(lambda: server.heard == b"SUB a.> 1\r\n")
-    world.client.subscribe_all([Subscription("b", world.inflow)])
+    world.subscribe("b")
     await until(lambda: server.heard.endswith(b"SUB b 2\r\n"))
-    world.client.unsubscribe_all([1])  # and not forgotten yet: what is under way may come
-    await until(lambda: server.heard.endswith(b"UNSUB 1\r\n"))
+    world.subscriptions.remove(1)  # and not forgotten yet: what is under way may come
     for number in (2, 3):
         assert server.writer is not None
         server.writer.close()
