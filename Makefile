@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPUTING := tests/unit tests/property tests/simulation
-SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
+SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 

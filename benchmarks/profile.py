@@ -72,7 +72,7 @@ def main() -> int:
 def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     """Nanoseconds for each message, by step; medians over the repeats."""
     frames, count = inflow_bytes(size)
-    parser, inflow = FrameParser(), RecordCollector(value_bytes_max=1 << 20)
+    parser, inflow = FrameParser(), RecordCollector(message_bytes_max=1 << 20)
     parser.bind(1, inflow)
     disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 PACKAGE: Final = Path(__file__).parents[1] / "streamlog"
 
-_FILE: Final = re.compile(r"`([\w/]+\.pyx?)`")
+_FILE: Final = re.compile(r"`([\w/]+\.(?:py|pyx|pxi))`")
 _NAME: Final = re.compile(r"`([A-Za-z_][\w.]*)`")
 _CYTHON_CLASS: Final = re.compile(r"^cdef class (\w+)")
 _CYTHON_FUNCTION: Final = re.compile(r"^(\s*)(?:def|cdef|cpdef)\b[^(=]*?(\w+)\(")
@@ -50,7 +50,7 @@ def problem(named: CodeName) -> str:
 @cache
 def _defined(path: Path) -> frozenset[str]:
     text = path.read_text()
-    return frozenset(_in_cython(text) if path.suffix == ".pyx" else _in_python(ast.parse(text)))
+    return frozenset(_in_cython(text) if path.suffix != ".py" else _in_python(ast.parse(text)))
 
 
 def _in_python(module: ast.Module) -> Iterator[str]:

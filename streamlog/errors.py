@@ -49,6 +49,7 @@
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
         UnknownReplica            the caller's replica was assigned later than we have heard
+        ReplicaInSync             the caller's replica counts by what it must not give up yet
         InconsistentTopicId       the log here is still, or yet, another stream's of that name
         Overloaded                a named limit is reached
         StorageFull               no room on the disk; nothing of the append was kept
@@ -298,6 +299,10 @@ class UnknownLeaderEpoch(Unavailable):
 
 class UnknownReplica(Unavailable):
     """The replica was assigned later than this node has heard of."""
+
+
+class ReplicaInSync(Unavailable):
+    """The replica is in sync, or may be soon, by records that it cannot read any more."""
 
 
 class InconsistentTopicId(Unavailable):

@@ -64,7 +64,10 @@ def product() -> tuple[Path, ...]:
 def files_are_named_for_what_they_hold() -> Problems:
     for folder in OWN:
         for path in sorted((ROOT / folder).rglob("*.p*")):
-            if path.suffix in {".py", ".pyx", ".pxd"} and path.stem.strip("_") in BANNED_NAMES:
+            if (
+                path.suffix in {".py", ".pyx", ".pxd", ".pxi"}
+                and path.stem.strip("_") in BANNED_NAMES
+            ):
                 yield f"{name_of(path)}: name the file for what it holds"
 
 

@@ -11,7 +11,7 @@ from pyspark_streamlog.leaders import Batch
 from pyspark_streamlog.rows import Content
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import iter_records
-from streamlog.replication.producer_sequence import following
+from streamlog.replication.producer_state import following
 
 DIGEST_BYTES: Final = 16
 MARSHAL_FORMAT: Final = 2

@@ -16,7 +16,7 @@ from streamlog.errors import BrokenInvariant
 from streamlog.model import TopicPartition
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
-from streamlog.replication.producer_sequence import following
+from streamlog.replication.producer_state import following
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """Of lengths, deltas and counts; each header has two lengths more."""

@@ -35,7 +35,8 @@ def digest(extension: str, package: Path = PACKAGE) -> int:
 
 
 def declarations(package: Path = PACKAGE) -> list[Path]:
-    return sorted(package.glob("**/*.pxd"))
+    """``.pxd`` files, and the ``.pxi`` files that are parts of extensions."""
+    return sorted(package.glob("**/*.px[di]"))
 
 
 def stale_extensions(package: Path = PACKAGE) -> list[str]:

@@ -30,6 +30,7 @@ from streamlog.log.layout import (
     KEY_SUFFIX,
     LOG_SUFFIX,
     METADATA_NAME,
+    PartitionMetadata,
     decode_mark,
     segment_base_offsets,
     segment_stem,
@@ -123,30 +124,28 @@ class KeptFolders:
 
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
         found: tuple[int, Path] | None = None
+        log_start = 0
         for path in self._paths:
             folder = path / "streams" / tp.stream / str(tp.partition)
-            if not await _is_of(folder, stream):
+            metadata = await _metadata_of(folder, stream)
+            if metadata is None:
                 continue
-            end = self._offset(path, HIGH_WATERMARKS, tp)
+            end = self._offset(path, HIGH_WATERMARKS, tp, metadata)
             if found is None or end > found[0]:
-                found = end, path
+                found, log_start = (end, path), self._offset(path, LOG_STARTS, tp, metadata)
         if found is None:
             raise PartitionNotFound(
                 f"{tp} is on no node whose folder was named; name one of {_owners(stream, tp)} too"
             )
         end, path = found
         self._places[tp] = path / "streams" / tp.stream / str(tp.partition)
-        noted = self._offset(path, LOG_STARTS, tp)
         first = _bases(self._places[tp])[:1]
-        start = max(noted, first[0] if first else noted)
+        start = max(log_start, first[0] if first else log_start)
         return BackupExtent(start, max(start, end))
 
-    def _offset(self, path: Path, name: str, tp: TopicPartition) -> int:
-        metadata = decode_mark(
-            self._disk.read_small(
-                str(path / "streams" / tp.stream / str(tp.partition) / METADATA_NAME)
-            )
-        )
+    def _offset(
+        self, path: Path, name: str, tp: TopicPartition, metadata: PartitionMetadata
+    ) -> int:
         return offset_of(OffsetCheckpoint(path / name, self._disk).read(), tp, metadata)
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
@@ -187,11 +186,17 @@ def _node_file(path: Path) -> NodeFile:
 
 
 async def _is_of(folder: Path, stream: StreamImage) -> bool:
+    return await _metadata_of(folder, stream) is not None
+
+
+async def _metadata_of(folder: Path, stream: StreamImage) -> PartitionMetadata | None:
+    """Which log the folder is for; None where it is none of ``stream``."""
     try:
         async with aiofiles.open(folder / METADATA_NAME, "rb") as file:
-            return decode_mark(await file.read()).stream_id == stream.stream_id
+            metadata = decode_mark(await file.read())
     except (OSError, ValueError):
-        return False
+        return None
+    return metadata if metadata.stream_id == stream.stream_id else None
 
 
 def _owners(stream: StreamImage, tp: TopicPartition) -> str:

@@ -52,7 +52,7 @@ class RecordCollector:
     payload becomes a record without a value, which is how a key is deleted.
     """
 
-    value_bytes_max: int
+    message_bytes_max: int
     """The message size limit (JetStream's max_msg_size): headers and payload, as NATS counts."""
     admit: Admit | None
     open_envelope: OpenEnvelope | None
@@ -65,7 +65,7 @@ class RecordCollector:
     def __init__(
         self,
         *,
-        value_bytes_max: int,
+        message_bytes_max: int,
         admit: Admit | None = None,
         open_envelope: OpenEnvelope | None = None,
         owner: Any = None,

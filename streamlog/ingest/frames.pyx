@@ -302,7 +302,7 @@ cdef class RecordCollector:
     cdef readonly Py_ssize_t oversize_count
     cdef readonly Py_ssize_t keyless_count
     cdef public bint keyed
-    cdef public int64_t value_bytes_max
+    cdef public int64_t message_bytes_max
     cdef public object admit
     cdef public object open_envelope
     cdef public object transform
@@ -312,8 +312,8 @@ cdef class RecordCollector:
     cdef list _oversize
     cdef list _keyless
 
-    def __cinit__(self, *, int64_t value_bytes_max, admit=None, open_envelope=None, owner=None):
-        self.value_bytes_max = value_bytes_max
+    def __cinit__(self, *, int64_t message_bytes_max, admit=None, open_envelope=None, owner=None):
+        self.message_bytes_max = message_bytes_max
         self.admit = admit
         self.open_envelope = open_envelope
         self.owner = owner
@@ -371,7 +371,7 @@ cdef class RecordCollector:
                 value = of_bytes(opened[1])
                 extra_bytes = PAIR_OVERHEAD_BYTES * len(opened[2])
                 reply = of_bytes(opened[4])
-        if self._has_no_room(message, reply.size, extra_bytes):
+        if self._is_too_large(message, reply.size, extra_bytes):
             self._oversize.append(to_bytes(reply))
             self.oversize_count += 1
             return 0
@@ -413,91 +413,19 @@ cdef class RecordCollector:
             self.reply_count += 1
         return 0
 
-    cdef bint _has_no_room(
+    cdef bint _is_too_large(
         self, Message* message, Py_ssize_t answer_bytes, Py_ssize_t extra_bytes
     ) noexcept:
         cdef Py_ssize_t size = RECORD_OVERHEAD_BYTES + HEADER_GROWTH * message.block.size
         size += message.subject.size + message.reply.size + message.payload.size + extra_bytes
         return (
-            message.block.size + message.payload.size > self.value_bytes_max
+            message.block.size + message.payload.size > self.message_bytes_max
             or answer_bytes > REPLY_BYTES_MAX
             or size > self.run.bytes_max - self.run._size
         )
 
 
-@cython.final
-cdef class Partitioner:
-    """The messages of one stream, which come by the same subscription, to its partitions' collectors."""
-
-    cdef public tuple tokens
-    cdef public object envelope_key
-    cdef list _collectors
-    cdef Buffer _chosen  # tokens of the subject, joined
-
-    def __cinit__(self, *, tokens=(), envelope_key=None):
-        self.tokens = tuple(tokens)
-        self.envelope_key = envelope_key
-        self._collectors = []
-
-    def __dealloc__(self):
-        release(&self._chosen)
-
-    def share(self, collectors):
-        """By partition; None: its messages are none of ours."""
-        shared = []
-        for collector in collectors:
-            if not (collector is None or isinstance(collector, RecordCollector)):
-                raise TypeError(f"{collector!r} is no collector")
-            shared.append(collector)
-        self._collectors = shared
-
-    cdef RecordCollector choose(self, Message* message, Headers headers):
-        """None: it is none of ours."""
-        if not self._collectors:
-            return None
-        if self.tokens:
-            return self._hashed(self._by_tokens(message.subject))
-        if message.block.size or is_like_an_envelope(message.payload):
-            return self._by_key(message, headers)
-        return self._hashed(message.subject)
-
-    cdef Span _by_tokens(self, Span subject) except *:
-        cdef Py_ssize_t wanted
-        cdef bint is_first = True
-        clear(&self._chosen)
-        for wanted in self.tokens:
-            if self._add_token(subject, wanted, is_first):
-                is_first = False
-        return span(self._chosen.start, self._chosen.start + self._chosen.size)
-
-    cdef bint _add_token(self, Span subject, Py_ssize_t wanted, bint is_first) except -1:
-        """The one of this number, from 1; False if there are fewer."""
-        cdef const uint8_t* end = subject.data + subject.size
-        cdef const uint8_t* start = subject.data
-        cdef const uint8_t* dot = find(start, end, 46)
-        cdef Py_ssize_t number
-        for number in range(1, wanted):
-            if dot == NULL:
-                return False
-            start = dot + 1
-            dot = find(start, end, 46)
-        if not is_first:
-            add(&self._chosen, b".", 1)
-        add(&self._chosen, start, (end if dot == NULL else dot) - start)
-        return True
-
-    cdef RecordCollector _by_key(self, Message* message, Headers headers):
-        cdef bytes key
-        headers.take(message)
-        if self.envelope_key is not None and is_like_an_envelope(message.payload):
-            key = None if headers.key.size < 0 else to_bytes(headers.key)
-            key = self.envelope_key(to_bytes(message.payload), key)
-            return self._hashed(message.subject if key is None else of_bytes(key))
-        return self._hashed(message.subject if headers.key.size < 0 else headers.key)
-
-    cdef RecordCollector _hashed(self, Span chosen):
-        cdef Py_ssize_t number = (hashed(chosen.data, chosen.size) & 0x7FFFFFFF) % len(self._collectors)
-        return <RecordCollector>self._collectors[number]
+include "partitioner.pxi"
 
 
 cdef int check_line(Py_ssize_t size) except -1:

@@ -1,4 +1,4 @@
-"""What an inlet needs to know of how its stream is set."""
+"""What a partition ingest needs to know of how its stream is set."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from streamlog.ingest.admission.verdict import AckPolicy
 class IngestSettings(NamedTuple):
     """From the next message on."""
 
-    value_bytes_max: int
+    message_bytes_max: int
     """Of headers and payload together, as NATS counts."""
     default_ack: AckPolicy = AckPolicy.COMMITTED
     answering: bool = True

@@ -237,7 +237,7 @@ class PartitionIngest:
         self.closed = False
         """Another leads, or in another epoch, or the stream is gone: nothing more is appended."""
         self.inflow = RecordCollector(
-            value_bytes_max=settings.value_bytes_max, admit=self._admit, owner=self
+            message_bytes_max=settings.message_bytes_max, admit=self._admit, owner=self
         )
         self.inflow.open_envelope = self._open
         self.sequences = SubjectSequences(partition, self.inflow.run)
@@ -398,7 +398,7 @@ class PartitionIngest:
         The inflow stays the same one: what comes by a subscription that has ended goes to it, too.
         """
         self.default_ack, self.answering = settings.default_ack, settings.answering
-        self.inflow.value_bytes_max = settings.value_bytes_max
+        self.inflow.message_bytes_max = settings.message_bytes_max
         self.inflow.keyed = settings.keyed
         self.inflow.transform = settings.transform
         self.bounds = DiscardNew(self.partition, self.sequences) if settings.bounded else None

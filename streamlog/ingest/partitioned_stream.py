@@ -33,7 +33,7 @@ class Refuser:
         self.answering = True
         self.patterns: Sequence[str] = ()
         self.inflow = RecordCollector(
-            value_bytes_max=_VALUE_BYTES_MAX, open_envelope=self._open, owner=self
+            message_bytes_max=_VALUE_BYTES_MAX, open_envelope=self._open, owner=self
         )
         self._stream = stream
         self._opener = EnvelopeTranslator(stream)
@@ -63,7 +63,7 @@ class Refuser:
 
 
 class PartitionedStream:
-    """Of one stream, on one node. ``follow`` an image, and ``share`` whenever an inlet changes."""
+    """Of one stream, on one node. ``follow`` an image, and ``share`` whenever a partition ingest changes."""
 
     def __init__(self, stream: str, *, node_id: NodeId, answers: PublisherAnswers) -> None:
         self.target = Partitioner(envelope_key=envelope_key)
@@ -83,16 +83,16 @@ class PartitionedStream:
         self._refuser.patterns = config.subjects
         self._leaders = [partition.leader for partition in stream.partitions]
 
-    def share(self, inlets: Mapping[TopicPartition, PartitionIngest], *, may_store: bool) -> None:
+    def share(self, ingests: Mapping[TopicPartition, PartitionIngest], *, may_store: bool) -> None:
         """Have each message go where it belongs now."""
         refused = self._refuser.inflow
         lowest = next((leader for leader in self._leaders if leader != NO_LEADER), NO_LEADER)
         shared: list[RecordCollector | None] = []
         for number, leader in enumerate(self._leaders):
             if leader == self._node_id:
-                inlet = inlets.get(TopicPartition(self._stream, number))
-                open_here = may_store and inlet is not None and inlet.opened and not inlet.closed
-                shared.append(inlet.inflow if inlet is not None and open_here else refused)
+                ingest = ingests.get(TopicPartition(self._stream, number))
+                open_here = may_store and ingest is not None and ingest.opened and not ingest.closed
+                shared.append(ingest.inflow if ingest is not None and open_here else refused)
             elif leader == NO_LEADER and lowest == self._node_id:
                 shared.append(refused)
             else:

@@ -93,13 +93,13 @@ class IngestService:
         self._partitions = partitions
         self._metrics = metrics
         self._now_ms = now_ms
-        self._inlets: dict[TopicPartition, PartitionIngest] = {}
+        self._ingests: dict[TopicPartition, PartitionIngest] = {}
         self._by_stream: dict[str, list[TopicPartition]] = {}
-        """The keys of ``_inlets``, by stream."""
+        """The keys of ``_ingests``, by stream."""
         access = NatsOptions(nats)
         self._outage = ConnectionState(metrics, login=access.login)
         self._spreadings: dict[str, PartitionedStream] = {}
-        """By stream; the inlets of these listen to nothing by themselves."""
+        """By stream; the partition ingests of these listen to nothing by themselves."""
         self._room = InFlightBytes(
             in_flight_bytes_max=ingest.in_flight_bytes_max,
             backpressure_timeout_ms=ingest.backpressure_timeout_ms,
@@ -177,22 +177,22 @@ class IngestService:
     async def stop(self) -> None:
         """Listen to nothing more, append what has come, wait for its commit, acknowledge, close."""
         self._stopping = True
-        for inlet in self._inlets.values():
-            inlet.sids = ()
+        for ingest in self._ingests.values():
+            ingest.sids = ()
         for spreading in self._spreadings.values():
             spreading.sids = ()
         await self._listening.end_all()
-        for inlet in self._inlets.values():
-            inlet.batching.clear()  # nothing comes any more that could commit one
+        for ingest in self._ingests.values():
+            ingest.batching.clear()  # nothing comes any more that could commit one
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
             extra = {"in_flight_bytes": self._room.taken_bytes}
             logger.warning("stopping with appends uncommitted", extra=extra)
-        for inlet in self._inlets.values():
-            inlet.give_up()
+        for ingest in self._ingests.values():
+            ingest.give_up()
         self._answers.flush()
         await self._listening.round_trip()
-        await self._snapshots.save(self._known(self._inlets.values()))
-        self._inlets.clear()
+        await self._snapshots.save(self._known(self._ingests.values()))
+        self._ingests.clear()
         self._by_stream.clear()
         self._spreadings.clear()
         self._stopped.set()
@@ -283,16 +283,16 @@ class IngestService:
         while True:
             await asyncio.sleep(BATCHES_LOOK_S)
             if self._staging.count:
-                for inlet in self._inlets.values():
-                    inlet.batching.expire(self._now_ms())
+                for ingest in self._ingests.values():
+                    ingest.batching.expire(self._now_ms())
 
     async def _forget_ids(self) -> None:
         """And have erasures that are owed tried again."""
         while True:
             await asyncio.sleep(IDS_LOOK_S)
-            for inlet in tuple(self._inlets.values()):
-                inlet.sequencer.expire(self._now_ms())
-                inlet.erase_owed()
+            for ingest in tuple(self._ingests.values()):
+                ingest.sequencer.expire(self._now_ms())
+                ingest.erase_owed()
             self._standby.expire()
 
     def _batch_given_up(self, stream: str, batch_id: bytes, reason: str) -> None:
@@ -324,24 +324,24 @@ class IngestService:
         self._drop_strangers(stream)
         self._unopened.pop(name, None)
         for tp, leader_epoch in led.items():
-            inlet = self._inlets.get(tp)
-            if inlet is not None:
-                self._reconfigure(inlet, config)
+            ingest = self._ingests.get(tp)
+            if ingest is not None:
+                self._reconfigure(ingest, config)
             elif (partition := self._kept(tp)) is not None:
                 if partition.is_leader and partition.leader_epoch == leader_epoch:
                     prepared = self._prepared(partition, config)
-                    inlet = self._new_inlet(partition, leader_epoch, config, prepared.sequencer)
-                    self._inlets[tp] = inlet
+                    ingest = self._new_ingest(partition, leader_epoch, config, prepared.sequencer)
+                    self._ingests[tp] = ingest
                     self._by_stream.setdefault(name, []).append(tp)
                     # It listens when its sequencer knows the ids in the log.
-                    inlet.opened = knows_all_ids(inlet, partition, prepared.known_offset)
-                    if not inlet.opened:
-                        self._openings.add(inlet, partition, known_offset=prepared.known_offset)
+                    ingest.opened = knows_all_ids(ingest, partition, prepared.known_offset)
+                    if not ingest.opened:
+                        self._openings.add(ingest, partition, known_offset=prepared.known_offset)
                 else:
                     self._unopened[name] = None  # its log is being cut
         self._spread(stream)
         for tp in self._by_stream.get(name, ()):
-            self._tune(self._inlets[tp])
+            self._tune(self._ingests[tp])
         followed = (
             TopicPartition(name, number)
             for number, partition in enumerate(stream.partitions)
@@ -351,15 +351,15 @@ class IngestService:
         self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
 
     def _drop_strangers(self, stream: StreamImage) -> None:
-        """Inlets for what is not led here any more, or in another epoch, or in another log."""
+        """Those for what is not led here any more, or in another epoch, or in another log."""
         self._drop(
             tp for tp in self._by_stream.get(stream.name, ()) if self._is_strange(tp, stream)
         )
 
     def _is_strange(self, tp: TopicPartition, stream: StreamImage) -> bool:
-        partition, inlet = stream.partitions[tp.partition], self._inlets[tp]
-        is_led = partition.leader == self._node_id and partition.leader_epoch == inlet.leader_epoch
-        return not is_led or self._kept(tp) is not inlet.partition
+        partition, ingest = stream.partitions[tp.partition], self._ingests[tp]
+        is_led = partition.leader == self._node_id and partition.leader_epoch == ingest.leader_epoch
+        return not is_led or self._kept(tp) is not ingest.partition
 
     def _take_grown(self) -> list[KeptSnapshot]:
         """Those to which something was appended since this was asked for last."""
@@ -367,13 +367,13 @@ class IngestService:
         self._grown.clear()
         return self._known(grown)
 
-    def _known(self, inlets: Iterable[PartitionIngest]) -> list[KeptSnapshot]:
+    def _known(self, ingests: Iterable[PartitionIngest]) -> list[KeptSnapshot]:
         """Of these, those whose ids are all known: no one else has appended since."""
         return [
-            KeptSnapshot(partition, inlet.sequencer, inlet.leader_epoch)
-            for inlet in inlets
-            if inlet.opened
-            and (partition := self._kept(inlet.partition.tp)) is inlet.partition
+            KeptSnapshot(partition, ingest.sequencer, ingest.leader_epoch)
+            for ingest in ingests
+            if ingest.opened
+            and (partition := self._kept(ingest.partition.tp)) is ingest.partition
             and partition is not None
         ]
 
@@ -399,7 +399,7 @@ class IngestService:
         prepared.sequencer.configure(duplicate_window_ms=window_ms)
         return prepared
 
-    def _new_inlet(
+    def _new_ingest(
         self,
         partition: Partition,
         leader_epoch: int,
@@ -413,7 +413,7 @@ class IngestService:
             sequencer=sequencer,
             subjects=config.subjects_of(tp.partition),
             sources=_sources(config, tp),
-            settings=self._inlet_settings(config),
+            settings=self._ingest_settings(config),
             answers=self._answers,
             room=self._room,
             staging=self._staging,
@@ -422,10 +422,10 @@ class IngestService:
             grown=self._grown,
         )
 
-    def _inlet_settings(self, config: StreamConfig) -> IngestSettings:
+    def _ingest_settings(self, config: StreamConfig) -> IngestSettings:
         limit, halt = config.message_bytes_max, standstill(config)
         return IngestSettings(
-            value_bytes_max=self._message_bytes_max if limit == NO_LIMIT else limit,
+            message_bytes_max=self._message_bytes_max if limit == NO_LIMIT else limit,
             default_ack=_ACKS[config.acks],
             answering=not config.no_ack,
             keyed=config.is_compacted,
@@ -449,7 +449,7 @@ class IngestService:
             spreading = PartitionedStream(name, node_id=self._node_id, answers=self._answers)
             self._spreadings[name] = spreading
         spreading.follow(stream)
-        spreading.share(self._inlets, may_store=self._may_listen)
+        spreading.share(self._ingests, may_store=self._may_listen)
         self._tune(spreading)
 
     def _stop_spreading(self, name: str) -> None:
@@ -457,36 +457,36 @@ class IngestService:
         if spreading is not None:
             self._listening.end(spreading.sids)
 
-    def _reconfigure(self, inlet: PartitionIngest, config: StreamConfig) -> None:
-        """Another configuration for an inlet; it is tuned to its sources afterwards."""
-        inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
-        inlet.configure(self._inlet_settings(config))
-        inlet.subjects = config.subjects_of(inlet.partition.tp.partition)
-        inlet.sources = _sources(config, inlet.partition.tp)
+    def _reconfigure(self, ingest: PartitionIngest, config: StreamConfig) -> None:
+        """Another configuration for a partition ingest; it is tuned to its sources afterwards."""
+        ingest.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
+        ingest.configure(self._ingest_settings(config))
+        ingest.subjects = config.subjects_of(ingest.partition.tp.partition)
+        ingest.sources = _sources(config, ingest.partition.tp)
 
     def _drop(self, tps: Iterable[TopicPartition]) -> None:
         """These are led here no longer, or in another epoch.
 
-        They end before a new inlet listens to the same subject, else both would get one message.
+        They end before a new ingest listens to the same subject, else both would get one message.
         """
         ended: list[int] = []
         for tp in list(tps):
-            inlet = self._inlets.pop(tp)
-            inlet.close()
-            ended += inlet.sids
+            ingest = self._ingests.pop(tp)
+            ingest.close()
+            ended += ingest.sids
             self._by_stream[tp.stream].remove(tp)
             if not self._by_stream[tp.stream]:
                 del self._by_stream[tp.stream]
         self._listening.end(ended)
 
-    def _open(self, inlet: PartitionIngest) -> None:
+    def _open(self, ingest: PartitionIngest) -> None:
         """Its sequencer knows the ids in the log: it takes messages from now on."""
-        inlet.erase_owed()
-        inlet.opened = True
-        spreading = self._spreadings.get(inlet.partition.tp.stream)
+        ingest.erase_owed()
+        ingest.opened = True
+        spreading = self._spreadings.get(ingest.partition.tp.stream)
         if spreading is not None:
-            spreading.share(self._inlets, may_store=self._may_listen)
-        self._tune(inlet)
+            spreading.share(self._ingests, may_store=self._may_listen)
+        self._tune(ingest)
 
     def _tune(self, listener: PartitionIngest | PartitionedStream) -> None:
         """Subscribe it to its sources, and to nothing else, if it may listen yet. Between two
@@ -507,21 +507,21 @@ class IngestService:
         changed, self._may_listen = held != self._may_listen, held
         if self._stopping or not changed:
             return
-        inlets = self._inlets.values()
+        ingests = self._ingests.values()
         for spreading in self._spreadings.values():  # which hear on, and refuse
-            spreading.share(self._inlets, may_store=held)
+            spreading.share(self._ingests, may_store=held)
         if held:
-            for inlet in inlets:
-                self._tune(inlet)
+            for ingest in ingests:
+                self._tune(ingest)
         else:
-            ended = [sid for inlet in inlets for sid in inlet.sids]
-            for inlet in inlets:
-                inlet.sids = ()
+            ended = [sid for ingest in ingests for sid in ingest.sids]
+            for ingest in ingests:
+                ingest.sids = ()
             self._listening.end(ended)
         logger.log(
             logging.INFO if held else logging.WARNING,
             "listening again" if held else "not listening: the controller is not heard",
-            extra={"partitions": len(inlets)},
+            extra={"partitions": len(ingests)},
         )
 
 
@@ -532,7 +532,7 @@ def _lifetimes(config: StreamConfig) -> Lifetimes:
 
 
 def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[SubjectFilter, ...]:
-    """What a partition's inlet listens to by itself."""
+    """What a partition's ingest listens to by itself."""
     if config.is_spread:
         return ()
     group = config.group or None

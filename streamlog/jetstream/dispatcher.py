@@ -34,19 +34,19 @@ from streamlog.jetstream.verbs.streams import Consumers, Streams
 
 
 def needed(body: bytes, shape: Shape) -> dict[str, Any]:
-    """Some fields must be there. Raises Refused."""
+    """Some fields must be there. Raises ApiRefused."""
     if _is_empty(body):
         raise ApiRefused(BAD_REQUEST)
     return read_body(body, shape)
 
 
 def optional(body: bytes, shape: Shape) -> dict[str, Any]:
-    """What is no JSON object or list is as good as nothing. Raises Refused."""
+    """What is no JSON object or list is as good as nothing. Raises ApiRefused."""
     return read_body(body, shape) if body.lstrip(b" \t\r\n")[:1] in (b"{", b"[") else {}
 
 
 def empty(body: bytes, _: Shape) -> dict[str, Any]:
-    """Raises Refused for anything but nothing and ``{}``."""
+    """Raises ApiRefused for anything but nothing and ``{}``."""
     if not _is_empty(body):
         raise ApiRefused(NOT_EMPTY)
     return {}
@@ -88,7 +88,7 @@ class Route(NamedTuple):
     shape: Shape = request_schemas.NOTHING
     read: ReadBody = ignored
     first: Callable[[], None] = _nothing
-    """Asked before the body is looked at. Raises Refused."""
+    """Asked before the body is looked at. Raises ApiRefused."""
     with_error: Mapping[str, Any] = MappingProxyType({})
     """What a reply tells even if it is an error."""
 

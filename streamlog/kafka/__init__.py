@@ -1,12 +1,12 @@
 """The socket API: Kafka's protocol on one port.
 
 - ``net`` listener, connections, TLS, ``sendfile``, limits; ``auth`` logins and rights.
-- ``dispatch`` finds the handler; a function in ``handlers`` translates one API and decides nothing.
-- ``fetch`` fetch sessions and delayed fetches; ``producer_ids``.
+- ``dispatch`` finds the handler; a function in ``handlers`` translates one API. ``handlers/fetch``
+  has delayed fetches, ``handlers/produce`` the limit on the size of batches.
+- ``fetch`` fetch sessions, and what one partition adds to an answer; ``producer_ids``.
 - ``config_entries`` settings in Kafka's form; ``quotas`` rate limits; ``topology``
   nodes, leaders and replicas in Kafka's form; ``refusal`` errors.
-- ``fairness`` gives other requests their turn; ``read_barrier`` waits for the newest metadata;
-  ``context`` and ``interfaces`` what is needed of the node.
+- ``read_barrier`` waits for the newest metadata; ``context`` is what is needed of the node.
 
 Invariants:
 

@@ -16,7 +16,7 @@ from streamlog.kafka.cluster_view import ClusterView
 from streamlog.kafka.fetch.session_cache import SessionCache
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.producer_ids import ProducerIds
-from streamlog.kafka.quotas import Throttles
+from streamlog.kafka.quotas import ClientQuotas
 from streamlog.metrics import NodeMetrics
 
 
@@ -42,7 +42,7 @@ class Context(ClusterView):
     )
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
     fetch_sessions: SessionCache = field(default_factory=SessionCache)
-    throttles: Throttles = field(default_factory=Throttles)
+    throttles: ClientQuotas = field(default_factory=ClientQuotas)
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
     authenticator: Authenticator | None = None

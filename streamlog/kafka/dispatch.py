@@ -27,7 +27,7 @@ from streamlog.kafka.handlers import (
 from streamlog.kafka.handlers.produce import DelayedProduce
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.kafka.quotas import UNCOUNTED, Charge
+from streamlog.kafka.quotas import UNCOUNTED, RequestQuota
 from streamlog.wire import control, registry
 from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
@@ -172,7 +172,7 @@ async def _values(
 
 
 def _charged(
-    produced: DelayedProduce | None, size_bytes: int, charge: Charge
+    produced: DelayedProduce | None, size_bytes: int, charge: RequestQuota
 ) -> Response | DelayedProduce | None:
     """Who wants no answer is not told, and is not read from either."""
     charge.request()

@@ -36,7 +36,7 @@ UNCOUNTED: Final = frozenset(
 )
 
 
-class Throttles:
+class ClientQuotas:
     """Buckets by client and kind; made when they are first needed, and changed with the quotas."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Throttles:
 
     def charge(
         self, client_id: str, quotas: Quotas, window_ms: int, metrics: NodeMetrics
-    ) -> "Charge | None":
+    ) -> "RequestQuota | None":
         """For one request; None where nothing limits this client."""
         if quotas is not self._quotas:
             self._quotas, self._found = quotas, {}
@@ -59,7 +59,9 @@ class Throttles:
             if len(self._found) >= BUCKETS_MAX:
                 self._found.clear()
             quota = self._found[client_id] = quota_of(client_id, quotas)
-        return None if quota is NO_QUOTA else Charge(client_id, quota, self, window_ms, metrics)
+        return (
+            None if quota is NO_QUOTA else RequestQuota(client_id, quota, self, window_ms, metrics)
+        )
 
     def bucket(
         self, client_id: str, kind: Kind, rate: float, *, window_s: float, now_s: float
@@ -75,7 +77,7 @@ class Throttles:
         return bucket
 
 
-class Charge:
+class RequestQuota:
     """What one request costs. ``throttle_ms`` grows with what is charged."""
 
     __slots__ = ("_client_id", "_metrics", "_quota", "_throttles", "_window_s", "throttle_ms")
@@ -84,7 +86,7 @@ class Charge:
         self,
         client_id: str,
         quota: Quota,
-        throttles: Throttles,
+        throttles: ClientQuotas,
         window_ms: int,
         metrics: NodeMetrics,
     ) -> None:

@@ -6,7 +6,7 @@ place in it, ``leader-epoch-checkpoint`` holds the offset at which each leader e
 last segment, the *active* one, is written; its indexes are in memory until it is sealed or the log
 is closed.
 
-- ``log`` one log; ``sync`` what is dirty, and tickets by which worker threads sync it; ``retention``.
+- ``log`` one log, and the tickets by which worker threads sync what is dirty; ``retention``.
 - ``manifest`` what the folder must hold; ``leader_epochs``, ``checkpoint`` and
   ``sidecar_files``: the small files beside the segments; ``layout`` their names, ``partition.metadata``.
 - ``segment`` batches in files, indexes and scans; ``recovery`` from a folder to an open log.

@@ -9,8 +9,7 @@
 - ``storage`` folders, opening, group commit (``flusher``), checkpoints, deletion.
 - ``deletes`` of single messages: on request, by TTL, by a limit for each subject; ``discard_new``.
 - ``maintenance`` retention and checkpoints, compaction (``log_cleaner``), scrub, auto-pause.
-- ``subjects`` indexes of subjects; ``reader`` checks what it reads first, in a worker thread;
-  ``watchers`` wake consumers.
+- ``subjects`` indexes of subjects; ``reader`` checks what it reads first, in a worker thread.
 
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
 committed once, in order, after its records are below the high watermark and while the node leads

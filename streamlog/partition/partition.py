@@ -600,7 +600,7 @@ class Partition:
 
         What follows, up to the log end, or nothing where ``max_bytes`` is 0; or where histories
         part, and then nothing has counted. Raises NotLeader, StaleNode, StaleReplica,
-        UnknownReplica, OffsetOutOfRange, and as ``read``.
+        UnknownReplica, ReplicaInSync, OffsetOutOfRange, and as ``read``.
         """
         self.reader.check_open()
         state, now_ms = self.state, monotonic_ms()

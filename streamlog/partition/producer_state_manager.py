@@ -122,7 +122,7 @@ class ProducerStateManager:
         if batch.is_sequenced:
             if not self.complete:
                 raise NotLeader(f"{state.tp}: its producers are not known any more")
-            kept = self._table.judge(batch.header, first_id=self._first_id())
+            kept = self._table.check_sequence(batch.header, first_id=self._first_id())
             if kept is not None:
                 self._await_again(kept, ack, started)
                 return ProducerAppend(kept.base_offset, is_repetition=True)

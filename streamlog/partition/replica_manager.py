@@ -92,7 +92,7 @@ T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
 
 
-class Leaving(NamedTuple):
+class RemovedReplica(NamedTuple):
     """A replica that this node keeps no longer: its folder is to make room for whatever follows."""
 
     log_id: LogId
@@ -105,14 +105,14 @@ class Leaving(NamedTuple):
     """Opened when it was not wanted any more."""
 
 
-class Behind:
+class PendingReconciliation:
     """One partition's task. Invariant: the folders in ``leaving`` go before another is opened."""
 
     __slots__ = ("done", "leaving", "tp")
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
-        self.leaving: list[Leaving] = []
+        self.leaving: list[RemovedReplica] = []
         """In the order in which they were kept."""
         self.done = asyncio.Event()
 
@@ -120,26 +120,28 @@ class Behind:
 class Reconciliation:
     """``add`` at any time; ``run`` as a task. At most one task for each partition."""
 
-    def __init__(self, catch_up: Callable[[Behind], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, catch_up: Callable[[PendingReconciliation], Coroutine[Any, Any, None]]
+    ) -> None:
         """``catch_up`` is ``working_on`` its partition from its first step to its last. It ends when
         nothing is left to do, without having waited since it looked.
         """
         self._catch_up = catch_up
-        self._behind: dict[str, dict[TopicPartition, Behind]] = {}
+        self._behind: dict[str, dict[TopicPartition, PendingReconciliation]] = {}
         """By stream."""
-        self._unbegun: list[Behind] = []
+        self._unbegun: list[PendingReconciliation] = []
         """Added while nothing runs."""
         self._group: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._behind.values())
 
-    def add(self, tp: TopicPartition) -> Behind:
+    def add(self, tp: TopicPartition) -> PendingReconciliation:
         """There may be something to do; the task for it, new or not."""
         partitions = self._behind.setdefault(tp.stream, {})
         behind = partitions.get(tp)
         if behind is None:
-            behind = partitions[tp] = Behind(tp)
+            behind = partitions[tp] = PendingReconciliation(tp)
             if self._group is None:
                 self._unbegun.append(behind)
             else:
@@ -186,7 +188,7 @@ class Reconciliation:
             group.create_task(self._catch_up(behind))
 
     @contextmanager
-    def working_on(self, behind: Behind) -> Iterator[None]:
+    def working_on(self, behind: PendingReconciliation) -> Iterator[None]:
         """The partition's task, from its beginning to its end."""
         try:
             yield
@@ -385,7 +387,13 @@ class ReplicaManager:
         try:
             await self._in_worker(self._checkpoints.load)
             await self._in_worker(
-                lambda: sweep(self._folders, image, recently_deleted, self._node_id)
+                lambda: sweep(
+                    self._folders,
+                    image,
+                    recently_deleted,
+                    self._node_id,
+                    self._checkpoints.written(),
+                )
             )
             leftovers = await self._in_worker(self._folders.leftovers)
         except OSError as error:
@@ -494,7 +502,7 @@ class ReplicaManager:
     def _shared_sync(self) -> SharedSync | None:
         return SharedSync.open(self._data_dir)
 
-    async def _catch_up(self, behind: Behind) -> None:
+    async def _catch_up(self, behind: PendingReconciliation) -> None:
         """Until nothing is left to be opened, cut or moved away; see ``Reconciliation``."""
         tp = behind.tp
         with self._reconciliation.working_on(behind):
@@ -529,7 +537,9 @@ class ReplicaManager:
             for listener in self._listeners:
                 listener(tp)
 
-    def _discard_opened(self, behind: Behind, asked: LocalReplica, opened: Opened) -> None:
+    def _discard_opened(
+        self, behind: PendingReconciliation, asked: LocalReplica, opened: Opened
+    ) -> None:
         """The log is not wanted any more. The replica that has left meanwhile takes it along,
         also where another one has come since.
         """
@@ -538,7 +548,9 @@ class ReplicaManager:
             return
         if behind.leaving:
             gone = StreamNotFound(f"{asked.tp} is not kept here any more")
-            behind.leaving.insert(0, Leaving(asked.log_id, None, gone, is_moved=True, log=result))
+            behind.leaving.insert(
+                0, RemovedReplica(asked.log_id, None, gone, is_moved=True, log=result)
+            )
         else:
             result.close()
 
@@ -662,7 +674,9 @@ class ReplicaManager:
                 partition.fence(why)
             incarnation = stream.partitions[number].incarnation(self._node_id)
             log_id = LogId(tp, stream.stream_id, incarnation)
-            self._reconciliation.add(tp).leaving.append(Leaving(log_id, partition, why, is_moved))
+            self._reconciliation.add(tp).leaving.append(
+                RemovedReplica(log_id, partition, why, is_moved)
+            )
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
         """Partitions that were this node's and are no longer, or are again: then the replica is

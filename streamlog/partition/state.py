@@ -2,7 +2,7 @@
 
 No asyncio, no clock, no callback: the time is passed in, what takes time is handed out to be run
 elsewhere, and whatever may commit or fail what waits, or need a sync, returns a ``Step``, which
-the shell carries out at once. What a follower does beside that is ``replication/follower``.
+the shell carries out at once. What a follower does beside that is ``partition/replication/follower``.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from streamlog.errors import (
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
+    ReplicaInSync,
     StaleNode,
     StaleReplica,
     StorageFailed,
@@ -28,9 +29,9 @@ from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.maintenance.cleaning_state import CleaningState
 from streamlog.record.codec import RecordRun
-from streamlog.replication.follower import divergence
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderProgress, Standings
+from streamlog.replication.truncation import divergence
 
 
 class Acknowledgement(Protocol):
@@ -485,8 +486,8 @@ class PartitionState:
         ``log_start`` on, and which ``partition_epoch`` it knows; counted once for each request.
 
         Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
-        replica, too), StaleNode, StaleReplica, UnknownReplica, OffsetOutOfRange: it has to begin
-        again at our log start.
+        replica, too), StaleNode, StaleReplica, UnknownReplica; ReplicaInSync: see
+        ``LeaderProgress.went_back``; OffsetOutOfRange: it has to begin again at our log start.
         """
         progress = self.progress
         if self.failure is not None or progress is None:
@@ -501,6 +502,10 @@ class PartitionState:
         known = progress.followers.get(node_id)
         if known is not None and node_epoch < known.node_epoch:
             raise StaleNode(f"node {node_id} has restarted since its epoch {node_epoch}")
+        if progress.went_back(
+            node_id, offset, node_epoch=node_epoch, partition_epoch=partition_epoch
+        ):
+            raise ReplicaInSync(f"{self.tp}: node {node_id} is, or may be, in sync beyond {offset}")
         log = self.log
         start, end = log.log_start_offset, log.log_end_offset
         if last_epoch != NO_EPOCH:

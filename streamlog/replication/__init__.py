@@ -1,9 +1,10 @@
 """What is committed, who is in sync, and what idempotent producers have sent. Pure.
 
 - ``leader`` the leader's view: from its own end and its followers' fetches to the high watermark.
-- ``progress`` one follower as its leader knows it; ``isr`` the in-sync replicas and proposed changes.
-- ``follower`` the follower's view: where its log diverges from the leader's, what it may serve.
-- ``producer_table``, ``producer_state``, ``producer_sequence``: KIP-98's ids, epochs and sequences.
+- ``progress`` one follower as its leader knows it; ``isr`` the in-sync replicas: when they
+  shrink and expand, and proposed changes.
+- ``truncation`` where a follower cuts its log, which diverges from the leader's; what it may serve.
+- ``producer_table``, ``producer_state``: KIP-98's ids, epochs and sequences.
 
 Invariants: the high watermark never falls; it never passes the end of any replica that is in sync,
 or may be by a proposal without an answer, the leader included (under ``sync=commit``: its synced

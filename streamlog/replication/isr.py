@@ -1,10 +1,13 @@
-"""Who is in sync, for the leader: what is logged, and what it has proposed and not heard of."""
+"""Who is in sync, for the leader: what is logged, when it shrinks and expands, and what the leader has
+proposed and not heard of.
+"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
+from streamlog.replication.progress import FollowerProgress
 
 DOUBT_MS: Final = 10_000
 """How long a request without an answer may still be carried out."""
@@ -61,6 +64,33 @@ class InSync:
         self.partition_epoch = partition_epoch
         self.logged = frozenset(isr)
         self._count()
+
+    def wanted(
+        self,
+        followers: Mapping[NodeId, FollowerProgress],
+        *,
+        log_end: int,
+        now_ms: int,
+        lag_time_ms: int,
+        may_join: Callable[[NodeId], bool],
+    ) -> frozenset[NodeId]:
+        """The ISR as it should be. It shrinks by followers that have not been caught up for
+        ``lag_time_ms``, and expands by those that keep up and ``may_join``.
+        """
+        lagging = {
+            node_id
+            for node_id, follower in followers.items()
+            if follower.lag_ms(log_end, now_ms) > lag_time_ms
+        }
+        joining = {
+            node_id
+            for node_id, follower in followers.items()
+            if node_id not in self.logged
+            and node_id not in lagging
+            and follower.is_heard(now_ms, lag_time_ms)
+            and may_join(node_id)
+        }
+        return (self.logged - lagging) | joining
 
     def propose(self, proposal: IsrProposal) -> None:
         if self.proposal is not None:

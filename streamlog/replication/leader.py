@@ -102,6 +102,28 @@ class LeaderProgress:
             )
         return self._advance()
 
+    def went_back(
+        self, node_id: NodeId, fetch_offset: int, *, node_epoch: int, partition_epoch: int
+    ) -> bool:
+        """Whether the fetch tells of less than the same process had told before, and the node is in
+        the ISR, or may be by a proposal, all the same.
+
+        A follower does so that cannot read what it has from ``fetch_offset`` on. It counts by that
+        alone from now on, and must keep what it has until it is, and will be, out of the ISR: the
+        controller may be adding it by what it told before.
+        """
+        follower = self.followers.get(node_id)
+        if (
+            follower is None
+            or node_epoch != follower.node_epoch
+            or fetch_offset > follower.end_offset
+            or follower.is_outdated(partition_epoch)
+        ):
+            return False
+        if fetch_offset < follower.end_offset:
+            follower.went_back(fetch_offset)
+        return follower.is_back and node_id in self.in_sync.maximal
+
     def acknowledge_start(self, offset: int) -> bool:
         """Whether every member of the ISR begins at ``offset`` or above, so that no leader elected
         from it can have what is below; from now on no replica joins that begins lower (KIP-107).
@@ -158,7 +180,13 @@ class LeaderProgress:
         """
         self.in_sync.withdraw_if_void(standings)
         if self.in_sync.proposal is None:
-            wanted = self._wanted(now_ms, lag_time_ms, standings)
+            wanted = self.in_sync.wanted(
+                self.followers,
+                log_end=self.log_end,
+                now_ms=now_ms,
+                lag_time_ms=lag_time_ms,
+                may_join=lambda it: self._is_level(it) and self._is_live(it, standings),
+            )
             if wanted != self.isr:
                 members = tuple(
                     (node_id, self._node_epoch(node_id, standings)) for node_id in sorted(wanted)
@@ -179,23 +207,6 @@ class LeaderProgress:
         """Whether a follower that is not in sync has caught up: a proposal may be due."""
         return node_id not in self.in_sync.maximal and self._is_level(node_id)
 
-    def _wanted(self, now_ms: int, lag_time_ms: int, standings: Standings) -> frozenset[NodeId]:
-        lagging = {
-            node_id
-            for node_id in self.isr - {self._node_id}
-            if self.followers[node_id].lag_ms(self.log_end, now_ms) > lag_time_ms
-        }
-        joining = {
-            node_id
-            for node_id, follower in self.followers.items()
-            if node_id not in self.isr
-            and self._is_level(node_id)
-            and follower.is_heard(now_ms, lag_time_ms)
-            and follower.lag_ms(self.log_end, now_ms) <= lag_time_ms
-            and standings(node_id) == ReplicaStanding(follower.node_epoch, is_live=True)
-        }
-        return (self.isr - lagging) | joining
-
     def _is_level(self, node_id: NodeId) -> bool:
         follower = self.followers.get(node_id)
         least = max(self.high_watermark, self.epoch_start)
@@ -204,6 +215,11 @@ class LeaderProgress:
             and follower.end_offset >= least
             and follower.log_start >= self.acknowledged_start
         )
+
+    def _is_live(self, node_id: NodeId, standings: Standings) -> bool:
+        """The process that has fetched is the one that is registered, and not fenced."""
+        seen = self.followers[node_id].node_epoch
+        return standings(node_id) == ReplicaStanding(seen, is_live=True)
 
     def _node_epoch(self, node_id: NodeId, standings: Standings) -> int:
         follower = self.followers.get(node_id)

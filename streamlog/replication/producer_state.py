@@ -4,10 +4,16 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from streamlog.replication.producer_sequence import following
 
+SEQUENCE_MAX: Final = 2**31 - 1
+"""Sequences go on from 0 after it."""
 BATCHES_KEPT: Final = 5
 """Kafka's number: no client has more requests than that in flight when it numbers batches."""
+
+
+def following(sequence: int, count: int) -> int:
+    """The sequence after ``count`` records of which the first has ``sequence``."""
+    return (sequence + count) & SEQUENCE_MAX
 
 
 class KeptBatch(NamedTuple):
@@ -38,7 +44,7 @@ class ProducerState:
         self.batches: deque[KeptBatch] = deque(maxlen=BATCHES_KEPT)
         """The last ones of ``epoch``, oldest first; never empty once it has written."""
 
-    def judge(self, epoch: int, sequence: int, count: int) -> KeptBatch | None:
+    def check_sequence(self, epoch: int, sequence: int, count: int) -> KeptBatch | None:
         """The batch in the log that this one repeats; None: it is the next one.
 
         Raises InvalidProducerEpoch, OutOfOrderSequence.

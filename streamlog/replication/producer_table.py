@@ -2,8 +2,7 @@ from typing import Final
 
 from streamlog.errors import UnknownProducer
 from streamlog.record.batch import BatchHeader
-from streamlog.replication.producer_sequence import following
-from streamlog.replication.producer_state import KeptBatch, ProducerState
+from streamlog.replication.producer_state import KeptBatch, ProducerState, following
 
 PRODUCERS_MAX: Final = 10_000
 """Of one partition; above it those are forgotten that have not written for longest."""
@@ -27,7 +26,7 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def judge(self, header: BatchHeader, *, first_id: int = 0) -> KeptBatch | None:
+    def check_sequence(self, header: BatchHeader, *, first_id: int = 0) -> KeptBatch | None:
         """The batch in the log that this one repeats; None: it may be appended. ``first_id``: the
         lowest that this metadata log gives.
 
@@ -41,7 +40,9 @@ class ProducerTable:
                     " another cluster has numbered, and of which no record is here"
                 )
             return None
-        return producer.judge(header.producer_epoch, header.base_sequence, header.record_count)
+        return producer.check_sequence(
+            header.producer_epoch, header.base_sequence, header.record_count
+        )
 
     def note(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """The batch is in the log, at ``base_offset``; whether it should be is not asked."""

@@ -15,7 +15,7 @@ class FollowerProgress:
     """
 
     __slots__ = (
-        "_leader_end", "_left_epoch", "_told_ms", "caught_up_ms", "end_offset", "log_start",
+        "_leader_end", "_left_epoch", "_told_ms", "caught_up_ms", "end_offset", "is_back", "log_start",
         "node_epoch",
     )  # fmt: skip
 
@@ -29,6 +29,8 @@ class FollowerProgress:
         self.caught_up_ms = caught_up_ms
         self._leader_end = -1  # of the leader's log when it fetched last, which was then:
         self._told_ms = LONG_AGO_MS
+        self.is_back = False
+        """It has told less than before, and no more since."""
         self._left_epoch = NO_EPOCH  # the partition epoch by which it left the ISR
 
     def fetched(
@@ -45,8 +47,8 @@ class FollowerProgress:
         at ``log_start``. ``partition_epoch``: as it knows it; NO_EPOCH: a node of an earlier version
         does not tell.
         """
-        if partition_epoch != NO_EPOCH and partition_epoch < self._left_epoch:
-            return  # it was on its way when the follower left, and tells of the log as it was
+        if self.is_outdated(partition_epoch):
+            return
         self.log_start = log_start
         if node_epoch != self.node_epoch:  # another process; what the one before had is not said
             self.node_epoch = node_epoch
@@ -55,9 +57,19 @@ class FollowerProgress:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self._leader_end:
             self.caught_up_ms = max(self.caught_up_ms, self._told_ms)
+        self.is_back &= offset == self.end_offset
         self.end_offset = offset
         self._leader_end = leader_end
         self._told_ms = now_ms
+
+    def went_back(self, offset: int) -> None:
+        """It has less than it had told: it cannot read the rest any more."""
+        self.end_offset = offset
+        self.is_back = True
+
+    def is_outdated(self, partition_epoch: int) -> bool:
+        """The request was on its way when the follower left the ISR, and tells of the log as it was."""
+        return partition_epoch != NO_EPOCH and partition_epoch < self._left_epoch
 
     def left(self, partition_epoch: int) -> None:
         """By that epoch it is out of the ISR: what it had does not count any more until it has fetched
@@ -67,6 +79,7 @@ class FollowerProgress:
         when it hears that. It is level again only when it has fetched what it had before.
         """
         self.end_offset = self.log_start = self._leader_end = -1
+        self.is_back = False
         self._left_epoch = partition_epoch
 
     def had_all(self, then_ms: int) -> None:

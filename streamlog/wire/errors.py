@@ -44,6 +44,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StaleNode, ErrorCode.stale_broker_epoch),
     (errors.StaleReplica, ErrorCode.ineligible_replica),
     (errors.UnknownReplica, ErrorCode.replica_not_available),
+    (errors.ReplicaInSync, ErrorCode.replica_not_available),
     (errors.NodeNotFound, ErrorCode.broker_id_not_registered),
     (errors.OtherCluster, ErrorCode.inconsistent_cluster_id),
     (errors.UnsupportedMechanism, ErrorCode.unsupported_sasl_mechanism),

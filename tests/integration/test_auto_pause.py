@@ -118,6 +118,6 @@ async def test_ids_that_are_too_old_are_let_go_without_a_message(
         for number in range(50):
             await client.jetstream().publish("s", b"x", headers={"Nats-Msg-Id": str(number)})
         await client.close()
-        (inlet,) = node.source._inlets.values()
-        assert len(inlet.sequencer) > 0
-        await until(lambda: len(inlet.sequencer) == 0)
+        (ingest,) = node.source._ingests.values()
+        assert len(ingest.sequencer) > 0
+        await until(lambda: len(ingest.sequencer) == 0)

@@ -67,12 +67,12 @@ class RecordCollector:
     def __init__(
         self,
         *,
-        value_bytes_max: int,
+        message_bytes_max: int,
         admit: Admit | None = None,
         open_envelope: OpenEnvelope | None = None,
         owner: object = None,
     ) -> None:
-        self.value_bytes_max = value_bytes_max
+        self.message_bytes_max = message_bytes_max
         """Of headers and payload together, as NATS counts."""
         self.admit = admit
         self.open_envelope = open_envelope
@@ -186,7 +186,7 @@ class RecordCollector:
         size = RECORD_OVERHEAD_BYTES + HEADER_GROWTH * len(block) + extra_bytes
         size += len(subject) + len(reply) + len(payload)
         return (
-            len(block) + len(payload) > self.value_bytes_max
+            len(block) + len(payload) > self.message_bytes_max
             or answer_bytes > REPLY_BYTES_MAX
             or size > self.run.bytes_max - self.run.size_bytes
         )

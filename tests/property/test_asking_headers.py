@@ -22,7 +22,7 @@ from streamlog.record.compression import Compression
 from streamlog.record.produced import check_inside, check_outside, stamp
 from streamlog.record.published import asked, lifetime_s
 from tests import enveloped
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 from tests.led_partition import FakeSlice, as_partition
 
 NAMES = (b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL", b"Nats-Expected-Stream", b"a", b"nats-msg-id")
@@ -55,14 +55,14 @@ def test_a_record_asks_for_what_its_message_asked_for(
 
 
 async def ask_both(block: bytes, inside: list[tuple[bytes, bytes]] | None) -> None:
-    way, blocks = Way(value_bytes_max=5_000), list[bytes]()
+    way, blocks = Way(message_bytes_max=5_000), list[bytes]()
     body = b"v" if inside is None else enveloped.envelope(enveloped.message(headers=dict(inside)))
 
     def admit(header_block: bytes, *_: object) -> bool:
         blocks.append(header_block)
         return True
 
-    way.inlet.inflow.admit = admit
+    way.ingest.inflow.admit = admit
     way.read(frame(block, body, "r"))
     (record,) = (it for batch in way.partition.batches for it in iter_records(batch))
     stored = {name.encode(): value for name, value in asked(record.headers).items()}
@@ -84,7 +84,7 @@ def test_who_leads_next_knows_what_was_asked_for(steps: list[tuple[object, ...]]
 
 async def lead_twice(steps: list[tuple[object, ...]]) -> None:
     way = Way(
-        batches=True, rollups=True, lifetimes=Lifetimes.ANY, value_bytes_max=5_000,
+        batches=True, rollups=True, lifetimes=Lifetimes.ANY, message_bytes_max=5_000,
         in_flight_bytes_max=1 << 20,
     )  # fmt: skip
     rolled: list[int] = []
@@ -106,7 +106,7 @@ async def lead_twice(steps: list[tuple[object, ...]]) -> None:
     way.told()
     again = Sequencer("orders", duplicate_window_ms=120_000)
     await rebuild_window(as_partition(way.partition), again, since_ms=0)
-    assert ids_of(again) == ids_of(way.inlet.sequencer)
+    assert ids_of(again) == ids_of(way.ingest.sequencer)
     found = [
         it
         for scanned in await look_at_recent(as_partition(way.partition))

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 
 FIRST = 10
 """The partition's log end at the beginning."""
@@ -107,7 +107,7 @@ async def play(reads: list[list[Any]]) -> None:
     } == expected
     assert way.partition.values() == naive.log
     assert way.staging.count == len(naive.batches)
-    way.inlet.close()
+    way.ingest.close()
     assert (way.staging.count, way.staging.taken_bytes, way.room.taken_bytes) == (0, 0, 0)
 
 

@@ -16,7 +16,7 @@ from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
-from tests.inlet_way import Written
+from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
 from tests.nats_frames import msg
 
@@ -37,10 +37,10 @@ class World:
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
         )
-        self.inlet = PartitionIngest(
+        self.ingest = PartitionIngest(
             as_partition(self.partition),
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
-            settings=IngestSettings(value_bytes_max=1000, bounded=True, batches=True),
+            settings=IngestSettings(message_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
@@ -49,7 +49,7 @@ class World:
             grown={},
         )
         self.parser = FrameParser()
-        self.parser.bind(3, self.inlet.inflow)
+        self.parser.bind(3, self.ingest.inflow)
         self.count = 0
 
     def take_batch(self, subjects: list[bytes], before: list[bytes], after: list[bytes]) -> None:
@@ -78,7 +78,7 @@ class World:
 
     def feed(self, frames: bytes) -> None:
         for _ in self.parser.feed(frames):
-            self.inlet.take()
+            self.ingest.take()
 
     def told(self) -> list[object]:
         """In the order of the messages: the sequence, or the error's text."""

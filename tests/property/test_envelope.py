@@ -100,7 +100,7 @@ def gathered(twin: Twin, frames: bytes, pieces: int, *, keyed: bool) -> Any:
         asked.append(arguments)
         return len(asked) % 4 != 0
 
-    inflow = twin.RecordCollector(value_bytes_max=70, admit=admit, open_envelope=opened)
+    inflow = twin.RecordCollector(message_bytes_max=70, admit=admit, open_envelope=opened)
     inflow.keyed = keyed
     parser = twin.FrameParser()
     parser.bind(SID, inflow)

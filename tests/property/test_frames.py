@@ -96,7 +96,9 @@ def parse(twin: Twin, pieces: list[bytes], *, keyed: bool = False) -> Outcome:
 
     parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX)
     inflows = [
-        twin.RecordCollector(value_bytes_max=VALUE_BYTES_MAX, admit=functools.partial(admit, index))
+        twin.RecordCollector(
+            message_bytes_max=VALUE_BYTES_MAX, admit=functools.partial(admit, index)
+        )
         for index in range(len(SIDS))
     ]
     inflows[0].keyed = keyed

@@ -32,7 +32,7 @@ class NaiveProducers:
         """Lower ids are another cluster's."""
         self.stored: dict[int, list[tuple[Sent, int]]] = defaultdict(list)
 
-    def judge(self, sent: Sent) -> int | type[StreamlogError] | None:
+    def check_sequence(self, sent: Sent) -> int | type[StreamlogError] | None:
         """The offset of the first one, the error, or None: to be stored."""
         producer, epoch, sequence, _ = sent
         log = self.stored[producer]
@@ -63,7 +63,7 @@ def header_of(sent: Sent, base_offset: int) -> BatchHeader:
 
 def judged(table: ProducerTable, sent: Sent, first_id: int = 0) -> Any:
     try:
-        kept = table.judge(header_of(sent, 0), first_id=first_id)
+        kept = table.check_sequence(header_of(sent, 0), first_id=first_id)
     except StreamlogError as error:
         return type(error)
     return None if kept is None else kept.base_offset
@@ -96,7 +96,7 @@ def test_the_table_judges_as_the_twin(asked: list[Sent], start: int, first_id: i
             epoch = max(0, last[1] + epoch_step)
             sequence = 0 if epoch_step and step else (last[2] + last[3] + step) % 2**31
             sent = (producer, epoch, sequence, count)
-        expected = naive.judge(sent)
+        expected = naive.check_sequence(sent)
         assert judged(table, sent, first_id) == expected
         if expected is None:
             table.note(header_of(sent, offset), offset, 0)

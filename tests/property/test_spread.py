@@ -34,7 +34,7 @@ tokens = st.lists(st.integers(1, 5), max_size=3, unique=True)
 
 def takers(twin: Twin, sent: list[Any], count: int, wanted: list[int]) -> list[list[Any]]:
     """The records of each partition."""
-    inflows = [twin.RecordCollector(value_bytes_max=1000) for _ in range(count)]
+    inflows = [twin.RecordCollector(message_bytes_max=1000) for _ in range(count)]
     spread = twin.Partitioner(tokens=wanted, envelope_key=envelope_key)
     spread.share([*inflows[1:], None])
     parser = twin.FrameParser()

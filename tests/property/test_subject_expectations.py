@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import StorageFull
-from tests.inlet_way import Way
+from tests.ingest_way import Way
 from tests.oracles.subjects import matches
 
 START = 10
@@ -61,7 +61,7 @@ class NaiveLog:
 
 class World(Way):
     def __init__(self) -> None:
-        super().__init__(in_flight_bytes_max=1 << 20, value_bytes_max=1000)
+        super().__init__(in_flight_bytes_max=1 << 20, message_bytes_max=1000)
 
     def take(self, frames: bytes, *, fails: bool, commits: bool) -> None:
         self.partition.fault = StorageFull("no room") if fails else None
@@ -131,7 +131,7 @@ async def test_an_index_that_is_not_there_is_waited_for() -> None:
     world.take(message.frame(1, 0) + message.frame(2, START + 1), fails=False, commits=True)
     text = "expected last sequence per subject temporarily unavailable"
     assert world.said() == {0: (10163, text), 1: START + 1, 2: START + 2}
-    world.inlet.close()
+    world.ingest.close()
     assert not world.partition.subjects.wanted
 
 

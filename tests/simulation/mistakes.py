@@ -1,6 +1,7 @@
 """Known mistakes of replicated logs, each planted into streamlog's own code, one at a time."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartit
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replication.follower import PartitionFollower
 from streamlog.partition.state import Acknowledgement
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.raft.events import Effect, Event, SaveVote
@@ -42,8 +44,8 @@ from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
-from streamlog.replication.isr import InSync, ReplicaStanding
-from streamlog.replication.leader import LeaderProgress, Standings
+from streamlog.replication.isr import InSync
+from streamlog.replication.leader import LeaderProgress
 from streamlog.replication.progress import FollowerProgress
 
 # Partitions
@@ -70,17 +72,29 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
     """Whoever fetches is in sync again, wherever it is."""
 
     def wanted(
-        self: LeaderProgress, now_ms: int, lag_time_ms: int, standings: Standings
+        self: InSync,
+        followers: Mapping[NodeId, FollowerProgress],
+        *,
+        log_end: int,
+        now_ms: int,
+        lag_time_ms: int,
+        may_join: Callable[[NodeId], bool],
     ) -> frozenset[NodeId]:
-        return inner(self, now_ms, lag_time_ms, standings) | {
+        return inner(
+            self,
+            followers,
+            log_end=log_end,
+            now_ms=now_ms,
+            lag_time_ms=lag_time_ms,
+            may_join=may_join,
+        ) | {
             node_id
-            for node_id, follower in self.followers.items()
-            if follower.is_heard(now_ms, lag_time_ms)
-            and standings(node_id) == ReplicaStanding(follower.node_epoch, is_live=True)
+            for node_id, follower in followers.items()
+            if follower.is_heard(now_ms, lag_time_ms) and may_join(node_id)
         }
 
-    inner = LeaderProgress._wanted
-    patch.setattr(LeaderProgress, "_wanted", wanted)
+    inner = InSync.wanted
+    patch.setattr(InSync, "wanted", wanted)
     patch.setattr(LeaderProgress, "_is_level", lambda *_: True)
 
 
@@ -89,6 +103,13 @@ def bring_back_by_what_was_there_before(patch: pytest.MonkeyPatch) -> None:
     off since.
     """
     patch.setattr(FollowerProgress, "left", lambda *_: None)
+
+
+def repair_without_the_leaders_word(patch: pytest.MonkeyPatch) -> None:
+    """A follower that is not in sync cuts damage at once, though its leader may have proposed it by
+    what it had.
+    """
+    patch.setattr(PartitionFollower, "_is_released", lambda _: True)
 
 
 def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
@@ -202,7 +223,7 @@ def take_a_missing_segment_for_a_log_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_replace_missing", replace_missing)
 
 
-def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
+def take_appends_of_older_ingests(patch: pytest.MonkeyPatch) -> None:
     """Whatever was heard for an earlier leader epoch is appended in this one."""
 
     def append(self: state.PartitionState, *args: Any, **more: Any) -> int:

@@ -37,7 +37,7 @@ from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.erasure import erased_by, erasure_batches
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import check_inside, check_outside, stamp
-from tests.inlet_way import StrictIngest
+from tests.ingest_way import StrictIngest
 from tests.led_partition import as_partition
 from tests.log_folder import a_key_ring
 from tests.simulation.checkers import Checkers, Stored
@@ -208,11 +208,11 @@ class Life:
         self._answers = SimAnswers(SimConnection(answer), METRICS)
         self._parser = FrameParser()
         acknowledge(self.state.lead(epoch, (ONE,)))
-        self._inlet = self._open_inlet(epoch, self._snapshots)
+        self._ingest = self._open_ingest(epoch, self._snapshots)
         checkers.watermark.restarted()
         checkers.watermark.moved(self.state.high_watermark)
 
-    # What the inlet needs of a partition
+    # What the ingest needs of a partition
 
     @property
     def tp(self) -> TopicPartition:
@@ -220,7 +220,7 @@ class Life:
 
     @property
     def is_leader(self) -> bool:
-        """Or what stands for another, which has its inlet here, too."""
+        """Or what stands for another, which has its ingest here, too."""
         return self.state.is_leader or self.another is not None
 
     @property
@@ -339,33 +339,33 @@ class Life:
         if state.failure is not None or state.syncing is not None or self.another is not None:
             return False
         acknowledge(state.follow(leader_epoch, leader=ANOTHER))
-        self._close_inlet()
+        self._close_ingest()
         if cuts:
             with suppress(StorageFailed):
                 self.subjects.forget()
                 self.log.truncate_to(self.high_watermark)
                 self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
         self.another = Another(self, leader_epoch)
-        self._inlet = self._open_inlet(leader_epoch, NoSnapshots(list))
+        self._ingest = self._open_ingest(leader_epoch, NoSnapshots(list))
         return True
 
     def _now_ms(self) -> int:
         """The window began after the beginning of time."""
         return 10 * WINDOW_MS + self._events.now_ms
 
-    def _close_inlet(self) -> None:
+    def _close_ingest(self) -> None:
         self._parser.unbind(1)
-        self._inlet.close()
+        self._ingest.close()
         self._answers.flush()
 
     def lead_again(self, leader_epoch: int) -> None:
         if self.another is None or self.state.failure is not None:
             return
-        self._close_inlet()
+        self._close_ingest()
         self.another = None
         acknowledge(self.state.lead(leader_epoch, (ONE,)))
         self._snapshots = DedupSnapshots(list)
-        self._inlet = self._open_inlet(leader_epoch, self._snapshots)
+        self._ingest = self._open_ingest(leader_epoch, self._snapshots)
 
     def kept_by_another(self, base_offset: int, ack: Acknowledgement) -> None:
         """What it stored is synced here, and committed."""
@@ -393,10 +393,10 @@ class Life:
 
     def save_ids(self) -> None:
         """A snapshot of another partition's ids is written, and then one of this one's."""
-        if self._saving or self.another is not None or not self._inlet.opened:
+        if self._saving or self.another is not None or not self._ingest.opened:
             return
         other = Sequencer("other", duplicate_window_ms=WINDOW_MS)
-        kept = KeptSnapshot(as_partition(self), self._inlet.sequencer, self._inlet.leader_epoch)
+        kept = KeptSnapshot(as_partition(self), self._ingest.sequencer, self._ingest.leader_epoch)
         first = KeptSnapshot(as_partition(OtherPartition()), other, 1)
         self._saving = True
 
@@ -483,8 +483,8 @@ class Life:
         cut = self._rng.choice((len(data), len(data), self._rng.randint(0, len(data))))
         for part in (data[:cut], data[cut:]):
             for inflow in self._parser.feed(part):
-                assert inflow is self._inlet.inflow
-                self._inlet.take()
+                assert inflow is self._ingest.inflow
+                self._ingest.take()
         self._answers.flush()
 
     def _run(self, ticket: SyncTicket) -> None:
@@ -515,17 +515,17 @@ class Life:
     def _if_alive(self, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: call() if self.alive else None
 
-    def _open_inlet(self, leader_epoch: int, snapshots: DedupSnapshots) -> PartitionIngest:
+    def _open_ingest(self, leader_epoch: int, snapshots: DedupSnapshots) -> PartitionIngest:
         """As a leader's, with what the snapshot and the log tell; another node has only the log."""
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=0, metrics=METRICS
         )
-        inlet = StrictIngest(
+        ingest = StrictIngest(
             as_partition(self),
             leader_epoch=leader_epoch,
             sequencer=Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS),
             settings=IngestSettings(
-                value_bytes_max=1 << 20,
+                message_bytes_max=1 << 20,
                 bounded=self.config.discard == "new",
                 batches=self.config.allow_atomic,
                 rollups=self.config.allow_rollup,
@@ -538,26 +538,26 @@ class Life:
             grown={},
         )
         openings = DedupRecoveryScheduler(self._opened, snapshots=snapshots, now_ms=self._now_ms)
-        if knows_all_ids(inlet, as_partition(self)):
-            self._opened(inlet)
+        if knows_all_ids(ingest, as_partition(self)):
+            self._opened(ingest)
         else:
-            openings.add(inlet, as_partition(self))
-        self._inlet = inlet
-        self._go_on_opening(inlet, openings)
-        return inlet
+            openings.add(ingest, as_partition(self))
+        self._ingest = ingest
+        self._go_on_opening(ingest, openings)
+        return ingest
 
-    def _opened(self, inlet: PartitionIngest) -> None:
-        inlet.erase_owed()
-        inlet.opened = True
-        self._parser.bind(1, inlet.inflow)
+    def _opened(self, ingest: PartitionIngest) -> None:
+        ingest.erase_owed()
+        ingest.opened = True
+        self._parser.bind(1, ingest.inflow)
 
-    def _go_on_opening(self, inlet: PartitionIngest, openings: DedupRecoveryScheduler) -> None:
+    def _go_on_opening(self, ingest: PartitionIngest, openings: DedupRecoveryScheduler) -> None:
         """Where the disk failed, again in a while."""
-        if not inlet.opened and not inlet.closed:
+        if not ingest.opened and not ingest.closed:
             openings.try_again()
             run_now(openings._work())
-        if not inlet.opened and not inlet.closed:
-            again = self._if_alive(lambda: self._go_on_opening(inlet, openings))
+        if not ingest.opened and not ingest.closed:
+            again = self._if_alive(lambda: self._go_on_opening(ingest, openings))
             self._events.after(1_000, again)
 
 

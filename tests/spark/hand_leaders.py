@@ -44,7 +44,7 @@ class HandLeaders:
 
     def take(self, tp: TopicPartition, batch: bytes) -> int:
         checked = check_inside(check_outside(batch), batch)
-        kept = self._tables[tp].judge(checked.header)
+        kept = self._tables[tp].check_sequence(checked.header)
         if kept is not None:
             return kept.base_offset
         offset = self._end(tp)

@@ -38,7 +38,7 @@ class HotPath:
     def __init__(self, count: int = MESSAGES) -> None:
         self._frames = frames(count)
         self._parser = FrameParser()
-        self._inflow = RecordCollector(value_bytes_max=1 << 20)
+        self._inflow = RecordCollector(message_bytes_max=1 << 20)
         self._parser.bind(1, self._inflow)
         self._replies = b""
         self._batch = b""

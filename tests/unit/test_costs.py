@@ -25,7 +25,7 @@ from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.inlet_way import Written
+from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
 from tests.partition_world import World, tp
 from tests.unit.hot_path import MESSAGES, HotPath, frames, instructions
@@ -89,10 +89,10 @@ class Way:
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
-        self._inlet = PartitionIngest(
+        self._ingest = PartitionIngest(
             as_partition(self._partition),
             sequencer=Sequencer("bench", duplicate_window_ms=120_000),
-            settings=IngestSettings(value_bytes_max=1 << 20),
+            settings=IngestSettings(message_bytes_max=1 << 20),
             answers=self._answers,
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
@@ -101,12 +101,12 @@ class Way:
             grown={},
         )
         self._parser = FrameParser()
-        self._parser.bind(1, self._inlet.inflow)
+        self._parser.bind(1, self._ingest.inflow)
 
     def take(self) -> None:
         """One read of the socket, all in it committed and acknowledged."""
         self._parser.feed(self._read)
-        self._inlet.take()
+        self._ingest.take()
         self._partition.commit()
         self._answers.flush()
 
@@ -122,12 +122,12 @@ class ManyWays:
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
-        self._inlets = [
+        self._ingests = [
             PartitionIngest(
                 partition,
                 leader_epoch=partition.leader_epoch,
                 sequencer=Sequencer(partition.tp.stream, duplicate_window_ms=120_000),
-                settings=IngestSettings(value_bytes_max=1 << 20),
+                settings=IngestSettings(message_bytes_max=1 << 20),
                 answers=self._answers,
                 room=room,
                 staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
@@ -138,8 +138,8 @@ class ManyWays:
             for partition in partitions
         ]
         self._parser = FrameParser()
-        for sid, inlet in enumerate(self._inlets):
-            self._parser.bind(sid, inlet.inflow)
+        for sid, ingest in enumerate(self._ingests):
+            self._parser.bind(sid, ingest.inflow)
         lines = (b"MSG a.b %d _INBOX.%d 1\r\nx\r\n" % (sid, sid) for sid in range(len(partitions)))
         self._read = b"".join(lines)
 
@@ -153,9 +153,9 @@ class ManyWays:
     def take(self) -> None:
         """One read of the socket, all in it committed and acknowledged."""
         for inflow in self._parser.feed(self._read):
-            inlet = inflow.owner
-            assert isinstance(inlet, PartitionIngest)
-            inlet.take()
+            ingest = inflow.owner
+            assert isinstance(ingest, PartitionIngest)
+            ingest.take()
         self._flusher._work()
         self._answers.flush()
 

@@ -322,7 +322,7 @@ def _never(_subjects: Sequence[bytes], _size_bytes: int) -> PublishRefusal | Non
 
 
 class BatchStaging:
-    """Part of an inlet, on whose event loop it is."""
+    """Part of a partition ingest, on whose event loop it is."""
 
     __slots__ = (
         "_answers", "_batches", "_in_run", "_inflow", "_last_on", "_make_room", "_partition",
@@ -433,7 +433,7 @@ class BatchStaging:
             return NOT_ENOUGH_REPLICAS
         run = self._inflow.run
         needed = size_bytes + len(asked) * RECORD_GROWTH_BYTES
-        needed += self._inflow.value_bytes_max + HEADERS_BYTES_MAX
+        needed += self._inflow.message_bytes_max + HEADERS_BYTES_MAX
         if run.count and run.size_bytes + needed + REST_BYTES_MAX > run.bytes_max:
             self._make_room()
         if run.size_bytes + needed > run.bytes_max:

@@ -1,8 +1,7 @@
 """Decides about messages whose headers ask for something: duplicates and expectations. Pure.
 
 One for each partition. Only messages with a ``Nats-`` or ``Streamlog-Ack`` header come here; all
-others cost nothing. The order of the checks is JetStream's; ``expectations`` and ``unhonoured``
-have them.
+others cost nothing. The order of the checks is JetStream's; ``expectations`` has them.
 
 Invariant: an id is in the window only if its message is in the log or in the run that is about to
 be appended; a caller that drops a run or hears that an append failed calls ``abort``.

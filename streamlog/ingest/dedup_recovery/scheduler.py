@@ -1,4 +1,4 @@
-"""Inlets on their way to being open: first their sequencer has to know the ids in the log."""
+"""Partition ingests on their way to being open: first their sequencer has to know the ids in the log."""
 
 import asyncio
 import logging
@@ -36,24 +36,24 @@ RETRY_S: Final = 0.5
 
 
 class DedupRecovery(NamedTuple):
-    """An inlet on its way. It stays shut while its log cannot be read, since it would store again
+    """A partition ingest on its way. It stays shut while its log cannot be read, since it would store again
     what it does not know of; but no longer than the duplicate window lasts: then no id counts that
     was there when it began.
     """
 
-    inlet: PartitionIngest
+    ingest: PartitionIngest
     partition: Partition
     known_offset: int
     """The sequencer has the ids below it."""
     deadline_ms: int
 
 
-def knows_all_ids(inlet: PartitionIngest, partition: Partition, known_offset: int = 0) -> bool:
-    """Nothing of the log has to be read, as of an empty one: the inlet may open at once. The
+def knows_all_ids(ingest: PartitionIngest, partition: Partition, known_offset: int = 0) -> bool:
+    """Nothing of the log has to be read, as of an empty one: it may open at once. The
     sequencer has the ids below ``known_offset``.
     """
     start, end = partition.log_start_offset, partition.log_end_offset
-    known = max(known_offset, start) >= end and (start == end or not inlet.sequencer.rolls_up)
+    known = max(known_offset, start) >= end and (start == end or not ingest.sequencer.rolls_up)
     return known and partition.subjects.is_ready
 
 
@@ -79,17 +79,17 @@ class DedupRecoveryScheduler:
         self._knowing = asyncio.Semaphore(KNOWING_AT_ONCE)
         self._added = asyncio.Event()
         self.count = 0
-        """Inlets that are not open yet."""
+        """Those that are not open yet."""
 
-    def add(self, inlet: PartitionIngest, partition: Partition, *, known_offset: int = 0) -> None:
+    def add(self, ingest: PartitionIngest, partition: Partition, *, known_offset: int = 0) -> None:
         """The sequencer has the ids below ``known_offset``, a batch's first one, already."""
-        deadline_ms = self._now_ms() + inlet.sequencer.duplicate_window_ms
-        self._waiting.append(DedupRecovery(inlet, partition, known_offset, deadline_ms))
+        deadline_ms = self._now_ms() + ingest.sequencer.duplicate_window_ms
+        self._waiting.append(DedupRecovery(ingest, partition, known_offset, deadline_ms))
         self.count += 1
         self._added.set()
 
     async def run(self) -> None:
-        """For as long as inlets are added."""
+        """For as long as some are added."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if self._unread else None):
@@ -129,16 +129,16 @@ class DedupRecoveryScheduler:
         while self._waiting:
             opening = self._waiting.popleft()
             one_more()
-            inlet, is_over = opening.inlet, True
+            ingest, is_over = opening.ingest, True
             try:
-                if not inlet.closed:
+                if not ingest.closed:
                     recent = await self._rebuild(opening, in_thread)
                     is_over = recent is not None
                     if recent is not None:
                         async with self._knowing:
-                            await self._know_subjects(inlet, opening.partition, recent)
-                        if not inlet.closed:
-                            self._open(inlet)
+                            await self._know_subjects(ingest, opening.partition, recent)
+                        if not ingest.closed:
+                            self._open(ingest)
             finally:
                 if is_over:
                     self.count -= 1
@@ -149,14 +149,14 @@ class DedupRecoveryScheduler:
         """What the last messages are, when all ids are known that can be; None: try again. A bug
         here must not keep the stream shut.
         """
-        inlet, partition, known_offset, deadline_ms = opening
-        sequencer, tp = inlet.sequencer, partition.tp
-        extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
+        ingest, partition, known_offset, deadline_ms = opening
+        sequencer, tp = ingest.sequencer, partition.tp
+        extra = {"stream": tp.stream, "partition": tp.partition, "epoch": ingest.leader_epoch}
         since_ms = self._now_ms() - sequencer.duplicate_window_ms
         whole: list[Scanned] = []
         try:
             if not known_offset:
-                kept = KeptSnapshot(partition, sequencer, inlet.leader_epoch)
+                kept = KeptSnapshot(partition, sequencer, ingest.leader_epoch)
                 known_offset = await self._snapshots.recall(kept, since_ms, in_thread)
             count = await rebuild_window(
                 partition,
@@ -197,16 +197,16 @@ class DedupRecoveryScheduler:
             return []
 
     async def _know_subjects(
-        self, inlet: PartitionIngest, partition: Partition, recent: list[Scanned]
+        self, ingest: PartitionIngest, partition: Partition, recent: list[Scanned]
     ) -> None:
         """Where messages expect the sequence of a subject, or have others go, before the first of
         them is judged. A leader may have ended between such a message and the erasure of what was
         before it: then it is owed, and appended before anything else is.
         """
-        tp, rolls_up = partition.tp, inlet.sequencer.rolls_up
+        tp, rolls_up = partition.tp, ingest.sequencer.rolls_up
         extra = {"stream": tp.stream, "partition": tp.partition}
         rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
-        inlet.owe(rollups)
+        ingest.owe(rollups)
         try:
             expects = any(scanned.expects for scanned in recent) or any(
                 subject is not None for _, subject in rollups

@@ -44,7 +44,7 @@ ANYWHERE: Final = PeerChoice()
 def successor(
     image: MetadataImage, partition: PartitionImage, wanted: PeerChoice = ANYWHERE
 ) -> NodeId:
-    """The in-sync replica that is to lead next. Raises Refused."""
+    """The in-sync replica that is to lead next. Raises ApiRefused."""
     if wanted.preferred:
         _check_preferred(partition, wanted.preferred)
     able = [
@@ -70,7 +70,7 @@ def _check_preferred(partition: PartitionImage, preferred: str) -> None:
 
 
 def without_peer(image: MetadataImage, partition: PartitionImage, peer: str) -> tuple[NodeId, ...]:
-    """The replicas when another node has taken the place of ``peer``. Raises Refused.
+    """The replicas when another node has taken the place of ``peer``. Raises ApiRefused.
 
     A rack that has none of the other replicas comes first, then the node that keeps least.
     """
@@ -141,6 +141,6 @@ class ClusterVerbs:
         return {"success": True}
 
     def check_clustered(self) -> None:
-        """Raises Refused on a node that is alone."""
+        """Raises ApiRefused on a node that is alone."""
         if len(self._metadata.image.nodes) < 2:
             raise ApiRefused(NOT_CLUSTERED)

@@ -177,7 +177,7 @@ def is_valid_name(name: str) -> bool:
 
 
 def normalised(fields: Fields) -> Config:
-    """Raises Refused with the first rule that is broken."""
+    """Raises ApiRefused with the first rule that is broken."""
     config: Config = {**_DEFAULTS, **dict.fromkeys(_FLAGS, False), **fields}
     _check(config, _FIRST)
     config["num_replicas"] = config["num_replicas"] or 1
@@ -199,7 +199,7 @@ def normalised(fields: Fields) -> Config:
 
 
 def check_creation(fields: Fields) -> None:
-    """What a stream cannot begin as; asked before anything else about it. Raises Refused."""
+    """What a stream cannot begin as; asked before anything else about it. Raises ApiRefused."""
     if fields.get("sealed"):
         raise ApiRefused(invalid_config("stream configuration for create can not be sealed"))
     if fields.get("mirror_direct") and not fields.get("mirror"):

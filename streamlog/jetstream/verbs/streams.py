@@ -1,4 +1,4 @@
-"""The verbs about streams and their consumers: a request's fields in; a reply's fields, Refused or our errors out."""
+"""The verbs about streams and their consumers: a request's fields in; a reply's fields, or errors, out."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -202,7 +202,7 @@ class Streams:
         return self._metadata.image.stream(name)
 
     def _honoured(self, asked: Fields) -> StreamConfig:
-        """Of a configuration that keeps JetStream's rules. Raises Refused, InvalidRequest."""
+        """Of a configuration that keeps JetStream's rules. Raises ApiRefused, InvalidRequest."""
         image = self._metadata.image
         if asked["num_replicas"] > 1 and len(image.nodes) == 1:
             raise ApiRefused(REPLICAS)

@@ -33,7 +33,7 @@ from streamlog.kafka.fetch.fetch_session import STEP, FetchCaller, FetchSession,
 from streamlog.kafka.handlers import quorum
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.kafka.quotas import Charge
+from streamlog.kafka.quotas import RequestQuota
 from streamlog.kafka.topology import endpoints
 from streamlog.log.segment.slice import FileSlice
 from streamlog.wire import fetch as wire
@@ -56,7 +56,7 @@ async def fetch(
     context: Context,
     wait: RequestWait,
     *,
-    charge: Charge | None = None,
+    charge: RequestQuota | None = None,
 ) -> Response:
     """The answer's slices are open; its receiver closes them.
 
@@ -127,7 +127,7 @@ class DelayedFetch:
         request: wire.FetchRequest,
         context: Context,
         wait: RequestWait,
-        charge: Charge | None,
+        charge: RequestQuota | None,
     ) -> None:
         self._session = session
         self._request = request
@@ -250,7 +250,7 @@ class DelayedFetch:
             self._turn_ends_s = time.monotonic() + TURN_S
 
 
-def _charged(charge: Charge, request: wire.FetchRequest) -> Charge | None:
+def _charged(charge: RequestQuota, request: wire.FetchRequest) -> RequestQuota | None:
     """What replicas fetch is not counted."""
     if request.replica_id >= 0:
         return None

@@ -35,7 +35,7 @@ from streamlog.log.manifest import (
 from streamlog.log.recovery.lost_end import LostEnd
 from streamlog.log.recovery.recovery_limit import RecoveryLimit
 from streamlog.log.recovery.report import RecoveryReport
-from streamlog.log.recovery.tail_scan import Fences, TailScan, rescan, resume
+from streamlog.log.recovery.tail_scan import CutRules, TailScan, rescan, resume
 from streamlog.log.segment.end_checksums import OTHER_BATCHES
 from streamlog.log.segment.scan import BatchPlace, Damage, scan
 from streamlog.log.segment.segment import MISSING, ActiveSegment, Segment, tell_damage
@@ -411,7 +411,7 @@ class Recovery:
 
     def _rescan(self, segment: Segment, *, is_last: bool) -> TailScan:
         limit = None if is_last else segment.next_offset
-        fences = Fences(self._recovery_point, self._last_epoch, self._power_lost, limit)
+        fences = CutRules(self._recovery_point, self._last_epoch, self._power_lost, limit)
         found = rescan(self._pool, segment, fences)
         self.report.scanned_segments += 1
         self.report.scanned_bytes += segment.size_bytes

@@ -25,7 +25,7 @@ _SAMPLES_MAX: Final = 64
 
 
 @dataclass(frozen=True)
-class Fences:
+class CutRules:
     """What divides batches to be kept from those to be cut."""
 
     recovery_point: int
@@ -156,7 +156,7 @@ def _load(pool: FilePool, path: str, entry: Struct) -> IndexEntries:
         return IndexEntries(entry)
 
 
-def rescan(pool: FilePool, segment: Segment, fences: Fences) -> TailScan:
+def rescan(pool: FilePool, segment: Segment, fences: CutRules) -> TailScan:
     """Read a whole segment, with checksums."""
     check = IndexCheck(pool.disk, segment.stem_path, segment.base_offset, segment.interval_bytes)
     found = TailScan(check.indexer, segment.base_offset)
@@ -180,7 +180,7 @@ def _read_on(
     segment: Segment,
     found: TailScan,
     check: IndexCheck,
-    fences: Fences,
+    fences: CutRules,
 ) -> Damage | None:
     """Add batches up to the first that is not to be added, or to the end."""
     for item in scan(file, found.end_position, segment.size_bytes, found.next_offset):
@@ -205,7 +205,7 @@ def _read_on(
 
 
 def _judge(
-    file: DiskFile, segment: Segment, found: TailScan, damage: Damage, fences: Fences
+    file: DiskFile, segment: Segment, found: TailScan, damage: Damage, fences: CutRules
 ) -> None:
     """Step over a damage if what it hides had been kept, else cut there."""
     size = segment.size_bytes

@@ -54,6 +54,7 @@ from streamlog.record.codec import RecordRun, iter_records
 
 logger = logging.getLogger(__name__)
 
+_OFFSET_MAX: Final = 2**63 - 1
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
 METADATA_LOG_ID: Final = LogId(METADATA_LOG, UUID(int=1))
 """With Kafka's id of that topic."""
@@ -414,10 +415,17 @@ class MetadataStore:
     def _lower_recovery_point(self, offset: int) -> None:
         """A log that is cut on purpose must not look like one that has lost its end."""
         try:
-            if self._recovery.read().get(METADATA_LOG_ID, 0) > offset:
+            if self._recovery_point() > offset:
                 self._recovery.write({METADATA_LOG_ID: offset})
-        except (OSError, CorruptFile) as error:
+        except OSError as error:
             raise StorageFailed(f"{self._recovery.path}: {error}") from error
+
+    def _recovery_point(self) -> int:
+        """As the file has it. A damaged one may have said anything, and is written again."""
+        try:
+            return self._recovery.read().get(METADATA_LOG_ID, 0)
+        except CorruptFile:
+            return _OFFSET_MAX
 
     def _read_vote(self) -> None:
         try:

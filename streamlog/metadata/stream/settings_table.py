@@ -5,7 +5,7 @@
 - Kafka: a topic config, whose values are texts, too. Where Kafka has no such config the key is
   ``streamlog.<name>`` again; the subject is ``subject``.
 
-Fields that JetStream has and this table has not are none of ours: ``admin`` refuses or echoes them.
+Fields that JetStream has and this table has not are none of ours: ``jetstream`` refuses or echoes them.
 """
 
 from collections.abc import Callable, Mapping

@@ -46,7 +46,7 @@ def retain(partition: Partition, now_ms: int) -> None:
         partition.offsets_changed()
 
 
-class LaterStarts:
+class LogStartAdvances:
     """Log starts for which no caller waits: a leader's by retention, a follower's by what its leader
     says. Those of many partitions become durable with one write. ``run`` as a task.
     """

@@ -12,7 +12,7 @@ from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.storage.disk import storage_error
 from streamlog.model import LogId, TopicPartition
-from streamlog.partition.maintenance.log_start import LaterStarts, retain
+from streamlog.partition.maintenance.log_start import LogStartAdvances, retain
 from streamlog.partition.partition import Partition, nothing
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.disk_space import DiskReserve
@@ -52,7 +52,7 @@ class ScheduledTasks:
         self._reserve = reserve
         self._starts: dict[Partition, int] = {}
         """Log starts to be written next."""
-        self._later = LaterStarts(
+        self._later = LogStartAdvances(
             self._persist_starts, is_here=self._is_here, raised=self._begins_later
         )
         self._writing = asyncio.Lock()
@@ -134,7 +134,7 @@ class ScheduledTasks:
 
     async def begin_again(self, log_ids: Iterable[LogId]) -> None:
         """Before folders are made again for logs whose folders are gone: their checkpoints keep only
-        how much was committed.
+        how much was committed, and how much was synced, for others may count that.
 
         That tells each start, until it is there again, that their logs lack it: a node that is
         killed before the controller has heard of it must not lead with an empty log. Raises
@@ -145,7 +145,9 @@ class ScheduledTasks:
             for log_id in log_ids:
                 known = offsets.get(log_id)
                 if known is not None:
-                    offsets[log_id] = NOTHING._replace(high_watermark=known.high_watermark)
+                    offsets[log_id] = NOTHING._replace(
+                        high_watermark=known.high_watermark, recovery_point=known.recovery_point
+                    )
             if offsets != self._checkpoints.written():
                 await self._store(lambda: self._checkpoints.write(offsets))
 

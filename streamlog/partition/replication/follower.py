@@ -6,7 +6,7 @@ from typing import NamedTuple
 from streamlog.errors import BrokenInvariant, CorruptData, StorageFailed
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd
 from streamlog.partition.state import NOTHING, PartitionState, Step
-from streamlog.replication.follower import cut_offset, shown_offset
+from streamlog.replication.truncation import cut_offset, shown_offset
 
 
 class FetchPosition(NamedTuple):
@@ -40,6 +40,8 @@ class PartitionFollower:
         """Something in the log cannot be read, so that it must not be counted as being here."""
         self.is_short = False
         """The log has lost its end, of which others may have been told that it is here."""
+        self._released: FetchPosition | None = None
+        """Where the damage begins, as its leader knows it, which does not count what comes after."""
 
     def position(self) -> FetchPosition | None:
         """What to fetch next; None where no leader is followed, or what is here is not kept yet.
@@ -49,13 +51,46 @@ class PartitionFollower:
         state = self._state
         if not self.follows(state.leader_epoch) or not state.has_room:
             return None
-        if self.is_damaged or self.is_short:
+        if self.is_short:
             return None
+        if self.is_damaged:
+            return self._damaged_position()
+        self._released = None
         end = state.log.log_end_offset
         if state.kept_end < end:
             return None
         last_epoch = state.log.epochs.latest
         return FetchPosition(end, last_epoch, state.leader_epoch, state.partition_epoch)
+
+    def _damaged_position(self) -> FetchPosition | None:
+        """What tells the leader that only what comes before the damage is here; None once it knows,
+        and while this replica is in sync.
+        """
+        state, log = self._state, self._state.log
+        offset = log.damaged_from
+        if offset is None or state.node_id in state.isr or state.kept_end < offset:
+            return None
+        if self._is_released():
+            return None
+        is_start = offset <= log.log_start_offset
+        last_epoch = NO_EPOCH if is_start else log.epochs.epoch_at(offset - 1)
+        return FetchPosition(offset, last_epoch, state.leader_epoch, state.partition_epoch)
+
+    def _is_released(self) -> bool:
+        released, damaged_from = self._released, self._state.log.damaged_from
+        return (
+            released is not None
+            and damaged_from is not None
+            and released.offset <= damaged_from
+            and released.leader_epoch == self._state.leader_epoch
+        )
+
+    def release(self, asked: FetchPosition) -> None:
+        """The leader has answered ``asked`` without an error: it counts no more than that of this
+        replica, which is not in the ISR, nor in one that the leader has proposed.
+        """
+        if self.follows(asked.leader_epoch):
+            self._released = asked
 
     def follows(self, leader_epoch: int) -> bool:
         """Another node, in this epoch; and the log may be touched."""
@@ -144,12 +179,16 @@ class PartitionFollower:
 
     def repair(self) -> Truncation | None:
         """The cut that takes the damage away, for the leader has what comes after it; None while
-        this replica is in sync: others are to lead, and to count without it, first.
+        this replica is in sync: others are to lead, and to count without it, first. None also until
+        the leader has answered that it does not count what is damaged. It may have proposed this
+        replica by that, and the controller may have added it already, before this node knows.
         """
         state, damaged_from = self._state, self._state.log.damaged_from
         if damaged_from is None or not self.follows(state.leader_epoch):
             return None
-        return None if state.node_id in state.isr else Truncation(damaged_from, damaged=True)
+        if state.node_id in state.isr or not self._is_released():
+            return None
+        return Truncation(damaged_from, damaged=True)
 
     def begin_cut(self, cut: Truncation) -> Callable[[], None]:
         """What a worker thread is to run, which raises StorageFailed; ``finish_cut`` follows it.
@@ -175,6 +214,7 @@ class PartitionFollower:
         if not state.cutting:
             raise BrokenInvariant("no truncation runs")
         step = state.finish_cut(error)
+        self._released = None
         if error is not None:
             return step, 0
         before, log = state.high_watermark, state.log

@@ -53,6 +53,9 @@ SESSION_LOST: Final = (
     ErrorCode.invalid_fetch_session_epoch,
 )
 
+RELEASING: Final = (ErrorCode.none, ErrorCode.offset_out_of_range)
+"""Answers of a leader that has looked, and does not count what this node cannot read."""
+
 Standings = dict[TopicIdPartition, FetchedPosition]
 Unreachable = Callable[[NodeId, Iterable[Partition]], None]
 
@@ -188,13 +191,28 @@ class ReplicaFetcher:
         finally:
             self._exchanging = None
         cuts: list[Awaitable[None]] = []
-        for found in self._found(answer):
+        answered = self._found(answer)
+        if answer.error_code == ErrorCode.none:
+            self._release(standings, answered)
+        for found in answered:
             if is_cut(found.answer):  # in a worker thread, so beside the others
                 cuts.append(self._take(found))
             else:
                 await self._take(found)
         if cuts:
             await asyncio.gather(*cuts)
+
+    def _release(self, asked: Standings, answered: Sequence[_AnsweredPartition]) -> None:
+        """The leader knows now where damage begins. It looks at each partition that is named, and
+        answers with an error where the damage must stay. A partition without news may be missing.
+        """
+        codes = {it.partition.key: it.answer.fetched.error_code for it in answered}
+        for key, standing in asked.items():
+            partition = self._partitions.get(key)
+            if partition is not None and partition.is_damaged:
+                self._loose[key] = None
+                if codes.get(key, ErrorCode.none) in RELEASING:
+                    partition.following.release(standing.position)
 
     # What to ask
 

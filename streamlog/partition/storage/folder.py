@@ -10,6 +10,7 @@ was moved away and back never gets its own. A folder to be deleted is first move
 
 import errno
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from streamlog.log.layout import (
 )
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import LogId, NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -141,13 +142,20 @@ def _folders(path: Path) -> list[Path]:
 
 
 def sweep(
-    folders: Folders, image: MetadataImage, deleted: frozenset[UUID], node_id: NodeId
+    folders: Folders,
+    image: MetadataImage,
+    deleted: frozenset[UUID],
+    node_id: NodeId,
+    known: Collection[LogId] = (),
 ) -> None:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 
     Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
     discarded, also if they were moved back since. Others are kept as orphans, for it may be the
     metadata that is short. If it knows nothing at all while there are logs, nothing is touched.
+
+    ``known``: the logs that were here when the node ran last. By these a folder that has lost its
+    mark is told from that of a deleted stream of the same name.
 
     A folder of a replica that is assigned later than ``image`` knows stays where it is, and the
     partition cannot be opened: it may be the only copy.
@@ -157,9 +165,14 @@ def sweep(
         mark = _mark(folders, tp)
         owner = None if mark is None else mark.stream_id
         stream = image.streams.get(tp.stream)
-        known = stream is not None and tp.partition < len(stream.partitions)
-        if known and stream is not None and owner in (None, stream.stream_id):
+        is_wanted = stream is not None and tp.partition < len(stream.partitions)
+        if is_wanted and stream is not None and owner in (None, stream.stream_id):
             partition = stream.partitions[tp.partition]
+            wanted = LogId(tp, stream.stream_id, partition.incarnation(node_id))
+            is_anothers = wanted not in known and any(it.tp == tp for it in known)
+            if mark is None and is_anothers and any(path.iterdir()):
+                strange.append((tp, path, owner))
+                continue
             if node_id not in partition.replicas or _is_before(
                 mark, partition.incarnation(node_id)
             ):

@@ -150,24 +150,41 @@ class LogOpener:
         self, wanted: Sequence[LocalReplica]
     ) -> list[tuple[LocalReplica, StreamlogError]]:
         """Those whose folders are gone: their records are lost, and that is logged. Returned where
-        that cannot be noted.
+        that cannot be noted, or where it is not known.
         """
-        gone = [
-            here
-            for here in wanted
-            if self._checkpoints.get(here.log_id) != NOTHING
-            and not self._folders.path(here.tp).exists()
-        ]
-        for here in gone:
-            lost = self._checkpoints.get(here.log_id).high_watermark
-            extra = {"stream": here.tp.stream, "partition": here.tp.partition, "offset": lost}
-            if lost:
-                logger.error("partition folder is gone", extra=extra)
+        known = [it for it in wanted if self._checkpoints.get(it.log_id) != NOTHING]
+        failed: list[tuple[LocalReplica, StreamlogError]] = []
+        gone: list[LocalReplica] = []
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._workers, self._folders_there, known)
+        for here, is_there in zip(known, found, strict=True):
+            if isinstance(is_there, StreamlogError):
+                failed.append((here, is_there))
+            elif not is_there:
+                gone.append(here)
+                lost = self._checkpoints.get(here.log_id).kept_end
+                extra = {"stream": here.tp.stream, "partition": here.tp.partition, "offset": lost}
+                if lost:
+                    logger.error("partition folder is gone", extra=extra)
         try:
             await self._upkeep.begin_again([here.log_id for here in gone])
         except Unavailable as error:
-            return [(here, error) for here in gone]
-        return []
+            failed += [(here, error) for here in gone]
+        return failed
+
+    def _folders_there(self, wanted: Sequence[LocalReplica]) -> list[bool | StreamlogError]:
+        """Whether each has one, or why that is not known: what cannot be read is not gone."""
+        return [self._folder_is_there(here.tp) for here in wanted]
+
+    def _folder_is_there(self, tp: TopicPartition) -> bool | StreamlogError:
+        path = self._folders.path(tp)
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            return storage_error(error, str(path))
+        return True
 
     def _open_some(self, openings: list[LogOpening], shared: SharedSync | None) -> list[Opened]:
         syncs = None if shared is None else DeferredSyncs()

@@ -40,9 +40,16 @@ class Damage:
             if stream.partitions[number].leader != host.node_id
             and len(stream.partitions[number].isr) == len(stream.partitions[number].replicas)
         ]
-        if not found:
-            return
-        host, stream, number = self._rng.choice(found)
+        if found:
+            self._lose_in_use(*self._rng.choice(found))
+
+    def lose_at(self, host: Host, tp: TopicPartition) -> None:
+        """As ``lose_in_use``, of this replica, if it may be damaged."""
+        for found in self._found():
+            if found[0] is host and (found[1].name, found[2]) == tp:
+                self._lose_in_use(*found)
+
+    def _lose_in_use(self, host: Host, stream: StreamImage, number: int) -> None:
         folder = f"{STREAMS}/{stream.name}/{number}"
         files = [name for name in host.disk.names(folder) if name.endswith(SEGMENT)]
         if len(files) < 2:

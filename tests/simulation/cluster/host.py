@@ -41,8 +41,8 @@ class Host:
         self.slow_disk = False
         self.late_us = 0
         """Until when its node does not act on the metadata, in true time."""
-        self.inlets_late_us = 0
-        """How much later than its partitions its inlets are told of the metadata."""
+        self.ingests_late_us = 0
+        """How much later than its partitions its ingests are told of the metadata."""
         self.sends_late_us = 0
         """Until when its node sends nothing of its logs, in true time: the sockets are full."""
         self.boot = 0

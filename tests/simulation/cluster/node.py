@@ -74,7 +74,7 @@ class ClusterNode:
         self.loop = SimLoop(host, self._unhandled)  # type: ignore[abstract]
         self._connections: list[ClientConnection] = []
         self._untold: deque[tuple[MetadataImage, MetadataImage]] = deque()
-        """Changes of the metadata that the inlets are still to be told of."""
+        """Changes of the metadata that the ingests are still to be told of."""
         self._threads = SimThreads(max_workers=2)
         self.loop.call_soon(self._begin)
 
@@ -231,9 +231,9 @@ class ClusterNode:
         await self.source.settled(None)
 
     def _tell_source(self, old: MetadataImage, new: MetadataImage) -> None:
-        """In order; at once, unless its inlets are late."""
+        """In order; at once, unless its ingests are late."""
         self._untold.append((old, new))
-        if late_us := self.host.inlets_late_us:
+        if late_us := self.host.ingests_late_us:
             self.loop.call_later(late_us / 1e6, self._tell_source_all, new.offset)
         else:
             self._tell_source_all(new.offset)

@@ -1,5 +1,7 @@
 """Paths on a simulated disk, for code that asks the file system itself what is there."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -14,6 +16,11 @@ class SimPath(PurePosixPath):
 
     def exists(self) -> bool:
         return self.is_dir() or self.disk.has_file(str(self))
+
+    def stat(self) -> None:
+        """What it would tell is not asked for. Raises FileNotFoundError."""
+        if not self.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
 
     def is_dir(self) -> bool:
         return self.disk.has_folder(str(self))

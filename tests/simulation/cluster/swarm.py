@@ -403,8 +403,8 @@ class AlternatingWorld(SwarmWorld):
         return [self._elect_another, self._act_late]
 
 
-class InletsLate(AlternatingWorld):
-    """Inlets hear of another leader when their partition has long had its records: what a node
+class IngestsLate(AlternatingWorld):
+    """Partition ingests hear of another leader when their partition has long had its records: what a node
     takes in must not depend on the order in which its parts are told.
 
     The worst is waited for: a message is repeated of which the leader has the record, from a leader
@@ -417,7 +417,7 @@ class InletsLate(AlternatingWorld):
         super().__init__(seed)
         self._struck: set[tuple[Replica, int]] = set()
         for host in self.hosts.values():
-            host.inlets_late_us = self.rng.choice((500_000, 1_000_000))
+            host.ingests_late_us = self.rng.choice((500_000, 1_000_000))
 
     def faults(self) -> list[Kind]:
         return []
@@ -436,9 +436,9 @@ class InletsLate(AlternatingWorld):
         super()._look()
         if host is None or not host.is_up or self.troubles.over or not host.process.ready:
             return
-        for inlet in host.process.source._inlets.values():
-            if len(inlet._awaited):
-                self._strike_at(host, inlet.partition)
+        for ingest in host.process.source._ingests.values():
+            if len(ingest._awaited):
+                self._strike_at(host, ingest.partition)
 
     def _strike_at(self, host: Host, leader: Partition) -> None:
         """Elect whoever lacks what is waited for, and has it lack that until then."""
@@ -471,7 +471,7 @@ class InletsLate(AlternatingWorld):
 class RepetitionsWait(SwarmWorld):
     """A message is repeated of which a new leader has the record, from the one before it, and which
     is not committed: the third replica lacks it, is elected, and has other records there. The
-    inlet of the leader between hears of that when its partition has long had those records.
+    ingest of the leader between hears of that when its partition has long had those records.
     """
 
     NODES = (3,)
@@ -537,20 +537,20 @@ class RepetitionsWait(SwarmWorld):
         if host is None or not host.is_up or self.troubles.over or not self._between:
             return
         _, second, third, replica = self._between
-        if host.node_id != second or not host.process.ready or host.inlets_late_us:
+        if host.node_id != second or not host.process.ready or host.ingests_late_us:
             return
-        for inlet in host.process.source._inlets.values():
-            if len(inlet._awaited) and replica_of(inlet.partition) == replica:
-                self.troubles.tell(f"{inlet.partition.tp}: node {third} is to lead")
-                host.inlets_late_us = 1_500_000
+        for ingest in host.process.source._ingests.values():
+            if len(ingest._awaited) and replica_of(ingest.partition) == replica:
+                self.troubles.tell(f"{ingest.partition.tp}: node {third} is to lead")
+                host.ingests_late_us = 1_500_000
                 self.links.heal()
                 self.links.isolate(second, [third])
-                self._elect_soon(inlet.partition, third, 1_000)
+                self._elect_soon(ingest.partition, third, 1_000)
                 self.events.after(PATIENCE_US, self.links.heal)
                 self.events.after(2_000_000, lambda: self._be_in_time(host))
 
     def _be_in_time(self, host: Host) -> None:
-        host.inlets_late_us = 0
+        host.ingests_late_us = 0
 
 
 class NatsHangs(SwarmWorld):
@@ -630,6 +630,29 @@ class FilesLostInUse(DamageWorld):
         return StreamConfig.of(
             name=name, partitions=2, replicas=replicas, segment_bytes=SEGMENT_BYTES
         )
+
+
+class FilesLostWhileJoining(FilesLostInUse):
+    """The file of a follower is gone at the worst moment: its leader has proposed that it joins the
+    ISR, and it does not know yet that the controller has granted that.
+    """
+
+    def faults(self) -> list[Kind]:
+        return [self.troubles.stop]
+
+    def always(self) -> list[Kind]:
+        return [self.troubles.kill, self._kill_a_leader]
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or self.troubles.over or not host.process.ready:
+            return
+        for partition in host.process.registry.partitions():
+            progress = partition.state.progress
+            if progress is not None:
+                for node_id in progress.in_sync.maximal - progress.isr:
+                    self._damage.lose_at(self.hosts[node_id], partition.tp)
 
 
 class RecreatedWorld(SwarmWorld):

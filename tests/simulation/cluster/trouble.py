@@ -259,7 +259,7 @@ class Troubles:
             host.disk.faults.clear()
             host.disk.calls_left = None
             host.slow_disk = False
-            host.late_us = host.inlets_late_us = host.sends_late_us = 0
+            host.late_us = host.ingests_late_us = host.sends_late_us = 0
             if host.is_stopped:
                 host.resume()
             self.boot(host)

@@ -15,7 +15,7 @@ COMMENT = "# another line\n"
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of those that are here."""
-    for path in PACKAGE.glob("**/*.p[yx][xd]"):
+    for path in PACKAGE.glob("**/*.p[yx][xdi]"):
         copy = tmp_path / path.relative_to(PACKAGE)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)

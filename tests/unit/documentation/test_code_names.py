@@ -31,7 +31,7 @@ def test_an_absent_name_would_be_found(path: str, name: str) -> None:
     [
         ("log/log.py", "PartitionLog.read"),
         ("replication/leader.py", "LeaderProgress.high_watermark"),
-        ("ingest/frames.pyx", "Partitioner.share"),
+        ("ingest/partitioner.pxi", "Partitioner.share"),
     ],
 )
 def test_methods_and_attributes_are_found(path: str, name: str) -> None:

@@ -6,7 +6,7 @@ from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.ingest.partition_ingest import DELAYED_OVERHEAD_BYTES, DelayedAcks
 from streamlog.metrics import NodeMetrics
-from tests.inlet_way import Written
+from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
 
 

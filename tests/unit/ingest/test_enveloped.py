@@ -10,12 +10,12 @@ from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.record.codec import iter_records
 from tests import enveloped
 from tests.enveloped import ALL, LEADER, NONE, read_ack
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 
 
 @pytest.fixture
 async def way() -> Way:
-    return Way(value_bytes_max=1000, subjects=("orders",))
+    return Way(message_bytes_max=1000, subjects=("orders",))
 
 
 def envelope(policy: int = LEADER, inbox: bytes = b"acks", **parts: Any) -> bytes:
@@ -125,7 +125,7 @@ async def test_below_min_isr_the_policy_holds_for_what_was_gathered_before(way: 
     """The replicas went away between the frames and the append."""
     way.parser.feed(message("plain") + message(payload=envelope(LEADER, correlation_id=b"c")))
     way.partition.below_min_isr = True
-    way.inlet.take()
+    way.ingest.take()
     answers = dict(way.answered())
     assert json.loads(answers["plain"])["error"]["err_code"] == 10077
     assert (ack := read_ack(answers["acks"]))["correlation_id"] == b"c"
@@ -134,7 +134,7 @@ async def test_below_min_isr_the_policy_holds_for_what_was_gathered_before(way: 
 
 
 async def test_a_compacted_stream_needs_its_key() -> None:
-    way = Way(value_bytes_max=1000, keyed=True)
+    way = Way(message_bytes_max=1000, keyed=True)
     way.read(message(payload=envelope(ALL)), message(payload=envelope(ALL, key=b"k", value=b"")))
     assert [ack["error"] for ack in acks(way)] == [1]
     way.partition.commit()
@@ -143,7 +143,7 @@ async def test_a_compacted_stream_needs_its_key() -> None:
 
 
 async def test_a_stream_that_does_not_answer() -> None:
-    way = Way(value_bytes_max=1000, answering=False)
+    way = Way(message_bytes_max=1000, answering=False)
     way.read(message(payload=envelope(ALL)), message(payload=envelope(value=b"v" * 1000)))
     way.partition.commit()
     assert way.answered() == []
@@ -151,7 +151,7 @@ async def test_a_stream_that_does_not_answer() -> None:
 
 
 async def test_a_stream_that_acknowledges_at_the_append() -> None:
-    way = Way(value_bytes_max=1000, default_ack=AckPolicy.APPENDED)
+    way = Way(message_bytes_max=1000, default_ack=AckPolicy.APPENDED)
     way.read(message(payload=envelope(ALL)), message("a", envelope(LEADER, inbox=b"")))
     assert way.told() == [("a", {"stream": "orders", "seq": 12})]
     way.partition.commit()

@@ -26,7 +26,7 @@ def bound(twin: Twin) -> Callable[..., tuple[Any, Any]]:
 
     def make(**options: Any) -> tuple[Any, Any]:
         parser = twin.FrameParser()
-        inflow = twin.RecordCollector(**{"value_bytes_max": 1 << 20} | options)
+        inflow = twin.RecordCollector(**{"message_bytes_max": 1 << 20} | options)
         parser.bind(SID, inflow)
         return parser, inflow
 
@@ -81,7 +81,7 @@ class TestMessages:
 
     def test_inflows_in_order_of_first_touch(self, twin: Twin) -> None:
         parser = twin.FrameParser()
-        inflows = [twin.RecordCollector(value_bytes_max=10, owner=i) for i in range(3)]
+        inflows = [twin.RecordCollector(message_bytes_max=10, owner=i) for i in range(3)]
         for sid, inflow in enumerate(inflows):
             parser.bind(sid, inflow)
         touched = parser.feed(b"".join(msg(b"v", sid=sid) for sid in (2, 0, 2, 2, 0)))
@@ -103,7 +103,7 @@ class TestMessages:
     def test_a_sid_that_is_bound_anew(self, twin: Twin, bound: Any) -> None:
         parser, inflow = bound()
         parser.feed(msg(b"first"))
-        other = twin.RecordCollector(value_bytes_max=10)
+        other = twin.RecordCollector(message_bytes_max=10)
         parser.bind(SID, other)
         assert parser.feed(msg(b"second")) == [other]
         assert (inflow.run.count, other.run.count) == (1, 1)
@@ -250,7 +250,7 @@ class TestAdmit:
     def test_it_may_rebind_and_take(self, twin: Twin) -> None:
         """Nothing that it does to the parser or the inflow may confuse the parse."""
         parser = twin.FrameParser()
-        other = twin.RecordCollector(value_bytes_max=100)
+        other = twin.RecordCollector(message_bytes_max=100)
 
         def admit(*_: Any) -> bool:
             inflow.run.clear()
@@ -258,7 +258,7 @@ class TestAdmit:
             parser.bind(SID, other)
             return True
 
-        inflow = twin.RecordCollector(value_bytes_max=100, admit=admit)
+        inflow = twin.RecordCollector(message_bytes_max=100, admit=admit)
         parser.bind(SID, inflow)
         data = msg(b"x", reply=b"q") + hmsg(block(b"Nats-A: 1"), b"y", reply=b"r") + msg(b"z")
         assert parser.feed(data) == [inflow, other]
@@ -280,7 +280,7 @@ class TestAdmit:
     def test_a_feed_within_a_feed_is_refused(self) -> None:
         parser = COMPILED.FrameParser()
         inflow = COMPILED.RecordCollector(
-            value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n")
+            message_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n")
         )
         parser.bind(SID, inflow)
         parser.feed(hmsg(block(b"Nats-A: 1")))
@@ -290,7 +290,7 @@ class TestAdmit:
 
 class TestOversize:
     def test_the_limit_is_exact_and_counts_headers(self, bound: Any) -> None:
-        parser, inflow = bound(value_bytes_max=20)
+        parser, inflow = bound(message_bytes_max=20)
         fits, headers_fit = msg(b"v" * 20, reply=b"a"), hmsg(block(), b"v" * 8, reply=b"b")
         large, headers_large = msg(b"v" * 21, reply=b"c"), hmsg(block(), b"v" * 9)
         assert parser.feed(fits + large + headers_fit + headers_large) == [inflow]
@@ -302,7 +302,7 @@ class TestOversize:
         assert inflow.take_oversize() == []
 
     def test_nobody_is_asked_about_it(self, bound: Any) -> None:
-        parser, inflow = bound(value_bytes_max=20, admit=pytest.fail)
+        parser, inflow = bound(message_bytes_max=20, admit=pytest.fail)
         parser.feed(hmsg(block(b"Nats-A: 1"), b"v" * 20))
         assert inflow.take_oversize() == [b""]
 
@@ -317,7 +317,7 @@ class TestOversize:
         small = functools.partial(codec_oracle.RecordRun, bytes_max=200)
         monkeypatch.setattr(collector_oracle, "RecordRun", small)
         parser = PLAIN.FrameParser()
-        inflow = PLAIN.RecordCollector(value_bytes_max=1000)
+        inflow = PLAIN.RecordCollector(message_bytes_max=1000)
         parser.bind(SID, inflow)
         parser.feed(msg(b"v" * 80) + msg(b"v" * 80, reply=b"late"))
         assert inflow.run.count == 1
@@ -399,7 +399,7 @@ class TestPieces:
 
     def test_a_large_message_in_small_pieces(self, bound: Any) -> None:
         """Each byte is looked at once; were all of it for each piece, this would take minutes."""
-        parser, inflow = bound(value_bytes_max=1 << 22)
+        parser, inflow = bound(message_bytes_max=1 << 22)
         data = msg(b"v" * (1 << 22)) + b"INFO " + b"x" * (LINE_BYTES_MAX - 5) + b"\r\n"
         for start in range(0, len(data), 32):
             parser.feed(data[start : start + 32])

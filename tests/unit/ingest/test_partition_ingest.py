@@ -15,7 +15,7 @@ from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState
 from streamlog.record.codec import iter_records
-from tests.inlet_way import StrictIngest, Way, message
+from tests.ingest_way import StrictIngest, Way, message
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_a_failed_sync_refuses_and_forgets_all_that_waits(way: Way) -> Non
     way.read(message("again", Nats_Msg_Id="1"))
     way.partition.fail(StorageFailed("broken"))
     assert way.refused() == [("a", 10077), ("again", 10077), ("b", 10077)]
-    assert (way.room.taken_bytes, way.inlet.pending_count, len(way.inlet.sequencer)) == (0, 0, 0)
+    assert (way.room.taken_bytes, way.ingest.pending_count, len(way.ingest.sequencer)) == (0, 0, 0)
 
 
 async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
@@ -144,7 +144,7 @@ async def test_judging_that_goes_wrong_refuses_one_message(
     def admit(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(way.inlet.sequencer, "admit", admit)
+    monkeypatch.setattr(way.ingest.sequencer, "admit", admit)
     way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c"))
     assert way.refused() == [("b", 10077)]
     way.partition.commit()
@@ -153,8 +153,8 @@ async def test_judging_that_goes_wrong_refuses_one_message(
 
 
 async def test_other_limits_after_a_change(way: Way) -> None:
-    way.inlet.configure(
-        IngestSettings(value_bytes_max=3, default_ack=AckPolicy.NEVER, answering=True)
+    way.ingest.configure(
+        IngestSettings(message_bytes_max=3, default_ack=AckPolicy.NEVER, answering=True)
     )
     way.read(message("a"), message("b", b"long"))
     assert way.refused() == [("b", 10054)]
@@ -164,8 +164,8 @@ async def test_other_limits_after_a_change(way: Way) -> None:
 
 async def test_what_comes_after_a_change_by_an_ended_subscription_is_stored(way: Way) -> None:
     """The parser still has the inflow that it got when it was subscribed."""
-    way.inlet.configure(
-        IngestSettings(value_bytes_max=100, default_ack=AckPolicy.COMMITTED, answering=True)
+    way.ingest.configure(
+        IngestSettings(message_bytes_max=100, default_ack=AckPolicy.COMMITTED, answering=True)
     )
     way.read(message("a", Nats_Msg_Id="1"))
     way.read(message("b", Nats_Msg_Id="1"))
@@ -176,8 +176,8 @@ async def test_what_comes_after_a_change_by_an_ended_subscription_is_stored(way:
 
 async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way: Way) -> None:
     way.partition.log_end_offset = 13  # three records above the high watermark, none of them ours
-    way.inlet.sequencer.remember(b"old", 11, 1_000_000)
-    way.inlet.sequencer.remember(b"older", 9, 1_000_000)
+    way.ingest.sequencer.remember(b"old", 11, 1_000_000)
+    way.ingest.sequencer.remember(b"older", 9, 1_000_000)
     way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="older"))
     assert way.told() == [("b", {"stream": "orders", "seq": 10, "duplicate": True})]
     assert way.room.taken_bytes > 0
@@ -188,10 +188,10 @@ async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way
 
 async def test_who_waits_when_leadership_ends_is_refused(way: Way) -> None:
     way.partition.log_end_offset = 13
-    way.inlet.sequencer.remember(b"old", 11, 1_000_000)
+    way.ingest.sequencer.remember(b"old", 11, 1_000_000)
     way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="new"))
     way.partition.fail(NotLeader("another leads"))
-    way.inlet.close()
+    way.ingest.close()
     assert way.refused() == [("b", 10008), ("a", 10008)]
     way.read(message("late"), message("later", Nats_Msg_Id="new"))
     assert way.refused() == [("late", 10008), ("later", 10008)]
@@ -202,7 +202,7 @@ async def test_who_waits_when_leadership_ends_is_refused(way: Way) -> None:
 async def test_a_node_that_stops_lets_nobody_wait(way: Way) -> None:
     way.read(message("a", Nats_Msg_Id="1"))
     way.read(message("again", Nats_Msg_Id="1"))
-    way.inlet.give_up()
+    way.ingest.give_up()
     assert way.refused() == [("again", 10008), ("a", 10008)]
     assert way.room.taken_bytes == 0
     way.partition.fail(NotLeader("the node stops"))
@@ -214,7 +214,7 @@ async def test_with_too_few_replicas_who_waits_for_them_is_refused(way: Way) -> 
     way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c", Streamlog_Ack="all"))
     assert way.refused() == [("b", 10077), ("c", 10077), ("a", 10077)]
     assert way.count("publish_rejected", reason="not_enough_replicas") == 3
-    assert (way.partition.batches, len(way.inlet.sequencer)) == ([], 0)
+    assert (way.partition.batches, len(way.ingest.sequencer)) == ([], 0)
     way.partition.below_min_isr = False
     way.read(message("b", Nats_Msg_Id="1"))
     way.partition.commit()
@@ -260,7 +260,7 @@ async def test_a_stream_that_acks_at_the_leader_goes_on_without_replicas() -> No
         ("a", {"stream": "orders", "seq": 11}),
         ("c", {"stream": "orders", "seq": 12}),
     ]
-    assert (way.room.taken_bytes, way.inlet.pending_count) == (0, 0)
+    assert (way.room.taken_bytes, way.ingest.pending_count) == (0, 0)
     way.partition.fail(NotLeader("another leads"))
     assert way.told() == []
 
@@ -272,7 +272,7 @@ def wrong_last(sequence: int) -> dict[str, object]:
 
 
 async def test_a_compacted_stream_refuses_what_has_no_key(way: Way) -> None:
-    way.inlet.configure(IngestSettings(value_bytes_max=100, keyed=True))
+    way.ingest.configure(IngestSettings(message_bytes_max=100, keyed=True))
     way.read(
         message("a"), message("b", Streamlog_Key="k"), message(), message("c", Nats_Msg_Id="1")
     )
@@ -293,8 +293,8 @@ async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -
     way.read(message("first", Nats_Msg_Id="1"))
     way.partition.commit()
     way.told()
-    settings = IngestSettings(value_bytes_max=100)
-    way.inlet.configure(settings._replace(shut=STANDS_STILL[WriteState.PAUSED]))
+    settings = IngestSettings(message_bytes_max=100)
+    way.ingest.configure(settings._replace(shut=STANDS_STILL[WriteState.PAUSED]))
     way.read(
         message("plain"),
         message("again", Nats_Msg_Id="1"),
@@ -303,15 +303,15 @@ async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -
     )
     assert way.refused() == [(reply, 10118) for reply in ("plain", "again", "new", "batch")]
     assert way.count("publish_rejected", reason="paused") == 4
-    way.inlet.configure(settings)
+    way.ingest.configure(settings)
     way.read(message("new", Nats_Msg_Id="2"))
     way.partition.commit()
     assert way.told() == [("new", {"stream": "orders", "seq": 12})]
 
 
 async def test_what_is_too_large_is_refused_for_the_standstill_first(way: Way) -> None:
-    settings = IngestSettings(value_bytes_max=100)
-    way.inlet.configure(settings._replace(shut=STANDS_STILL[WriteState.SEALED]))
+    settings = IngestSettings(message_bytes_max=100)
+    way.ingest.configure(settings._replace(shut=STANDS_STILL[WriteState.SEALED]))
     way.read(message("large", b"x" * 200))
     assert way.refused() == [("large", 10109)]
 

@@ -8,14 +8,14 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.compiled.keys import murmur2
 from tests import enveloped
-from tests.inlet_way import Way
+from tests.ingest_way import Way
 from tests.nats_frames import SID, msg
 
 ME, OTHER = NodeId(1), NodeId(2)
 
 
 class Node:
-    """One of two, with inlets for what it leads."""
+    """One of two, with ingests for what it leads."""
 
     def __init__(self, *leaders: NodeId, **settings: Any) -> None:
         self.config = StreamConfig.of(
@@ -25,11 +25,11 @@ class Node:
             partition_by="tokens:2",
             **settings,
         )
-        self.way = Way(value_bytes_max=1000)
-        self.way.inlet.opened = True
+        self.way = Way(message_bytes_max=1000)
+        self.way.ingest.opened = True
         self.spreading = PartitionedStream("orders", node_id=ME, answers=self.way.answers)
-        self.inlets = {
-            TopicPartition("orders", number): self.way.inlet
+        self.ingests = {
+            TopicPartition("orders", number): self.way.ingest
             for number, leader in enumerate(leaders)
             if leader == ME
         }
@@ -40,7 +40,7 @@ class Node:
     def lead(self, *leaders: NodeId, may_store: bool = True) -> None:
         partitions = tuple(_partition(leader) for leader in leaders)
         self.spreading.follow(StreamImage(self.config, None, 0, partitions))  # type: ignore[arg-type]
-        self.spreading.share(self.inlets, may_store=may_store)
+        self.spreading.share(self.ingests, may_store=may_store)
 
     def told(self) -> list[str]:
         """What happened to a message for each partition: stored, refused, or left to others."""
@@ -97,13 +97,13 @@ async def test_each_takes_its_own_and_one_refuses_what_nobody_leads() -> None:
 
 async def test_a_leader_that_may_not_store_says_so_itself() -> None:
     node = Node(ME, OTHER)
-    node.way.inlet.opened = False
+    node.way.ingest.opened = False
     node.lead(ME, OTHER)
     assert node.told() == ["refused", "left"]
-    node.way.inlet.opened = True
+    node.way.ingest.opened = True
     node.lead(ME, OTHER, may_store=False)
     assert node.told() == ["refused", "left"]
-    node.way.inlet.closed = True
+    node.way.ingest.closed = True
     node.lead(ME, OTHER)
     assert node.told() == ["refused", "left"]
 
@@ -113,7 +113,7 @@ async def test_what_is_refused_needs_no_room_and_asks_for_nothing() -> None:
     node.take(node.subject(1), b"v" * 5000)
     ((reply, answer),) = node.way.told()
     assert (reply, answer["error"]["err_code"]) == ("a", 10008)
-    assert len(node.way.inlet.sequencer) == 0
+    assert len(node.way.ingest.sequencer) == 0
 
 
 async def test_an_envelope_is_refused_with_an_ack() -> None:

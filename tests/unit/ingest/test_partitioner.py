@@ -32,7 +32,7 @@ class Spread:
     """A parser whose one sid is spread over so many partitions."""
 
     def __init__(self, twin: Twin, count: int, **settings: Any) -> None:
-        self.inflows = [twin.RecordCollector(value_bytes_max=1000, owner=i) for i in range(count)]
+        self.inflows = [twin.RecordCollector(message_bytes_max=1000, owner=i) for i in range(count)]
         self.spread = twin.Partitioner(**settings)
         self.spread.share(self.inflows)
         self.parser = twin.FrameParser()
@@ -107,7 +107,7 @@ def test_what_is_not_ours_is_left_to_others(twin: Twin) -> None:
 
 def test_sids_of_both_kinds_in_turn(twin: Twin) -> None:
     spread = Spread(twin, 1)
-    alone = twin.RecordCollector(value_bytes_max=10, owner="alone")
+    alone = twin.RecordCollector(message_bytes_max=10, owner="alone")
     spread.parser.bind(SID + 1, alone)
     frames = [msg(b"1"), msg(b"2", sid=SID + 1), msg(b"3"), msg(b"4", sid=SID + 1), msg(b"5")]
     assert spread.takers(*frames) == [0, "alone"]

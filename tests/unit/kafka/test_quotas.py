@@ -10,7 +10,7 @@ import pytest
 from immutables import Map
 
 from streamlog.kafka import quotas as quotas_module
-from streamlog.kafka.quotas import Throttles
+from streamlog.kafka.quotas import ClientQuotas
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import NO_QUOTA, Quota, QuotaKey
 from streamlog.metrics import NodeMetrics
@@ -265,7 +265,7 @@ async def test_waiting_is_not_idleness() -> None:
 
 def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 3)
-    throttles = Throttles()
+    throttles = ClientQuotas()
     for number in range(10):
         throttles.bucket(str(number), "request", 1.0, window_s=1, now_s=0)
         throttles.bucket("0", "request", 1.0, window_s=1, now_s=0).take(1, 0)

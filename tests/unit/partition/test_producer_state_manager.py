@@ -147,7 +147,7 @@ async def test_followers_know_what_they_fetched(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             producing = world[number].partition().producing
             assert producing.complete
-            assert producing._table.judge(batch_of(2).header).base_offset == 2  # type: ignore[union-attr]
+            assert producing._table.check_sequence(batch_of(2).header).base_offset == 2  # type: ignore[union-attr]
 
 
 async def test_a_cut_that_takes_a_batch_forgets_it(world: World) -> None:

@@ -11,6 +11,7 @@ from streamlog.errors import (
     NotLeader,
     PartitionNotFound,
     StorageFailed,
+    StreamlogError,
     StreamNotFound,
     Unavailable,
 )
@@ -19,6 +20,7 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from streamlog.partition.storage.log_opener import LogOpener
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.unit.failing_disk import FailingDisk
 from tests.unit.partition.replica_world import until
@@ -257,6 +259,50 @@ async def test_a_lost_folder_is_known_until_the_controller_has_heard_of_it(world
         assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
 
 
+async def test_a_lost_folder_is_known_by_what_was_synced_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A follower's first batch is acknowledged before its high watermark is in the checkpoint."""
+    async with world.node() as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a")
+    (world.data_dir / HIGH_WATERMARK).unlink()
+    shutil.rmtree(world.data_dir / "streams" / "s")
+    registry = world.registry()
+    with caplog.at_level(logging.ERROR):
+        await registry.open(world.image)
+    assert "partition folder is gone" in caplog.text
+    assert registry.partition(tp("s")).following.is_short
+
+
+async def test_a_folder_that_cannot_be_read_is_not_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.node() as registry:
+        for name in ("s", "t"):
+            await world.create(name)
+            await publish(registry.partition(tp(name)), b"a")
+    before = {name: world.checkpoint(name) for name in (HIGH_WATERMARK, RECOVERY_POINT)}
+    real = LogOpener._folder_is_there
+
+    def look(opener: LogOpener, asked: TopicPartition) -> bool | StreamlogError:
+        with monkeypatch.context() as patch:
+            if asked == tp("s"):
+                patch.setattr(Path, "stat", fail)
+            return real(opener, asked)
+
+    def fail(_path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogOpener, "_folder_is_there", look)
+        registry = world.registry()
+        await registry.open(world.image)
+    assert set(registry.unopened) == {tp("s")}
+    assert registry.partition(tp("t")).log_end_offset == 1
+    assert {name: world.checkpoint(name) for name in before} == before
+
+
 @pytest.mark.parametrize("content", [None, b"1\n"])
 @pytest.mark.parametrize("name", [HIGH_WATERMARK, LOG_START, RECOVERY_POINT])
 async def test_a_lost_checkpoint_is_written_again_though_nothing_is_appended(
@@ -426,7 +472,8 @@ async def test_a_lost_folder_that_cannot_be_noted_puts_only_its_partition_offlin
     async with world.node() as registry:
         for name in ("lost", "kept"):
             await world.create(name)
-            await publish(registry.partition(tp(name)), b"old")
+            await publish(registry.partition(tp(name)), b"old", b"old")
+            await registry.partition(tp(name)).purge(1)
     shutil.rmtree(world.data_dir / "streams" / "lost")
     disk = FailingDisk()
     disk.faults.break_("write_small", code=errno.ENOSPC, path="offset-checkpoint")

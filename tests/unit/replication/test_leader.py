@@ -201,3 +201,36 @@ def test_what_a_follower_had_before_it_left_the_isr_does_not_bring_it_back() -> 
     progress.follower(TWO, 10, node_epoch=4, now_ms=103, partition_epoch=1)
     proposal = progress.isr_proposal(103, lag_time_ms=1_000, standings=standings)
     assert proposal is not None and proposal.isr == {ONE, TWO}
+
+
+def test_a_follower_that_has_less_than_it_told_must_keep_it_while_it_may_join() -> None:
+    progress = LeaderProgress(ONE, (ONE,), start_offset=0)
+    progress.set_isr((ONE,), partition_epoch=5)
+    progress.local(20, 20)
+
+    def fetch(offset: int, node_epoch: int = 1, partition_epoch: int = 5) -> bool:
+        has_gone_back = progress.went_back(
+            TWO, offset, node_epoch=node_epoch, partition_epoch=partition_epoch
+        )
+        progress.follower(TWO, offset, node_epoch=node_epoch, partition_epoch=partition_epoch)
+        return has_gone_back
+
+    assert not fetch(20)
+    assert not fetch(12), "it is not in sync, and nobody has proposed it"
+    assert not fetch(20)
+    live = dict.fromkeys((ONE, TWO), ReplicaStanding(1, is_live=True))
+    proposal = progress.isr_proposal(0, lag_time_ms=1_000, standings=live.__getitem__)
+    assert proposal is not None
+    for _ in range(2):
+        assert fetch(12), "the controller may add it by what it had told"
+    assert progress.local(30, 30) == 20
+    assert not fetch(30)
+    assert progress.local(30, 30) == 30
+    assert not fetch(12, node_epoch=2), "another process says nothing of that one"
+    progress.refused(proposal, 20_000)
+    assert not fetch(12, node_epoch=2)
+    progress.set_isr((ONE, TWO), partition_epoch=6)
+    progress.set_isr((ONE,), partition_epoch=7)
+    progress.follower(TWO, 30, node_epoch=2, partition_epoch=7)
+    assert not fetch(12, node_epoch=2, partition_epoch=6)
+    assert progress.followers[TWO].end_offset == 30, "that was on its way when it left"

@@ -1,4 +1,4 @@
-"""Batches through an inlet: what is stored, what is said, what is left behind."""
+"""Batches through an ingest: what is stored, what is said, what is left behind."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from streamlog.errors import NotLeader, StorageFull
 from streamlog.ingest.admission.batch_staging import IDLE_MS_MAX
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.metadata.stream.config import StreamConfig
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 
 
 def batch(
@@ -22,7 +22,7 @@ def end(number: int, reply: str = "end", payload: bytes = b"last", **headers: st
 
 @pytest.fixture
 async def way() -> Way:
-    return Way(batches=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
+    return Way(batches=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
 
 
 async def test_a_batch_is_one_record_batch_between_its_neighbours(way: Way) -> None:
@@ -94,7 +94,7 @@ async def test_an_idle_batch_is_given_up(way: Way) -> None:
     way.now_ms += IDLE_MS_MAX - 1
     way.read(batch(2))
     way.now_ms += 1
-    way.inlet.batching.expire(way.now_ms)
+    way.ingest.batching.expire(way.now_ms)
     assert way.given_up == [(b"c", "timeout")]
     way.read(batch(2, "late", batch_id="c"), end(3))
     way.partition.commit()
@@ -104,7 +104,7 @@ async def test_an_idle_batch_is_given_up(way: Way) -> None:
 async def test_a_leader_that_goes_forgets_its_batches(way: Way) -> None:
     way.read(batch(1), batch(1, batch_id="c"))
     assert way.staging.count == 2 and way.room.taken_bytes > 0
-    way.inlet.close()
+    way.ingest.close()
     assert (way.staging.count, way.room.taken_bytes) == (0, 0)
     way.read(end(2))
     assert way.refused() == [("end", 10008)]
@@ -125,17 +125,17 @@ async def test_batches_get_a_part_of_the_room(way: Way) -> None:
 
 async def test_batches_are_refused_where_they_are_not_allowed(way: Way) -> None:
     way.read(batch(1))
-    way.inlet.configure(
-        IngestSettings(value_bytes_max=100, default_ack=way.inlet.default_ack, answering=True)
+    way.ingest.configure(
+        IngestSettings(message_bytes_max=100, default_ack=way.ingest.default_ack, answering=True)
     )
     way.read(batch(1, "a"), end(2))
     assert way.refused() == [("a", 10174), ("end", 10174)]
 
 
 async def test_a_stream_that_never_answers_stores_batches(way: Way) -> None:
-    way.inlet.configure(
+    way.ingest.configure(
         IngestSettings(
-            value_bytes_max=100, default_ack=way.inlet.default_ack, answering=False, batches=True
+            message_bytes_max=100, default_ack=way.ingest.default_ack, answering=False, batches=True
         )
     )
     way.read(batch(1, "a"), end(2))
@@ -154,7 +154,7 @@ async def test_the_api_level_that_is_asked_for(way: Way) -> None:
 
 
 def full_way(**limits: object) -> Way:
-    way = Way(batches=True, bounded=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
+    way = Way(batches=True, bounded=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
     way.partition.config = StreamConfig.of(
         name="orders", discard="new", allow_atomic=True, **limits
     )
@@ -224,8 +224,8 @@ async def test_a_batch_is_refused_as_a_whole_where_replicas_go_within_its_read()
         + end(2)
     ):
         way.partition.below_min_isr = True
-        assert inflow is way.inlet.inflow
-        way.inlet.take()
+        assert inflow is way.ingest.inflow
+        way.ingest.take()
     assert [reply for reply, answer in way.told() if "error" in answer] == ["end"]
     assert way.partition.values() == [b"x"]
 
@@ -245,7 +245,7 @@ async def test_a_batch_repeated_before_it_is_committed_is_to_be_sent_again(way: 
 async def test_a_batch_that_nearly_fills_the_run_costs_nobody_else(extra: int) -> None:
     """Two in one read, and a message behind them that is no larger than it may be."""
     mib = 1 << 20
-    way = Way(batches=True, in_flight_bytes_max=1 << 40, value_bytes_max=mib)
+    way = Way(batches=True, in_flight_bytes_max=1 << 40, message_bytes_max=mib)
     body = b"x" * (mib - 4_096)
     for batch_id, count in (("p", 64), ("q", 63)):
         for number in range(1, count):

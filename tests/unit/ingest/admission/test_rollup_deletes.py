@@ -6,14 +6,14 @@ import pytest
 
 from streamlog.errors import StorageFull
 from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 
 ALL: dict[str, Any] = {"Nats_Rollup": "all"}
 
 
 @pytest.fixture
 async def way() -> Way:
-    way = Way(batches=True, rollups=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
+    way = Way(batches=True, rollups=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
     for number in range(3):
         way.read(message(str(number)))
     way.partition.commit()
@@ -69,10 +69,10 @@ async def test_nothing_comes_between_a_message_and_its_erasure(way: Way) -> None
 async def test_without_another_message_it_is_tried_again_in_time(way: Way) -> None:
     way.partition.erasing.fault = StorageFull("full")
     way.read(message("roll", **ALL))
-    way.inlet.erase_owed()
+    way.ingest.erase_owed()
     assert kept(way) == [10, 11, 12, 13]
     way.partition.erasing.fault = None
-    way.inlet.erase_owed()
+    way.ingest.erase_owed()
     assert kept(way) == [13]
 
 

@@ -1,4 +1,4 @@
-"""An inlet stays shut until the ids in its log are known, where that is a matter of time."""
+"""An ingest stays shut until the ids in its log are known, where that is a matter of time."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
-from tests.inlet_way import Way, message
+from tests.ingest_way import Way, message
 from tests.led_partition import as_partition
 
 
@@ -44,12 +44,12 @@ class World:
         self.openings = DedupRecoveryScheduler(
             self._open, snapshots=DedupSnapshots(list), now_ms=lambda: self.way.now_ms
         )
-        self.openings.add(self.way.inlet, as_partition(partition))
+        self.openings.add(self.way.ingest, as_partition(partition))
 
-    def _open(self, inlet: PartitionIngest) -> None:
-        inlet.erase_owed()
-        inlet.opened = True
-        self.opened.append(inlet)
+    def _open(self, ingest: PartitionIngest) -> None:
+        ingest.erase_owed()
+        ingest.opened = True
+        self.opened.append(ingest)
 
     async def look(self) -> bool:
         self.openings.try_again()
@@ -73,7 +73,7 @@ async def test_it_opens_when_no_id_counts_any_more(monkeypatch: pytest.MonkeyPat
     assert not await world.look()
     world.way.now_ms += 120_000
     assert await world.look()
-    assert world.way.inlet.sequencer.complete_since_ms > world.way.now_ms
+    assert world.way.ingest.sequencer.complete_since_ms > world.way.now_ms
 
 
 async def test_it_opens_at_once_where_the_log_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ async def test_it_opens_at_once_where_the_log_is_damaged(monkeypatch: pytest.Mon
 async def test_who_leads_no_more_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, StorageFull("no room"))
     assert not await world.look()
-    world.way.inlet.close()
+    world.way.ingest.close()
     assert not await world.look() and world.openings.count == 0
 
 
@@ -109,13 +109,13 @@ async def test_small_logs_share_their_hops_to_threads() -> None:
         run.append(None, b"x", headers)
         way.partition.append(run, UNAWAITED)
         way.partition.commit()
-        openings.add(way.inlet, as_partition(way.partition))
+        openings.add(way.ingest, as_partition(way.partition))
     await openings.drain()
     assert len(opened) == len(ways) and openings.count == 0
     # Two calls of each, one for its snapshot and one for its log, go about CALLS_MAX together.
     assert hops.count <= len(ways) // 5
     for number, way in enumerate(ways):
-        slots, last = way.inlet.sequencer.known()
+        slots, last = way.ingest.sequencer.known()
         assert [ids for _, ids in slots] == [{b"%d" % number: 10}]
         assert last == (b"%d" % number, 10)
 

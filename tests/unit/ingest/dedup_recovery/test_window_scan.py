@@ -110,7 +110,7 @@ async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that
 @pytest.mark.parametrize("twin", TWINS)
 def test_the_ids_of_what_came_over_nats_are_found(twin: Twin, compression: Compression) -> None:
     """Whatever has gathered it: the batches of an inflow are marked, and stay so when sealed."""
-    parser, inflow = twin.FrameParser(), twin.RecordCollector(value_bytes_max=1000)
+    parser, inflow = twin.FrameParser(), twin.RecordCollector(message_bytes_max=1000)
     parser.bind(SID, inflow)
     for _ in range(2):  # a run that was sealed gathers the next read
         parser.feed(hmsg(block(b"Nats-Msg-Id: one"), b"x") + hmsg(block(b"Nats-Msg-Id: two")))

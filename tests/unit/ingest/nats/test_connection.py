@@ -20,7 +20,7 @@ class Receiver:
     """Takes what the collector has gathered, and has room for it or not."""
 
     def __init__(self) -> None:
-        self.collector = RecordCollector(value_bytes_max=1000, owner=self)
+        self.collector = RecordCollector(message_bytes_max=1000, owner=self)
         self.values = 0
         self.connections = 0
         self.errors: list[str] = []

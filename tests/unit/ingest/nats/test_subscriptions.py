@@ -3,7 +3,7 @@ from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, uns
 
 
 def test_commands_and_sids() -> None:
-    subscriptions, inflow = Subscriptions(), RecordCollector(value_bytes_max=10)
+    subscriptions, inflow = Subscriptions(), RecordCollector(message_bytes_max=10)
     one = subscriptions.add(Subscription("a.>", inflow))
     two = subscriptions.add(Subscription("b", inflow, queue="group"))
     assert subscriptions.commands([one, two]) == b"SUB a.> 1\r\nSUB b group 2\r\n"
@@ -15,7 +15,7 @@ def test_commands_and_sids() -> None:
 
 def test_bind() -> None:
     subscriptions, parser = Subscriptions(), FrameParser()
-    inflow = RecordCollector(value_bytes_max=10)
+    inflow = RecordCollector(message_bytes_max=10)
     sid = subscriptions.add(Subscription("a", inflow))
     subscriptions.bind(parser, [sid])
     assert parser.feed(b"MSG a 1 1\r\nx\r\n") == [inflow]

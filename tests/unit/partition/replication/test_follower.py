@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch, CorruptData, StorageFailed
 from streamlog.log.log import PartitionLog
-from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.replication.follower import FetchPosition, PartitionFollower, Truncation
 from streamlog.partition.state import NOTHING, PartitionState
 from tests.log_folder import append, make_batch, open_log, sync
@@ -247,3 +247,50 @@ def test_what_comes_before_records_of_a_later_epoch_is_taken() -> None:
     assert bench.following.append(records) == len(first)
     assert bench.following.append(records[len(first) :]) == 0
     assert (bench.log.log_end_offset, bench.log.epochs.latest) == (12, 5)
+
+
+def test_what_is_damaged_is_cut_when_the_leader_does_not_count_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader may have proposed this replica by what it had: the controller adds it soon."""
+    bench, damaged_from = Bench(isr=(ONE,)), 7
+    monkeypatch.setattr(type(bench.log), "damaged_from", property(lambda _: damaged_from))
+    following = bench.following
+    before = following.position()
+    assert before is not None
+    following.is_damaged = True
+    assert following.position() == FetchPosition(7, 5, 5)
+    assert following.repair() is None
+    following.release(before)
+    assert following.repair() is None, "that was an answer to an earlier request"
+    following.release(FetchPosition(7, 5, 4))
+    assert following.repair() is None, "that was another leader's"
+    asked = following.position()
+    assert asked is not None
+    following.release(asked)
+    assert following.repair() == Truncation(7, damaged=True)
+    damaged_from = 3
+    assert following.repair() is None, "the leader counts what was found damaged since"
+    assert following.position() == FetchPosition(3, 2, 5)
+    bench.follow((ONE, TWO))
+    assert following.position() is None
+    damaged_from = 0
+    bench.follow((ONE,))
+    assert following.position() == FetchPosition(0, NO_EPOCH, 5)
+
+
+def test_a_release_is_for_one_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(isr=(ONE,))
+    following = bench.following
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bench.log), "damaged_from", property(lambda _: 7))
+        following.is_damaged = True
+        following.release(FetchPosition(7, 5, 5))
+        assert bench.cut(Truncation(7)) == 0
+        following.is_damaged = True
+        assert following.repair() is None
+        following.release(FetchPosition(7, 5, 5))
+        following.is_damaged = False
+        assert following.position() == FetchPosition(6, 4, 5), "it was purged"
+        following.is_damaged = True
+        assert following.repair() is None

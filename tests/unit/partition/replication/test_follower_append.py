@@ -17,7 +17,7 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.maintenance.log_start import retain
 from streamlog.partition.replication import follower_append
-from streamlog.partition.replication.follower import PartitionFollower, Truncation
+from streamlog.partition.replication.follower import FetchPosition, PartitionFollower, Truncation
 from streamlog.partition.replication.follower_append import repair, take
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
 from tests.log_folder import make_batch
@@ -229,6 +229,13 @@ async def test_nothing_is_mended_while_in_sync_or_leading_or_whole(tmp_path: Pat
             assert partition.following.repair() is None, "in sync"
             assert world.leader.partition().following.repair() is None
             partition.state.isr = frozenset({world.leader.node_id})
+            assert partition.following.repair() is None, "the leader may count what is damaged"
+            partition.following.is_damaged = True
+            asked = partition.following.position()
+            assert asked is not None
+            assert asked.offset == 3
+            partition.following.release(asked)
+            assert partition.following.position() is None
             assert partition.following.repair() == Truncation(3, damaged=True)
 
 
@@ -280,6 +287,7 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
         disk.faults.break_("write_small", code=errno.EIO, path="streams/s/0")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(partition.state.log), "damaged_from", property(lambda _: 0))
+            partition.following.release(FetchPosition(0, -1, partition.leader_epoch))
             with pytest.raises(StorageFailed):
                 await repair(partition, world[3].registry._workers)
         assert partition.failure is not None

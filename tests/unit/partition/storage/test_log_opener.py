@@ -13,7 +13,7 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import StreamConfig
-from streamlog.model import NodeId
+from streamlog.model import LogId, NodeId
 from streamlog.partition.storage.checkpoints import NOTHING, Offsets
 from streamlog.partition.storage.folder import Folders, sweep
 from streamlog.partition.storage.log_opener import LogOpening, open_log
@@ -154,3 +154,22 @@ def test_sweep_touches_nothing_when_the_metadata_is_empty(bench: Bench) -> None:
     assert len(bench.folders.present()) == 2
     sweep(bench.folders, bench.image(), frozenset({OTHER, UUID(int=3)}), ONE)
     assert bench.folders.present() == []
+
+
+def test_sweep_keeps_a_deleted_streams_folder_that_has_lost_its_mark_from_its_namesake(
+    bench: Bench,
+) -> None:
+    bench.open()
+    path = bench.folders.path(tp("s"))
+    (path / METADATA_NAME).unlink()
+    image = bench.image("s")
+    here = LogId(tp("s"), image.stream("s").stream_id, ASSIGNED)
+    sweep(bench.folders, image, frozenset(), ONE, [here._replace(stream_id=OTHER), here])
+    sweep(bench.folders, image, frozenset(), ONE, [])
+    assert path.exists(), "nothing speaks against its being this stream's"
+    sweep(bench.folders, image, frozenset(), ONE, [here._replace(stream_id=OTHER)])
+    assert not path.exists()
+    assert len(list(bench.folders.orphans.iterdir())) == 1
+    path.mkdir(parents=True)
+    sweep(bench.folders, image, frozenset(), ONE, [here._replace(stream_id=OTHER)])
+    assert path.exists(), "an empty one was cut short by a crash"

@@ -1,4 +1,4 @@
-"""An inlet with all that it needs, and the frames that nats-server would send it."""
+"""An ingest with all that it needs, and the frames that nats-server would send it."""
 
 import json
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ class StrictIngest(PartitionIngest):
 
 
 class Way:
-    """An inlet with all that it needs."""
+    """An ingest with all that it needs."""
 
     def __init__(
         self,
         *,
         in_flight_bytes_max: int = 10_000,
-        value_bytes_max: int = 100,
+        message_bytes_max: int = 100,
         subjects: Sequence[str] = (),
         **settings: Any,
     ) -> None:
@@ -58,11 +58,11 @@ class Way:
             in_flight_bytes_max=in_flight_bytes_max,
             given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
         )
-        self.inlet = StrictIngest(
+        self.ingest = StrictIngest(
             as_partition(self.partition),
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
             subjects=subjects,
-            settings=IngestSettings(value_bytes_max, **settings),
+            settings=IngestSettings(message_bytes_max, **settings),
             answers=self.answers,
             room=self.room,
             staging=self.staging,
@@ -71,13 +71,13 @@ class Way:
             grown={},
         )
         self.parser = FrameParser()
-        self.parser.bind(1, self.inlet.inflow)
+        self.parser.bind(1, self.ingest.inflow)
 
     def read(self, *messages: bytes) -> None:
         """One read of the socket."""
         for inflow in self.parser.feed(b"".join(messages)):
-            assert inflow is self.inlet.inflow
-            self.inlet.take()
+            assert inflow is self.ingest.inflow
+            self.ingest.take()
 
     def told(self) -> list[tuple[str, Any]]:
         """(reply subject, JSON) of what was answered since."""
