@@ -2,7 +2,7 @@
 
 - ``net`` listener, connections, TLS, ``sendfile``, limits; ``auth`` logins and rights.
 - ``dispatch`` finds the handler; a function in ``handlers`` translates one API. ``handlers/fetch``
-  has delayed fetches, ``handlers/produce`` the limit on the size of batches.
+  has delayed fetches.
 - ``fetch`` fetch sessions, and what one partition adds to an answer; ``producer_ids``.
 - ``config_entries`` settings in Kafka's form; ``quotas`` rate limits; ``topology``
   nodes, leaders and replicas in Kafka's form; ``refusal`` errors.

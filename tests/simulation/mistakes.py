@@ -100,9 +100,10 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
 
 def bring_back_by_what_was_there_before(patch: pytest.MonkeyPatch) -> None:
     """A follower that has left the ISR counts as far as it had come, though it may have cut that
-    off since.
+    off since: it does so without the leader's word, which alone would prevent this.
     """
     patch.setattr(FollowerProgress, "left", lambda *_: None)
+    repair_without_the_leaders_word(patch)
 
 
 def repair_without_the_leaders_word(patch: pytest.MonkeyPatch) -> None:

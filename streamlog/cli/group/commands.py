@@ -10,7 +10,7 @@ from streamlog.cli.group.client import GroupName, ask, check_empty
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import GroupNotEmpty, InvalidRequest
-from streamlog.model import TopicPartition
+from streamlog.model import TopicPartition, consumer_lag
 
 if TYPE_CHECKING:
     from streamlog.cli.group.client import GroupClient
@@ -34,7 +34,7 @@ class GroupLag(NamedTuple):
         """Committed records that are yet to be read; None where that cannot be known."""
         if self.committed is None or self.end_offset is None:
             return None
-        return max(0, self.end_offset - self.committed.offset)
+        return consumer_lag(self.end_offset, self.committed.offset)
 
     def as_json(self) -> dict[str, Any]:
         """As ``--json`` shows it."""

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from streamlog.groups.group import State
 from streamlog.groups.service import GroupProgress, GroupStatistics
-from streamlog.model import TopicPartition
+from streamlog.model import TopicPartition, consumer_lag
 
 
 class GroupGauges(Collector):
@@ -113,6 +113,6 @@ class LagGauges(Collector):
                 offsets.add_metric(labels, offset)
                 end = self._ends.get(tp)
                 if end is not None:
-                    lags.add_metric(labels, max(0, end - offset))
+                    lags.add_metric(labels, consumer_lag(end, offset))
         yield offsets
         yield lags

@@ -15,7 +15,7 @@ from streamlog.http.status_page.query import LED_HERE, Query
 from streamlog.http.status_page.rates import Rates
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import is_internal
-from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.model import NO_LEADER, NodeId, TopicPartition, consumer_lag
 from streamlog.record.codec import Record
 
 KEY_BYTES_MAX: Final = 256
@@ -352,7 +352,7 @@ class View:
             if end is None:
                 unknown += 1
             else:
-                lags.append((max(0, end - offset), tp, offset))
+                lags.append((consumer_lag(end, offset), tp, offset))
             if not number % SUMMED_MAX:
                 yield SUMMED_MAX
         row: Row = {

@@ -45,6 +45,7 @@ from streamlog.kafka.topology import current_leader
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
+from streamlog.replication.truncation import divergence
 from streamlog.wire import fetch as wire
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader
@@ -541,9 +542,7 @@ def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd |
     if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
         start, log_end = partition.log_start_offset, partition.log_end_offset
         raise OffsetOutOfRange(wanted.fetch_offset, start, log_end)
-    if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
-        return end
-    return None
+    return divergence(end, fetch_offset=wanted.fetch_offset, last_epoch=wanted.last_fetched_epoch)
 
 
 def _nearer_replica(

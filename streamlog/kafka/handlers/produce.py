@@ -19,7 +19,6 @@ from streamlog.errors import (
     NoTransactions,
     ProducerRefused,
     ProtocolViolation,
-    RecordTooLarge,
     RequestTimedOut,
     StreamlogError,
     UnknownTopicId,
@@ -30,6 +29,7 @@ from streamlog.kafka.auth.resource_checks import led_partition
 from streamlog.kafka.context import Context
 from streamlog.kafka.producer_ids import EPOCH_MAX
 from streamlog.kafka.topology import current_leader, endpoints
+from streamlog.log.segment.append_validation import check_batch_size
 from streamlog.metadata.stream.config import NO_LIMIT, check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
@@ -340,21 +340,14 @@ async def _checked(
         most = context.node_settings.log.uncompressed_bytes_max
         check = partial(check_inside, header, records, keyed=keyed, bytes_max=most)
         batch = await asyncio.get_running_loop().run_in_executor(threads, check)
-    _check_batch_size(tp, batch, context)
+    stream_max = context.metadata.image.stream(tp.stream).config.message_bytes_max
+    check_batch_size(
+        batch.header.size_bytes,
+        batch.largest_bytes,
+        stream_max=None if stream_max == NO_LIMIT else stream_max,
+        node_max=context.node_settings.log.message_bytes_max,
+    )
     return batch
-
-
-def _check_batch_size(tp: TopicPartition, batch: ProducedBatch, context: Context) -> None:
-    """Enforces max.message.bytes (``log.message_bytes_max``, or the stream's ``message_bytes_max``).
-
-    The limit is on a batch, as in Kafka. A stream's own limit is also the limit on a NATS message,
-    so it does not refuse a batch of many small records that the node's limit allows.
-    """
-    size, node = batch.header.size_bytes, context.node_settings.log.message_bytes_max
-    stream = context.metadata.image.stream(tp.stream).config.message_bytes_max
-    limit = node if stream == NO_LIMIT else stream
-    if size > limit and (size > node or batch.largest_bytes > limit):
-        raise RecordTooLarge(f"a batch of {size} bytes, {limit} are allowed")
 
 
 NO_PRODUCER = -1

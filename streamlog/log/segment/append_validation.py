@@ -1,12 +1,12 @@
 """Checks a batch before it is appended (Kafka's LogValidator).
 
-The size limit, max.message.bytes, is checked before that: for Kafka producers in
-``kafka/handlers/produce.py``, for NATS messages in ``ingest/frames.pyx``.
+A batch of a Kafka producer is also held to max.message.bytes, before that. The same limit on a NATS
+message is in ``ingest/frames.pyx``.
 """
 
 from typing import Final
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.log.segment.scan import BatchPlace
 from streamlog.record.batch import (
     ENCRYPTED,
@@ -31,6 +31,20 @@ _HEAD: Final = header_fields(
     "last_offset_delta",
     "max_timestamp_ms",
 )
+
+
+def check_batch_size(
+    size_bytes: int, largest_bytes: int, *, stream_max: int | None, node_max: int
+) -> None:
+    """Enforces max.message.bytes on a producer's batch (the stream's ``message_bytes_max``, or
+    ``log.message_bytes_max``). ``largest_bytes``: of its largest record. Raises RecordTooLarge.
+
+    The limit is on a batch, as in Kafka. A stream's own limit is also the limit on a NATS message,
+    so it does not refuse a batch of many small records that the node's limit allows.
+    """
+    limit = node_max if stream_max is None else stream_max
+    if size_bytes > limit and (size_bytes > node_max or largest_bytes > limit):
+        raise RecordTooLarge(f"a batch of {size_bytes} bytes, {limit} are allowed")
 
 
 def next_batch(
