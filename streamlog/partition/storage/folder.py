@@ -169,8 +169,12 @@ def sweep(
         if is_wanted and stream is not None and owner in (None, stream.stream_id):
             partition = stream.partitions[tp.partition]
             wanted = LogId(tp, stream.stream_id, partition.incarnation(node_id))
-            is_anothers = wanted not in known and any(it.tp == tp for it in known)
-            if mark is None and is_anothers and any(path.iterdir()):
+            if (
+                mark is None  # first, for each folder is asked this at each start
+                and wanted not in known
+                and any(it.tp == tp for it in known)
+                and any(path.iterdir())
+            ):
                 strange.append((tp, path, owner))
                 continue
             if node_id not in partition.replicas or _is_before(
