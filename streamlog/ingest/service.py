@@ -340,8 +340,9 @@ class IngestService:
                 else:
                     self._unopened[name] = None  # its log is being cut
         self._spread(stream)
-        for tp in self._by_stream.get(name, ()):
-            self._tune(self._ingests[tp])
+        for ingest in [self._ingests[tp] for tp in self._by_stream.get(name, ())]:
+            if ingest.opened and self._may_listen:
+                ingest.sids = self._listening.replace(ingest.sids, ingest.sources, ingest.target)
         followed = (
             TopicPartition(name, number)
             for number, partition in enumerate(stream.partitions)
@@ -450,7 +451,8 @@ class IngestService:
             self._spreadings[name] = spreading
         spreading.follow(stream)
         spreading.share(self._ingests, may_store=self._may_listen)
-        self._tune(spreading)
+        sids = self._listening.replace(spreading.sids, spreading.sources, spreading.target)
+        spreading.sids = sids
 
     def _stop_spreading(self, name: str) -> None:
         spreading = self._spreadings.pop(name, None)
@@ -458,7 +460,7 @@ class IngestService:
             self._listening.end(spreading.sids)
 
     def _reconfigure(self, ingest: PartitionIngest, config: StreamConfig) -> None:
-        """Another configuration for a partition ingest; it is tuned to its sources afterwards."""
+        """Another configuration for a partition ingest; it is subscribed to its sources afterwards."""
         ingest.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
         ingest.configure(self._ingest_settings(config))
         ingest.subjects = config.subjects_of(ingest.partition.tp.partition)
@@ -486,22 +488,8 @@ class IngestService:
         spreading = self._spreadings.get(ingest.partition.tp.stream)
         if spreading is not None:
             spreading.share(self._ingests, may_store=self._may_listen)
-        self._tune(ingest)
-
-    def _tune(self, listener: PartitionIngest | PartitionedStream) -> None:
-        """Subscribe it to its sources, and to nothing else, if it may listen yet. Between two
-        sources that overlap nothing is lost.
-        """
-        if self._stopping:
-            return
-        if isinstance(listener, PartitionIngest) and not (listener.opened and self._may_listen):
-            return
-        heard = {self._listening.source(sid): sid for sid in listener.sids}
-        missing = [source for source in listener.sources if source not in heard]
-        ended = [sid for source, sid in heard.items() if source not in listener.sources]
-        kept = (sid for sid in listener.sids if sid not in ended)
-        listener.sids = (*kept, *self._listening.begin(missing, listener.target))
-        self._listening.end(ended)
+        if self._may_listen and not self._stopping:
+            ingest.sids = self._listening.replace(ingest.sids, ingest.sources, ingest.target)
 
     def _lease_changed(self, held: bool) -> None:
         changed, self._may_listen = held != self._may_listen, held
@@ -512,7 +500,9 @@ class IngestService:
             spreading.share(self._ingests, may_store=held)
         if held:
             for ingest in ingests:
-                self._tune(ingest)
+                if ingest.opened:
+                    sids = self._listening.replace(ingest.sids, ingest.sources, ingest.target)
+                    ingest.sids = sids
         else:
             ended = [sid for ingest in ingests for sid in ingest.sids]
             for ingest in ingests:

@@ -314,11 +314,17 @@ class PartitionLog:
         files: FilePool,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        high_watermark: int = 0,
+        first_dirty_offset: int = 0,
         syncs: DeferredSyncs | None = None,
         power_lost: bool = True,
         key_scope: str = NO_SCOPE,
     ) -> "PartitionLog":
         """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable.
+
+        The offsets are what the checkpoints say. A log that ends below its recovery point or its
+        high watermark has lost its end, and notes so in its folder: the next checkpoint does not
+        have these offsets any more.
 
         ``key_scope``: of the partition; data keys of another one open nothing here.
 
@@ -337,7 +343,12 @@ class PartitionLog:
         )
         files.bind_keys(str(directory), key_scope)
         try:
-            return cls(str(directory), settings, disk, files, recovery.run())
+            log = cls(str(directory), settings, disk, files, recovery.run())
+            if log.log_end_offset < high_watermark:  # ``Recovery`` notes the same of the other one
+                log.recovery.lost_end = True
+                log.lost_end.note(high_watermark)
+            log.first_dirty_offset = min(first_dirty_offset, log.log_end_offset)
+            return log
         except BaseException as error:
             files.release_keys(str(directory), key_scope)
             if isinstance(error, OSError):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from streamlog.ingest.frames import Partitioner, RecordCollector
@@ -68,17 +68,27 @@ class Subscriber:
         """NATS knows all that is wanted, and what is not any more; or it is not there."""
         return not self._said.is_set()
 
-    def begin(
-        self, sources: Iterable[SubjectFilter], target: RecordCollector | Partitioner
-    ) -> list[int]:
-        """Listen; the sids. Told to the server in one write, or when it is there."""
+    def replace(
+        self,
+        sids: Sequence[int],
+        sources: Sequence[SubjectFilter],
+        target: RecordCollector | Partitioner,
+    ) -> tuple[int, ...]:
+        """Subscribe ``target``, which has ``sids``, to ``sources`` and to nothing else; its sids from
+        now on. What begins is told to the server in one write, or when it is there, and before what
+        ends: between two sources that overlap nothing is lost.
+        """
         subscriptions = self._subscriptions
-        sids = [subscriptions.add(Subscription(it.subject, target, it.queue)) for it in sources]
-        if sids:
-            subscriptions.bind(self._client.parser, sids)
-            self._client.write(subscriptions.commands(sids))
+        heard = {subscriptions.source(sid): sid for sid in sids}
+        missing = (it for it in sources if it not in heard)
+        begun = [subscriptions.add(Subscription(it.subject, target, it.queue)) for it in missing]
+        if begun:
+            subscriptions.bind(self._client.parser, begun)
+            self._client.write(subscriptions.commands(begun))
             self._say()
-        return sids
+        ended = [sid for source, sid in heard.items() if source not in sources]
+        self.end(ended)
+        return (*(sid for sid in sids if sid not in ended), *begun)
 
     def end(self, sids: Iterable[int]) -> None:
         """Listen no longer. What is under way still comes, and its receiver refuses it."""
@@ -87,9 +97,6 @@ class Subscriber:
             self._unsubscribe(ended)
             self._ended += ended
             self._say()
-
-    def source(self, sid: int) -> SubjectFilter:
-        return self._subscriptions.source(sid)
 
     async def round_trip(self) -> None:
         """All that was said is at the server, and all that it had sent before is received; or it

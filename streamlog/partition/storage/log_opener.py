@@ -190,18 +190,35 @@ class LogOpener:
         syncs = None if shared is None else DeferredSyncs()
         opened: list[Opened] = []
         for opening in openings:
+            tp, known, path = opening.tp, opening.offsets, self._folders.path(opening.tp)
             try:
-                log = open_log(
-                    opening,
-                    self._folders,
-                    self._disk,
-                    self._files,
-                    syncs,
+                self._folders.claim(tp, opening.stream_id, opening.incarnation)
+                log = PartitionLog.open(
+                    path,
+                    opening.settings,
+                    disk=self._disk,
+                    files=self._files,
+                    log_start_offset=known.log_start,
+                    recovery_point=known.recovery_point,
+                    high_watermark=known.high_watermark,
+                    first_dirty_offset=known.first_dirty,
+                    syncs=syncs,
                     power_lost=self._power_lost,
+                    key_scope=scope_of(opening.stream_id, tp.partition),
                 )
-                opened.append((opening, log))
+                limit = log.recovery_limit.bound(known.recovery_point)
+                log.erasures = load_erasures(log, known_offset=limit, kept_end=known.erasures_end)
             except StreamlogError as error:
                 opened.append((opening, error))
+                continue
+            except OSError as error:
+                opened.append((opening, storage_error(error, str(path))))
+                continue
+            opened.append((opening, log))
+            if known.high_watermark > log.log_end_offset:
+                extra = {"stream": tp.stream, "partition": tp.partition}
+                extra |= {"offset": log.log_end_offset, "high_watermark": known.high_watermark}
+                logger.error("committed records lost", extra=extra)
         if syncs is None or shared is None:
             return opened
         failed = syncs.run(self._disk, self._files, partial(self._sync_all, shared))
@@ -226,50 +243,3 @@ class LogOpener:
 def _tell(answer: asyncio.Future[Opened], opened: Opened) -> None:
     if not answer.done():  # the task that asked may have been cancelled
         answer.set_result(opened)
-
-
-def open_log(
-    opening: LogOpening,
-    folders: Folders,
-    disk: Disk,
-    files: FilePool,
-    syncs: DeferredSyncs | None = None,
-    *,
-    power_lost: bool = True,
-) -> PartitionLog:
-    """The log, recovered. ``syncs``: of logs that are opened with it. Raises CorruptFile,
-    StorageFull, StorageFailed.
-    """
-    tp, known = opening.tp, opening.offsets
-    try:
-        folders.claim(tp, opening.stream_id, opening.incarnation)
-    except OSError as error:
-        raise storage_error(error, str(folders.path(tp))) from error
-    log = PartitionLog.open(
-        folders.path(tp),
-        opening.settings,
-        disk=disk,
-        files=files,
-        log_start_offset=known.log_start,
-        recovery_point=known.recovery_point,
-        syncs=syncs,
-        power_lost=power_lost,
-        key_scope=scope_of(opening.stream_id, tp.partition),
-    )
-    if log.log_end_offset < known.kept_end:
-        log.recovery.lost_end = True
-        log.lost_end.note(known.kept_end)  # the next checkpoint has these offsets no more
-    log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
-    known_offset = log.recovery_limit.bound(known.recovery_point)
-    log.erasures = load_erasures(log, known_offset=known_offset, kept_end=known.erasures_end)
-    if known.high_watermark > log.log_end_offset:
-        logger.error(
-            "committed records lost",
-            extra={
-                "stream": tp.stream,
-                "partition": tp.partition,
-                "offset": log.log_end_offset,
-                "high_watermark": known.high_watermark,
-            },
-        )
-    return log

@@ -38,7 +38,7 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             ),
             outage=ConnectionState(metrics),
         )
-        listening.begin([SubjectFilter("a", "")], RecordCollector(message_bytes_max=1000))
+        listening.replace((), [SubjectFilter("a", "")], RecordCollector(message_bytes_max=1000))
         running = asyncio.create_task(listening.run())
         yield listening
         running.cancel()
@@ -68,7 +68,7 @@ async def test_nats_knows_of_it_once_it_has_answered(nats: FakeNats, listening: 
 async def test_what_is_new_is_not_known_at_once(nats: FakeNats, listening: Subscriber) -> None:
     await until(lambda: listening.is_known and listening.is_heard)
     nats.mute = True
-    listening.begin([SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
+    listening.replace((), [SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
     await until(lambda: b"SUB b 2" in nats.heard)
     assert (listening.is_known, listening.is_heard) == (True, False)
     nats.mute = False
@@ -94,7 +94,7 @@ async def test_who_waits_for_nats_to_hear_waits_for_one_round_trip_at_most(
     await until(lambda: listening.is_heard)
     await listening.wait_heard()
     nats.mute = True
-    listening.begin([SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
+    listening.replace((), [SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
     waiting = [asyncio.create_task(listening.wait_heard()) for _ in range(3)]
     await asyncio.wait(waiting)  # it does not answer, and is not waited for any longer
     assert not listening.is_heard
@@ -108,7 +108,7 @@ async def test_who_waits_for_nats_to_hear_waits_for_one_round_trip_at_most(
 async def test_nobody_waits_for_nats_after_the_end(nats: FakeNats, listening: Subscriber) -> None:
     await heard_by(nats, 1)
     nats.taking.clear()
-    listening.begin([SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
+    listening.replace((), [SubjectFilter("b", "")], RecordCollector(message_bytes_max=1000))
     waiting = asyncio.create_task(listening.wait_heard())
     await asyncio.sleep(0)
     await listening.close()

@@ -1,11 +1,19 @@
 import errno
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
+from streamlog.config import LogSection
+from streamlog.errors import (
+    CorruptData,
+    CorruptFile,
+    StorageFailed,
+    StorageFull,
+    StreamlogError,
+)
 from streamlog.log.layout import METADATA_NAME
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -14,9 +22,9 @@ from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import LogId, NodeId
-from streamlog.partition.storage.checkpoints import NOTHING, Offsets
+from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.folder import Folders, sweep
-from streamlog.partition.storage.log_opener import LogOpening, open_log
+from streamlog.partition.storage.log_opener import LogOpener, LogOpening
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
 from tests.log_folder import make_batch, sync
@@ -33,14 +41,33 @@ class Bench:
     def __init__(self, data_dir: Path) -> None:
         self.disk = FailingDisk()
         self.folders = Folders(data_dir, self.disk)
+        self._opener = LogOpener(
+            self.folders,
+            Checkpoints(data_dir, self.disk),
+            None,  # type: ignore[arg-type]  # nothing is opened by way of the image
+            ThreadPoolExecutor(1),  # without a thread until it is used
+            LogSection(),
+            disk=self.disk,
+            files=FilePool(self.disk, 8),
+            power_lost=True,
+            spawn=lambda work: work.close(),
+        )
 
     def open(
         self, offsets: Offsets = NOTHING, stream_id: UUID = ID, incarnation: int = ASSIGNED
     ) -> int:
-        opening = LogOpening(tp("s"), stream_id, incarnation, LogSettings(), offsets)
-        log = open_log(opening, self.folders, self.disk, FilePool(self.disk, 8))
+        log = self.log(offsets, stream_id, incarnation)
         log.close()
         return log.log_end_offset
+
+    def log(
+        self, offsets: Offsets = NOTHING, stream_id: UUID = ID, incarnation: int = ASSIGNED
+    ) -> PartitionLog:
+        opening = LogOpening(tp("s"), stream_id, incarnation, LogSettings(), offsets)
+        ((_, opened),) = self._opener._open_some([opening], None)
+        if isinstance(opened, StreamlogError):
+            raise opened
+        return opened
 
     def image(self, *names: str) -> MetadataImage:
         image = MetadataImage("c")
@@ -86,11 +113,7 @@ def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> 
 
 
 def test_erasures_below_a_checkpoint_that_is_older_than_a_cut_are_found(bench: Bench) -> None:
-    def open_at(offsets: Offsets) -> PartitionLog:
-        opening = LogOpening(tp("s"), ID, ASSIGNED, LogSettings(), offsets)
-        return open_log(opening, bench.folders, bench.disk, FilePool(bench.disk, 8))
-
-    log = open_at(NOTHING)
+    log = bench.log()
     log.append(make_batch(0, 9), 0)
     sync(log)
     log.truncate_to(0)
@@ -99,7 +122,7 @@ def test_erasures_below_a_checkpoint_that_is_older_than_a_cut_are_found(bench: B
     log.append(next(erasures), 0)
     log.append(make_batch(3, 9, epoch=1), 0)
     log.close()
-    log = open_at(Offsets(high_watermark=0, log_start=0, recovery_point=9))
+    log = bench.log(Offsets(high_watermark=0, log_start=0, recovery_point=9))
     assert [it.offset for it in log.erasures.pending] == [2]
     log.close()
 
