@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.clock import wall_ms
 from streamlog.control.control import Control
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
-from streamlog.control.operation import Caller, decode_operation, is_operation
+from streamlog.control.operation import Caller
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
@@ -45,6 +45,7 @@ from streamlog.raft.messages import (
 from streamlog.wire import fetch as wire
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
+from streamlog.wire.operation_request import decode_operation, is_operation
 
 PIECE_BYTES_MAX: Final = 1 << 20
 _ANOTHER_CLUSTER: Final[Message] = {"error_code": ErrorCode.inconsistent_cluster_id, "topics": []}
