@@ -25,7 +25,7 @@ def survivor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster
     """Node 1, which has led partitions as the others have."""
     with Cluster(tmp_path_factory.mktemp("lost")) as cluster:
         made = ("stream", "add", STREAM, "--partitions", "3", "--replicas", "3")
-        cluster.command_without_servers(*made)
+        cluster.command(*made)
         wait_until(lambda: leaders(cluster[1]) == {1, 2, 3}, "not everybody leads")
         cluster.kill(2, 3)
         lost = "streamlog_quorum_controller"

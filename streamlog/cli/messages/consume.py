@@ -10,7 +10,7 @@ import typer
 
 from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.options import SERVERS, Json, Servers
-from streamlog.cli.output import write_value
+from streamlog.cli.output import document, write_value
 
 if TYPE_CHECKING:
     from streamlog.client.position import Position
@@ -55,9 +55,9 @@ class Printer:
 
     def print(self, partition: int, record: "Record") -> None:
         if self._as_json:
-            from streamlog.cli.messages.record_lines import json_line
+            from streamlog.cli.messages.record_lines import json_record
 
-            sys.stdout.buffer.write(json_line(partition, record).encode() + b"\n")
+            sys.stdout.buffer.write(document(json_record(partition, record)).encode())
         else:
             write_value(record.value or b"")
         if self._left is not None:

@@ -24,7 +24,6 @@ NatsUrl = Annotated[
 Credentials = Annotated[
     str | None, typer.Option("--creds", envvar="NATS_CREDS", help="A NATS credentials file.")
 ]
-Domain = Annotated[str, typer.Option("--domain", help="The management API's domain.")]
 Servers = Annotated[
     str,
     typer.Option(
