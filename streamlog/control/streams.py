@@ -213,7 +213,7 @@ class StreamOperations(Operations):
             seen = known
         return await self._metadata.update_stream(config, seen)
 
-    @operation("PATCH /streams/{name}", about=("name",), act=True, shown=_described)
+    @operation("PATCH /streams/{name}", about=("name", "changes"), act=True, shown=_described)
     async def alter(
         self,
         name: str,
