@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from nats.aio.msg import Msg
-
 from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
 from streamlog.authz.authority import Authority
@@ -25,6 +23,7 @@ from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import AuthorizationSection, SecretFile, Settings
 from streamlog.errors import AuthenticationFailed, InvalidRequest
+from streamlog.jetstream.connection import Request
 from streamlog.metadata.commands import SpendNonce
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -72,25 +71,25 @@ class RequestIdentities:
         """This process, among nodes. Another one of the same node counts from the start."""
         self._numbers = itertools.count()
 
-    def of_client(self, message: Msg) -> RequestIdentity:
+    def of_client(self, request: Request) -> RequestIdentity:
         """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
-        headers = message.headers or {}
+        headers = request.headers
         session, counts_once = Session(), False
         if self._authority.enforced:
             try:
-                session = Session(self._principal(message, headers))
+                session = Session(self._principal(request, headers))
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(session, str(error), by="NATS")
                 raise
             counts_once = KEY in headers and self._is_known(headers[KEY])
         return RequestIdentity(session, self._authority.access_of(session), counts_once)
 
-    def check_node(self, message: Msg) -> None:
+    def check_node(self, request: Request) -> None:
         """Raises AuthenticationFailed for what no node has sent."""
         if self._authority.enforced:
             try:
                 self._verifier.node(
-                    message.subject, message.data, message.headers or {}, reply=message.reply
+                    request.subject, request.data, request.headers, reply=request.reply
                 )
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(Session(), str(error), by="NATS, as a node")
@@ -107,10 +106,10 @@ class RequestIdentities:
             {NODE: "1"}, subject, payload, signature, now_ms=now_ms, reply=reply, nonce=nonce
         )
 
-    def _principal(self, message: Msg, headers: Mapping[str, str]) -> Principal:
+    def _principal(self, request: Request, headers: Mapping[str, str]) -> Principal:
         if KEY in headers:
             key = self._verifier.user(
-                message.subject, message.data, headers, self._is_known, reply=message.reply
+                request.subject, request.data, headers, self._is_known, reply=request.reply
             )
             return Principal.user(self._names.get(key, key))
         if self._request_info and REQUEST_INFO in headers:
@@ -195,9 +194,9 @@ class ReplayGuard:
         self._metadata = metadata
         self._window_ms = window_ms
 
-    async def check(self, message: Msg) -> None:
+    async def check(self, request: Request) -> None:
         """Raises AuthenticationFailed, and what asking the controller does."""
-        headers = message.headers or {}
+        headers = request.headers
         if KEY not in headers:
             return
         command = SpendNonce(

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.msg import Msg
 
 from streamlog.acl.rules import Operation
 from streamlog.errors import StreamNotFound
-from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.connection import AdminConnection, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
 from streamlog.jetstream.errors import ApiError, ApiRefused
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
@@ -44,29 +43,31 @@ class DirectRequests:
         self._verbs = verbs
 
     async def answer(
-        self, connection: AdminConnection, message: Msg, verb: str, verbs: RequestDispatcher
+        self, connection: AdminConnection, request: Request, verb: str, verbs: RequestDispatcher
     ) -> None:
         """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
         verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
             if not await _allows(name, verbs):
-                await connection.send_block(message.reply, no_responders(message.subject))
+                await connection.answer(request.reply, b"", no_responders(request.subject))
                 return
-            query = _query(message, subject if dot else None)
-            partition = await self._leaders.direct(name, query, message.reply)
+            query = _query(request, subject if dot else None)
+            partition = await self._leaders.direct(name, query, request.reply)
         except Exception as error:
             refused = status(self._verbs.failed(error, verb))
-            await connection.send_block(message.reply, refused.block)
+            await connection.answer(request.reply, b"", refused.block)
             return
         if partition is not None:
-            await self._send(connection, message.reply, name, partition, query)
+            await self._send(connection, request.reply, name, partition, query)
 
-    async def answer_for(self, connection: AdminConnection, message: Msg, fields: Fields) -> None:
+    async def answer_for(
+        self, connection: AdminConnection, request: Request, fields: Fields
+    ) -> None:
         """Another node's request: it hears at once whether it will be answered from here."""
         tp, query = tp_of(fields), DirectQuery.of_travelled(_object(fields, "query"))
         partition = self._leader.readable(tp)
-        await connection.publish(message.reply, b"{}\n")
+        await connection.answer(request.reply, b"{}\n")
         await self._send(connection, text(fields, "reply"), tp.stream, partition, query)
 
     async def _send(
@@ -100,20 +101,17 @@ async def _allows(name: str, verbs: RequestDispatcher) -> bool:
     return allowed
 
 
-def _query(message: Msg, subject: str | None) -> DirectQuery:
+def _query(request: Request, subject: str | None) -> DirectQuery:
     """``subject``: at the end of the request's own. Raises Refused with a status."""
-    if not has_api_level(message.headers or {}):
+    if not has_api_level(request.headers):
         raise ApiRefused(LEVEL_MISSING)
     if subject is None:
-        return DirectQuery.of(message.data)
-    return DirectQuery.of_subject(subject, message.data)
+        return DirectQuery.of(request.data)
+    return DirectQuery.of_subject(subject, request.data)
 
 
 async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
-    if found.block:
-        await connection.send_block(reply, found.block, found.data)
-    else:
-        await connection.publish(reply, found.data)
+    await connection.answer(reply, found.data, found.block)
 
 
 def _object(fields: Fields, key: str) -> Mapping[str, Any]:
