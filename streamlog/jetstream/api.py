@@ -40,6 +40,7 @@ from streamlog.jetstream.messages.direct_get import no_responders, status
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
 from streamlog.jetstream.messages.republisher import Republisher, Unpublished
+from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.request_queue import RequestQueue
 from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
@@ -284,7 +285,7 @@ class ManagementApi:
         if verb.startswith((DIRECT, *UNSERVED)):
             await self._client.answer(request.reply, b"", status(OVERLOADED).block)
         else:
-            reply = json.dumps(self._verbs.overloaded(verb)).encode()
+            reply = encoded(self._verbs.overloaded(verb))
             await self._client.answer(request.reply, reply)
 
     async def _refuse_node(self, request: Request) -> None:
@@ -335,7 +336,7 @@ class ManagementApi:
             await self._client.answer(request.reply, b"", status(refused).block)
         else:
             reply = {**self._verbs.overloaded(verb), "error": refused.json()}
-            await self._client.answer(request.reply, json.dumps(reply).encode())
+            await self._client.answer(request.reply, encoded(reply))
 
     def _verb(self, subject: str) -> str:
         """What comes after the API's prefix."""
@@ -363,9 +364,9 @@ class ManagementApi:
         await self._client.answer(request.reply, data)
 
     def _fitting(self, reply: dict[str, Any]) -> bytes:
-        data = json.dumps(reply).encode()
+        data = encoded(reply)
         if len(data) > self._client.max_payload:
-            data = json.dumps({"type": reply["type"], "error": TOO_LARGE.json()}).encode()
+            data = encoded({"type": reply["type"], "error": TOO_LARGE.json()})
         return data
 
     async def _publish(

@@ -27,7 +27,6 @@ from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
-from streamlog.jetstream.verbs.read_barrier import ReadBarrier
 from streamlog.jetstream.verbs.streams import Consumers, Streams
 
 # When a request's body is read at all: nats-server has four ways, each verb one of them.
@@ -250,16 +249,14 @@ class RequestDispatcher:
             metadata, leaders, domain, now_ms,
         )  # fmt: skip
         self._counts: AccountCounts = AccountCounts() if for_all is None else for_all._counts
-        freshness: ReadBarrier | None = None if for_all is None else for_all.freshness
-        self.streams = Streams(
+        self.streams: Streams = Streams(
             metadata,
             leaders,
             domain=domain,
             now_ms=now_ms,
             access=access,
-            freshness=freshness,
+            for_all=None if for_all is None else for_all.streams,
         )
-        self.freshness: ReadBarrier = self.streams.freshness
         sees_all = access is None or access.allows_cluster(Operation.DESCRIBE)
         account = Account(metadata, leaders, domain, self._counts, sees_all=sees_all)
         self._routes = Routes(

@@ -1,12 +1,12 @@
 """Requests wait here for their turn: first come, first served, a limited number side by side.
 
 Workers take them one after the other. A request that is answered without waiting costs no task of its
-own, and those that came with one read of the socket are answered in one turn of the event loop, as
-far as its share of time goes: then all others have their turn.
+own, and those that came with one read of the socket are answered in one turn of the event loop, a
+limited number of them: then all others have their turn. That is a number, since a time would mean
+nothing on a busy machine, where it passes while other processes run.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -18,8 +18,8 @@ AT_ONCE_MAX: Final = 64
 WAITING_MAX: Final = 20_000
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than this does not wait: the client is told at once."""
-TURN_S: Final = 0.001
-"""Of requests, in one turn of the event loop, before others have theirs."""
+IN_A_TURN_MAX: Final = 32
+"""Are begun in one turn of the event loop."""
 
 
 class RequestQueue:
@@ -37,7 +37,8 @@ class RequestQueue:
         self._busy = 0
         """Requests that are being answered."""
         self._done = asyncio.Event()
-        self._turn_ends_s = 0.0
+        self._left = IN_A_TURN_MAX
+        """Of this turn."""
         self._is_turn_due = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
@@ -79,11 +80,12 @@ class RequestQueue:
         while True:
             if not self._waiting:
                 await self._rest()
-            elif time.monotonic() >= self._turn_ends_s:
+            elif self._left:
+                self._left -= 1
+                await self._answer_next()
+            else:
                 self._begin_turn_soon()
                 await asyncio.sleep(0)
-            else:
-                await self._answer_next()
 
     async def _rest(self) -> None:
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,4 +111,4 @@ class RequestQueue:
 
     def _begin_turn(self) -> None:
         self._is_turn_due = False
-        self._turn_ends_s = time.monotonic() + TURN_S
+        self._left = IN_A_TURN_MAX

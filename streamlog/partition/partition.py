@@ -290,6 +290,11 @@ class Partition:
         return self.failure is not None or self.is_damaged or self.following.is_short
 
     @property
+    def is_auto_paused(self) -> bool:
+        """Its files are closed until it is written to."""
+        return self._log.is_resting
+
+    @property
     def in_flight_bytes(self) -> int:
         return self.state.in_flight_bytes
 

@@ -15,12 +15,12 @@ from streamlog.jetstream.errors import (
     sequence_not_found,
 )
 from streamlog.jetstream.leaders.node_rpc import NodeAnswer
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState, state_of
+from streamlog.jetstream.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
 from streamlog.jetstream.messages.matching import Matching
 from streamlog.jetstream.messages.message_query import MessageQuery
 from streamlog.jetstream.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.subject_counts import Part, count_subjects, part_of
+from streamlog.jetstream.verbs.subject_counts import Part, part_of
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
@@ -116,6 +116,7 @@ class LocalLeader:
     def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
+        self._known = KnownFacts()
         self._verbs: dict[str, Callable[[Fields], Awaitable[NodeAnswer]]] = {
             "STATE": self._state,
             "SIZE": self._size,
@@ -167,7 +168,7 @@ class LocalLeader:
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
         """See ``subjects.count_subjects``."""
-        return count_subjects(self._informed(tp))
+        return self._known.subject_count(self._informed(tp))
 
     def readable(self, tp: TopicPartition) -> Partition:
         """Also of a follower that is in sync, which may not know yet what was committed last."""
@@ -200,7 +201,7 @@ class LocalLeader:
     async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
         """One that cannot be read must not hide the others."""
         try:
-            return await state_of(self._led(tp), details=details)
+            return await state_of(self._led(tp), self._known, details=details)
         except StreamlogError:
             return None
 
