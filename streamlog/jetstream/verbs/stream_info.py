@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
-from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED
+from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_to_json
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -35,16 +35,17 @@ def stream_info(
     stream: StreamImage,
     states: Sequence[LeaderPartitionState | None],
     *,
-    config: dict[str, Any],
     image: MetadataImage,
     domain: str,
     now_ms: int,
+    config: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
-    ``states`` of the partitions in order; None: no node was there to tell. ``config``: as JSON; it
-    is not changed.
+    ``states`` of the partitions in order; None: no node was there to tell. ``config``: as
+    JSON, where the caller has it; it is not changed.
     """
+    config = config_to_json(stream.config) if config is None else config
     if states and all(state is not None and state.is_auto_paused for state in states):
         metadata = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
         config = {**config, "metadata": metadata}

@@ -30,7 +30,6 @@ from streamlog.jetstream.verbs.stream_config import (
     ConfigTexts,
     check_creation,
     config_from_json,
-    config_to_json,
     normalised,
 )
 from streamlog.jetstream.verbs.stream_info import stream_info
@@ -239,14 +238,14 @@ class Streams:
         states, now_ms = await self._leaders.states(streams), self._now_ms()
         told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
         for stream in streams:
-            told.append(self._told(stream, states, config_to_json(stream.config), now_ms))
+            told.append(self._told(stream, states, None, now_ms))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S
         return told
 
     def _told(
-        self, stream: StreamImage, states: States, config: dict[str, Any], now_ms: int
+        self, stream: StreamImage, states: States, config: dict[str, Any] | None, now_ms: int
     ) -> dict[str, Any]:
         name = stream.name
         return stream_info(
