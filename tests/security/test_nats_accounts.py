@@ -52,9 +52,9 @@ def identity(**settings: Any) -> RequestIdentities:
     return RequestIdentities(authority, section)
 
 
-def with_headers(headers: dict[str, str]) -> Request:
+def with_headers(headers: dict[str, str], reply: str = "reply") -> Request:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return Request(SUBJECT, "reply", b"", f"NATS/1.0\r\n{lines}\r\n".encode())
+    return Request(SUBJECT, reply, b"", f"NATS/1.0\r\n{lines}\r\n".encode())
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ async def heard(server: NatsServer) -> AsyncIterator[Callable[..., Any]]:
             await theirs.publish(SUBJECT, b"", reply="reply", headers=headers or None)
             await theirs.flush()
             async with asyncio.timeout(10):
-                return with_headers((await came.get()).headers or {})
+                message = await came.get()
+                return with_headers(message.headers or {}, message.reply)
         finally:
             await theirs.close()
 
