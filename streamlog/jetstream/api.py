@@ -1,4 +1,4 @@
-"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask.
+"""The service: requests of JetStream's API in, one reply to each.
 
 Requests that are answered side by side have a limit, and so have those that wait for their turn.
 
@@ -10,7 +10,6 @@ the node's name: no answer goes to what a stream stores, nor to what NATS or Jet
 
 import asyncio
 import contextlib
-import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -24,6 +23,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
+from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
@@ -32,17 +32,14 @@ from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import ReplayGuard, RequestIdentities, RequestIdentity
 from streamlog.jetstream.connection import AdminConnection, NatsLatency, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher
-from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import LocalLeader
-from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
+from streamlog.jetstream.errors import OVERLOADED, ApiError
 from streamlog.jetstream.messages.direct_get import no_responders, status
+from streamlog.jetstream.messages.direct_get_requests import DIRECT as DIRECT_OF_NODE
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
 from streamlog.jetstream.messages.republisher import Republisher, Unpublished
 from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.request_queue import RequestQueue
-from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -72,8 +69,6 @@ SHOWN_CHARS: Final = 250
 
 ANONYMOUS_IDENTITY: Final = RequestIdentity(ANONYMOUS_SESSION, None)
 
-Answering = Callable[[Request], Awaitable[None]]
-
 
 class ManagementApi:
     """Answers for as long as ``run`` runs; waits for a NATS that is not there.
@@ -89,6 +84,7 @@ class ManagementApi:
         metadata: Metadata,
         partitions: ReplicaManager,
         metrics: NodeMetrics,
+        control: ControlService,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
@@ -99,14 +95,13 @@ class ManagementApi:
         self._access = NatsOptions(nats)
         self._options = self._access.options(f"streamlog node {node_id} admin")
         self._domain = nats.domain
-        self._leader = LocalLeader(partitions, lease)
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        sign = (lambda _subject, _data, _reply: None) if identity is None else identity.as_node
-        nodes = NodeRpc(lambda: self._client, nats.domain, sign)
-        leaders = LeaderRouter(node_id, self._leader, nodes, image=lambda: metadata.image)
-        self._verbs = RequestDispatcher(metadata, leaders, domain=nats.domain, now_ms=now_ms)
-        self._direct = DirectRequests(self._leader, leaders, self._verbs)
+        self._verbs = RequestDispatcher(
+            metadata, control.leaders, domain=nats.domain, now_ms=now_ms
+        )
+        self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
+        control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
             node=node_name(node_id),
             domain=nats.domain,
@@ -126,7 +121,6 @@ class ManagementApi:
         self._complaints = NatsErrorCounts(metrics, "admin")
         self.complaint: NatsError | None = None
         """Why it is not heard, as far as that is known."""
-        self._own: Subscription | None = None
         self._clients: list[Subscription] = []
         """What is subscribed to for clients; empty without the lease."""
         self._wanted = lease is None or lease.held
@@ -140,8 +134,6 @@ class ManagementApi:
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
         self._reply_subjects = ReplySubjects()
         self._requests = RequestQueue(lambda it: _telling(self._answer_client(it)))
-        self._node_requests = RequestQueue(lambda it: _telling(self._answer_node(it)))
-        """Clients' requests wait for those of other nodes."""
         self._tasks: asyncio.TaskGroup | None = None
         self.is_ready = False
         """Requests are listened for, or will be as soon as NATS is back."""
@@ -151,7 +143,6 @@ class ManagementApi:
         async with asyncio.TaskGroup() as group:
             self._tasks = group
             self._requests.begin(group)
-            self._node_requests.begin(group)
             connecting = group.create_task(self._stay_connected())
             said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
             measuring = group.create_task(self._measure())
@@ -159,7 +150,6 @@ class ManagementApi:
             for task in (connecting, measuring, *said):
                 task.cancel()
             self._requests.end()
-            self._node_requests.end()
 
     async def begin(self, image: MetadataImage) -> None:
         """With the image there is; changes of it are told, and nothing before."""
@@ -182,9 +172,6 @@ class ManagementApi:
         client, self._stopping, self._wanted = self._client, True, False
         await self._listen_or_not(client)
         await self._requests.wait_all_done()
-        if self._own is not None:
-            await _end(client, self._own)
-        await self._node_requests.wait_all_done()
         client.flush_answers()
         await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
         self._stopped.set()
@@ -200,7 +187,7 @@ class ManagementApi:
                 logger.exception("connecting to NATS failed")
                 await self._client.close()
                 await asyncio.sleep(self._options["reconnect_time_wait"])
-            self._clients, self._own = [], None
+            self._clients = []
             self._client = AdminConnection(self._access)
 
     async def _measure(self) -> None:
@@ -226,8 +213,6 @@ class ManagementApi:
             closed_cb=self._client_closed,
         )
         self.complaint = None
-        own = subject_of(self._domain, self._node_id, "*")
-        self._own = await client.listen(own, self._asked_by_node)
         await self._listen_or_not(client)
         await client.flush()
         self.is_ready = True
@@ -264,21 +249,15 @@ class ManagementApi:
     # it cannot keep.
 
     def _asked_by_client(self, request: Request) -> None:
-        self._take(request, self._requests, self._refuse_client)
-
-    def _asked_by_node(self, request: Request) -> None:
-        self._take(request, self._node_requests, self._refuse_node)
-
-    def _take(self, request: Request, queue: RequestQueue, refuse: Answering) -> None:
         if not self._reply_subjects.allows(request.reply):
             extra = {"subject": request.subject[:SHOWN_CHARS], "reply": request.reply[:SHOWN_CHARS]}
             logger.warning("a request is not answered at such a subject", extra=extra)
             return
         try:
-            queue.put(request)
+            self._requests.put(request)
         except Overloaded:
             assert self._tasks is not None, "run has begun"
-            self._tasks.create_task(_telling(refuse(request)))
+            self._tasks.create_task(_telling(self._refuse_client(request)))
 
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
@@ -287,9 +266,6 @@ class ManagementApi:
         else:
             reply = encoded(self._verbs.overloaded(verb))
             await self._client.answer(request.reply, reply)
-
-    async def _refuse_node(self, request: Request) -> None:
-        await self._client.answer(request.reply, encode_error(ApiRefused(OVERLOADED)))
 
     async def _answer_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
@@ -342,26 +318,6 @@ class ManagementApi:
         """What comes after the API's prefix."""
         prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
         return subject.removeprefix(prefix)
-
-    async def _answer_node(self, request: Request) -> None:
-        verb = request.subject.rpartition(".")[2]
-        try:
-            if self._identity is not None:
-                self._identity.check_node(request)
-            fields = json.loads(request.data)
-            if verb == "DIRECT":
-                if not self._reply_subjects.allows(text(fields, "reply")):
-                    raise ApiRefused(BAD_REQUEST)
-                await self._direct.answer_for(self._client, request, fields)
-                return
-            data = encode_answer(await self._leader.answer(verb, fields))
-            if len(data) > self._client.max_payload:
-                raise ApiRefused(TOO_LARGE)
-        except Exception as error:
-            if not isinstance(error, ApiRefused | StreamlogError):
-                logger.error("another node's request failed", extra={"verb": verb}, exc_info=error)
-            data = encode_error(error)
-        await self._client.answer(request.reply, data)
 
     def _fitting(self, reply: dict[str, Any]) -> bytes:
         data = encoded(reply)

@@ -1,15 +1,15 @@
 """The connection that requests come by and answers leave by; and its latency.
 
-nats-py connects, and is what nodes ask each other with. What comes for a subscription of ``listen``
-is parsed by our parser and handed on within the read, and all answers of a turn of the event loop
-leave in one write: a task, a queue and a write for each message took most of a request's time.
+nats-py connects. Messages are parsed by our parser and handed on within the read that brings them, and
+all answers of a turn of the event loop leave in one write: a task, a queue and a write for each
+message took most of a request's time.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -61,8 +61,6 @@ def headers_of(block: bytes) -> dict[str, str]:
 
 
 Take = Callable[[Request], None]
-WholeMessage = tuple[int, bytes, bytes, bytes, bytes]
-"""As ``FrameParser`` hands it out."""
 
 
 class AdminConnection(FrameClient):
@@ -70,9 +68,7 @@ class AdminConnection(FrameClient):
 
     def __init__(self, access: NatsOptions) -> None:
         self._takers: dict[int, Take] = {}
-        """By sid; the messages of all others are nats-py's."""
-        self._others: list[WholeMessage] = []
-        """Messages that nats-py has yet to take."""
+        """By sid; nothing else is listened to."""
         self._answers: list[bytes] = []
         """They leave at the end of this turn of the event loop."""
         self._answers_bytes = 0
@@ -140,12 +136,9 @@ class AdminConnection(FrameClient):
 
     def take(self, data: memoryview) -> None:
         self.parser.feed(data)
-        for message in self.parser.take_messages():
-            sid, subject, reply, block, payload = message
+        for sid, subject, reply, block, payload in self.parser.take_messages():
             taker = self._takers.get(sid)
-            if taker is None:
-                self._others.append(message)
-            elif reply:
+            if taker is not None and reply:
                 self._hand_on(taker, subject, reply, block, payload)
 
     def _hand_on(
@@ -161,31 +154,11 @@ class AdminConnection(FrameClient):
 
     @property
     def has_room(self) -> bool:
-        return not self._others
+        """What there is no room for is refused, not left with NATS."""
+        return True
 
     async def wait_room(self) -> None:
-        others, self._others = self._others, []
-        for sid, subject, reply, block, payload in others:
-            await self._process_msg(sid, subject, reply, payload, block)
-
-    # Of nats-py, for its own subscriptions
-
-    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
-        """Those that nats-py cannot read are none."""
-        try:
-            found: dict[str, str] | None = await super()._process_headers(headers)
-        except (IndexError, ValueError):
-            return None
-        return found
-
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg | None:
-        try:
-            found: Msg | None = super()._build_message(sid, subject, reply, data, headers)
-        except UnicodeDecodeError:
-            return None
-        return found
+        pass
 
 
 async def _nothing(_: Msg) -> None:

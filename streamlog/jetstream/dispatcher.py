@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.auth.authorization import check_verb
@@ -21,7 +22,6 @@ from streamlog.jetstream.errors import (
     ApiRefused,
     api_error,
 )
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.requests import request_schemas
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body

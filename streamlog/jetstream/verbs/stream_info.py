@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
+from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_to_json
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId

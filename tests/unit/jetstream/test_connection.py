@@ -89,14 +89,6 @@ async def test_what_the_server_would_end_the_connection_for_is_not_said(world: W
             await world.client.answer(reply, bytes(size))
 
 
-async def test_other_subscriptions_are_served_by_nats_py(world: World) -> None:
-    other = await world.client.subscribe("b")
-    world.server.say(b"MSG b 2 3\r\none\r\n")
-    assert (await other.next_msg(timeout=5)).data == b"one"
-    world.server.say(b"MSG a.x 1 r 0\r\n\r\n")
-    await until(lambda: len(world.taken) == 1)
-
-
 async def test_what_comes_after_the_end_is_dropped(world: World) -> None:
     world.client.stop_listening(world.subscription)
     world.server.say(b"MSG a.x 1 r 0\r\n\r\nPING\r\n")

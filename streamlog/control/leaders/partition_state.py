@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from streamlog.control.messages.subject_counts import count_subjects
 from streamlog.errors import StreamlogError
-from streamlog.jetstream.verbs.subject_counts import count_subjects
 from streamlog.model import NodeId
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import read_header
