@@ -1,7 +1,7 @@
 """What is printed: a table for eyes, JSON for programs."""
 
 import json
-import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -103,7 +103,7 @@ def _laid_out(rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> Itera
     """Lines of columns. At a terminal the widest columns of text are folded until a line fits."""
     widths = [max(map(width_of, column), default=0) for column in zip(*rows, strict=True)]
     if sys.stdout.isatty():
-        left = os.get_terminal_size(sys.stdout.fileno()).columns
+        left = columns_of_terminal()
         while sum(widths) + len(GAP) * (len(widths) - 1) > left:
             widest = max(range(len(widths)), key=lambda i: (not is_number[i], widths[i]))
             if widths[widest] <= NARROWEST:
@@ -121,6 +121,10 @@ def _laid_out(rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> Itera
 
 NARROWEST: Final = 12
 """Columns of a column that is not folded further."""
+
+
+def columns_of_terminal() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def width_of(text: str) -> int:

@@ -33,10 +33,6 @@ KEYS: Final[dict[str, str]] = {
     "creds": "creds",
 }
 """What a file may have, and which parameter of commands it is the default of."""
-FILE_KEYS: Final = frozenset(it for it in KEYS if it.endswith("_file")) | {
-    "tls_ca", "tls_cert", "tls_key", "creds",
-}  # fmt: skip
-"""Those that name a file."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 Context = Mapping[str, Any]
