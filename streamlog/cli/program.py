@@ -92,6 +92,12 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "group", "app", "Look at consumer groups, and change what they committed."
     ),
     "cluster": CommandPlace("cluster", "app", "Look at the cluster, and change its nodes."),
+    "top": CommandPlace(
+        "top",
+        "top",
+        "What the cluster does right now: rates of nodes and streams, the busiest first; lags of"
+        " groups.",
+    ),
     "context": CommandPlace("context", "app", "Keep how to reach clusters, each by a name."),
     "quota": CommandPlace(
         "security.quota", "app", "Look at and set what Kafka clients may use, on each node."

@@ -23,7 +23,9 @@ class Cli:
         return [sys.executable, "-m", "streamlog", *self._words(*arguments)]
 
     def _words(self, *arguments: str) -> list[str]:
-        speaks = arguments[0] in {"consume", "cluster", "stream"} or arguments[:2] == (
+        speaks = arguments[0] in {"consume", "cluster", "stream", "group", "top"} or arguments[
+            :2
+        ] == (
             "bench",
             "consume",
         )

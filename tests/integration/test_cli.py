@@ -252,3 +252,24 @@ def test_looking_into_a_log(cli: Cli, dev: Any, tmp_path: Path) -> None:
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.returncode, finding["offset"], finding["file"]) == (1, 1, str(segment))
     assert cli.run("log", "verify", str(copy / "absent")).returncode == 2
+
+
+def test_top_shows_rates_of_nodes_and_streams_and_lags_of_groups(cli: Cli) -> None:
+    cli.ok("stream", "add", "busy")
+    cli.ok("publish", "busy", "x", "--count", "10", "--ack")
+    cli.ok("group", "reset-offsets", "behind", "--stream", "busy", "--to-earliest", "--yes")
+    command = cli.command("top", "--json", "--interval", "0.3")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as reader:
+        try:
+            assert reader.stdout is not None
+            shown: dict[str, Any] = {}
+            while not shown or not shown["streams"][0]["records_per_s"]:
+                cli.ok("publish", "busy", "x", "--count", "500", "--ack")
+                shown = json.loads(reader.stdout.readline())
+        finally:
+            reader.kill()
+    assert (shown["streams"][0]["name"], shown["nodes"][0]["name"]) == ("busy", "1")
+    assert shown["nodes"][0]["records_per_s"] >= shown["streams"][0]["records_per_s"]
+    assert {it["group"] for it in shown["groups"] if it["lag"] >= 10} == {"behind"}
+    text = cli.ok("top", "--once", "--interval", "0.2", "--rows", "2")
+    assert "records/s" in text and "\x1b" not in text and "behind" in text
