@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli_program import TIMEOUT_S, Cli
+from tools.nodes.server_process import program
 
 
 @pytest.fixture(scope="module")
@@ -273,3 +274,37 @@ def test_top_shows_rates_of_nodes_and_streams_and_lags_of_groups(cli: Cli) -> No
     assert {it["group"] for it in shown["groups"] if it["lag"] >= 10} == {"behind"}
     text = cli.ok("top", "--once", "--interval", "0.2", "--rows", "2")
     assert "records/s" in text and "\x1b" not in text and "behind" in text
+
+
+def completed(cli: Cli, *words: str, server: str | None = None) -> list[str]:
+    """What bash is offered for the last word."""
+    environment = {
+        **cli.environment,
+        "_STREAMLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["streamlog", *words]),
+        "COMP_CWORD": str(len(words)),
+        "STREAMLOG_CLIENT_BOOTSTRAP_SERVER": server or cli.kafka,
+    }
+    done = subprocess.run(
+        [program("streamlog")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "", done
+    return done.stdout.split()
+
+
+def test_the_tab_key_knows_streams_groups_and_nodes(cli: Cli) -> None:
+    for name in ("tab-one", "tab-two"):
+        cli.ok("stream", "add", name)
+    cli.ok("group", "reset-offsets", "tabbed", "--stream", "tab-one", "--to-earliest", "--yes")
+    assert completed(cli, "stream", "info", "tab-") == ["tab-one", "tab-two"]
+    assert completed(cli, "consume", "tab-o") == ["tab-one"]
+    assert completed(cli, "group", "info", "tab") == ["tabbed"]
+    assert completed(cli, "cluster", "drain", "") == ["1"]
+    assert completed(cli, "stream", "add", "tab-") == [], "a new name"
+
+
+def test_the_tab_key_says_nothing_where_it_knows_nothing(cli: Cli, tmp_path: Path) -> None:
+    assert completed(cli, "stream", "info", "", server="127.0.0.1:1") == []
+    assert completed(cli, "stream", "info", "", server="nowhere") == []
+    login = ("--user", "ann")  # whose password would have to be asked for
+    assert completed(cli, "stream", "info", *login, "") == []

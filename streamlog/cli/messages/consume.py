@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.options.connection_options import chosen_security
-from streamlog.cli.options.options import SERVERS, Json, Servers
+from streamlog.cli.options.options import SERVERS, Json, Servers, StreamName
 from streamlog.cli.output import document, write_value
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def consume(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this one.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, an offset, or a time (ISO 8601).")

@@ -127,7 +127,7 @@ app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_h
 @app.command()
 @with_settings
 def add(
-    stream: o.StreamName,
+    stream: o.NewStreamName,
     settings: dict[str, Any],
     servers: o.Servers = o.SERVERS,
     as_json: o.Json = False,
