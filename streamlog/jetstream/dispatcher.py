@@ -61,6 +61,8 @@ whole = read_body
 def _is_empty(body: bytes) -> bool:
     if not body:
         return True
+    if b'"' in body:  # as any field's name has
+        return False
     try:
         return bool(json.loads(body.decode(errors="replace")) == {})
     except (ValueError, RecursionError):

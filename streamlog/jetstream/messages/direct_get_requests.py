@@ -1,5 +1,6 @@
 """DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -29,6 +30,8 @@ from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+SENT_AT_ONCE: Final = 200
+"""Messages of one answer, before others have their turn of the event loop."""
 PREFIX: Final = "DIRECT.GET."
 DIRECT: Final = "DIRECT"
 """The request of a node that has no replica in sync."""
@@ -114,8 +117,12 @@ class DirectRequests:
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""
         try:
+            sent = 0
             async for found in replies:
                 await _send_one(connection, reply, found)
+                sent += 1
+                if sent % SENT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except nats.errors.MaxPayloadError:
             await _send_one(connection, reply, status(TOO_LARGE))
         except nats.errors.Error:
