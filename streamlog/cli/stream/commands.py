@@ -18,6 +18,9 @@ from streamlog.cli.stream.settings import with_settings
 PAGE: Final = 500
 """Streams that are asked for at once."""
 
+NAMED_MAX: Final = 3
+"""Streams that a note names."""
+
 Described = dict[str, Any]
 """A StreamDescription of ``control.streams``, in JSON."""
 
@@ -34,8 +37,8 @@ def info(stream: o.StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json =
             *found["config"].items(),
             ("stream_id", found["stream_id"]),
             ("created", _time(found["created_ms"])),
-            ("messages", found["messages"]),
-            ("size", Size(found["size_bytes"])),
+            ("messages", _if_known(found, found["messages"])),
+            ("size", _if_known(found, Size(found["size_bytes"]))),
             ("first message", _time(_first(min, partitions, "first_ms"))),
             ("last message", _time(_first(max, partitions, "last_ms"))),
             ("auto-paused", all(it["is_auto_paused"] for it in partitions)),
@@ -46,6 +49,27 @@ def info(stream: o.StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json =
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "RECORDS BEHIND", "START", "END"),
         map(_row, partitions),
     )
+    _note_silence([found])
+
+
+def _is_known(stream: Described) -> bool:
+    """Whether the leaders of all of its partitions have answered."""
+    return all(it["high_watermark"] is not None for it in stream["partitions"])
+
+
+def _if_known(stream: Described, value: object) -> object:
+    return value if _is_known(stream) else "?"
+
+
+def _note_silence(streams: Iterable[Described]) -> None:
+    silent = [it["config"]["name"] for it in streams if not _is_known(it)]
+    if silent:
+        more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
+        say(
+            f"not all leaders of {', '.join(silent[:NAMED_MAX])}{more} answer;"
+            " `streamlog cluster check` says why",
+            to_stderr=True,
+        )
 
 
 def _time(time_ms: int | None) -> datetime | None:
@@ -162,13 +186,14 @@ def list_streams(
                 it["config"]["name"],
                 it["config"]["subjects"],
                 it["config"]["partitions"],
-                it["messages"],
-                Size(it["size_bytes"]),
+                _if_known(it, it["messages"]),
+                _if_known(it, Size(it["size_bytes"])),
                 _time(_first(max, it["partitions"], "last_ms")),
             )
             for it in streams
         ),
     )
+    _note_silence(streams)
 
 
 async def _all_streams(servers: str, subject: str) -> list[Described]:
