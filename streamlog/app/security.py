@@ -10,6 +10,7 @@ from functools import partial
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
+from typing import Final
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.app.logs import JsonLines
@@ -20,6 +21,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.audit import logger as audit_logger
 from streamlog.authz.authority import Authority
 from streamlog.client.security import ClientLogin, Security, secret_in
+from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.http.access import HttpAccess, LogIn
@@ -31,6 +33,14 @@ from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import KAFKA, Certificates
 
 logger = logging.getLogger(__name__)
+
+NO_NODE_SECRET: Final = Condition(
+    "SL-0604",
+    "nodes believe nothing of each other over NATS: they share no secret",
+    "set authorization.node_secret_file, the same on each: else the management API knows "
+    "only of partitions that the answering node leads",
+    meaning="Nodes have no secret to prove over NATS that they are nodes.",
+)
 
 
 class PrivateFileHandler(WatchedFileHandler):
@@ -170,7 +180,7 @@ def warn_of_no_secret(settings: Settings) -> None:
     """
     has_secret = settings.authorization.node_secret_file or settings.sasl.node_password_file
     if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
-        logger.warning("nodes believe nothing of each other over NATS: they share no secret")
+        logger.warning(NO_NODE_SECRET)
 
 
 def to_nodes(settings: Settings, certificates: Certificates) -> Security:

@@ -9,9 +9,17 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.protocol import command
 
+from streamlog.condition import Condition
 from streamlog.ingest.nats.client import NatsClient
 
 logger = logging.getLogger(__name__)
+
+REPLY_NOT_UTF8: Final = Condition(
+    "SL-0502",
+    "a request's reply subject is not UTF-8",
+    "correct the client that asks so",
+    meaning="The answer to a request of the management API has nowhere to go.",
+)
 
 
 class AdminConnection(NatsClient):
@@ -42,7 +50,7 @@ class AdminConnection(NatsClient):
                 headers=headers,
             )
         except UnicodeDecodeError:
-            logger.warning("a request's reply subject is not UTF-8", extra={"reply": repr(reply)})
+            logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
             return None
 
     async def send_block(self, subject: str, block: bytes, payload: bytes = b"") -> None:

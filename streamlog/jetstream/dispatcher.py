@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.condition import FAULT
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.auth.authorization import check_verb
@@ -316,7 +317,9 @@ class RequestDispatcher:
         """What is told of ``error``; an unexpected one is logged, too."""
         self._counts.errors += 1
         if not isinstance(error, ApiRefused | StreamlogError):
-            logger.error("management request failed", extra={"verb": verb}, exc_info=error)
+            logger.error(
+                FAULT.logged_as("management request failed"), extra={"verb": verb}, exc_info=error
+            )
         return api_error(error)
 
 

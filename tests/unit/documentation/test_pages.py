@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from documentation import apis, checks, configuration
+from documentation import apis, checks, codes, configuration
 from documentation.commands import MARK, with_commands
 from documentation.links import (
     DOCS,
@@ -105,6 +105,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checks, "runbooks", lambda: [docs / "runbooks" / "x.md"])
     monkeypatch.setattr(apis, "PAGE", guide)
     monkeypatch.setattr(configuration, "PAGE", guide)
+    monkeypatch.setattr(codes, "PAGE", guide)
     return tmp_path
 
 
