@@ -93,7 +93,8 @@ def _declarations(text: str) -> Iterator[tuple[str, Condition]]:
                 value=ast.Call(func=ast.Name(id="Condition"), args=args, keywords=keywords),
             ):
                 fields: dict[str, Any] = {it.arg or "": _value(it.value) for it in keywords}
-                yield name, Condition(*map(_value, args), **fields)
+                code, title, remedy = map(_value, args)
+                yield name, Condition(code, title, remedy, **fields)
 
 
 def _value(expression: ast.expr) -> str:

@@ -65,8 +65,8 @@ LEADER_MAY_NOT_BE_READY: Final = Condition(
     "SL-0114",
     "a leader may not be ready",
     NO_ACTION,
-    meaning="The cluster asked a new leader to be ready before it answered, and it was not "
-    "reached. A client may have to ask again.",
+    meaning="A stream was changed, and a node that leads a partition of it did not confirm the "
+    "change in time. A client may have to ask again.",
 )
 LEFT_WITHOUT_NOTICE: Final = Condition(
     "SL-0116",

@@ -84,7 +84,7 @@ SESSION_TIMEOUT_LONG: Final = Condition(
     "SL-0812",
     "cluster.session_timeout_ms is too long",
     "let replica_lag_time_max_ms be some times session_timeout_ms",
-    meaning="A dead node leaves the in-sync sets before the controller takes it for dead.",
+    meaning="The in-sync sets wait for a dead node until its session ends.",
 )
 SYNC_NOT_COMMIT: Final = Condition(
     "SL-0813",
