@@ -22,6 +22,9 @@ from streamlog.condition import Condition
 PACKAGE: Final = Path(streamlog.__file__).parent
 _CODE: Final = re.compile(r"(?:sl-?)?(\d{4})", re.IGNORECASE)
 _TEXT: Final = r'"(?:[^"\\]|\\.)*"'
+_DECLARATION: Final = re.compile(
+    r"^\w+: Final = Condition\((?:.*\)$|\n(?:    .*\n)*\))", re.MULTILINE
+)
 _OTHER_WORDS: Final = re.compile(rf"\b(\w+)\.logged_as\(\s*({_TEXT}(?:\s*{_TEXT})*)\s*\)")
 
 
@@ -74,13 +77,14 @@ def declared() -> tuple[Declared, ...]:
     }
     events: dict[str, dict[str, None]] = {}
     for text in texts.values():
-        for name, said in _OTHER_WORDS.findall(text):
+        for name, said in _OTHER_WORDS.findall(text) if ".logged_as(" in text else ():
             events.setdefault(name, {})[ast.literal_eval(f"({said})")] = None
     found = [
         Declared(condition, name, module, tuple(events.get(name, ())))
         for module, text in texts.items()
         if "= Condition(" in text
-        for name, condition in _declarations(text)
+        for match in _DECLARATION.finditer(text)
+        for name, condition in _declarations(match[0])
     ]
     return tuple(sorted(found, key=lambda it: it.condition.code))
 

@@ -22,7 +22,7 @@ INTERNAL_STREAM_MISSING: Final = Condition(
     "SL-0117",
     "internal stream not made, or not kept by more",
     CHECK_NODES,
-    meaning="An internal stream (offsets, transactions, activity) could not be created, or has "
+    meaning="An internal stream (offsets, activity) could not be created, or has "
     "fewer replicas than it should.",
 )
 
