@@ -58,7 +58,7 @@ CHAIN_DIVERGED: Final = Condition(
     "SL-0709",
     "chain has diverged",
     "compare `streamlog ledger verify` of several nodes; remove the folder that is wrong",
-    meaning="Two nodes have different blocks of the same number.",
+    meaning="All peers have another history than this node from some block on.",
     severity=CRITICAL,
 )
 

@@ -30,7 +30,7 @@ PRODUCERS_NOT_KNOWN: Final = Condition(
     "SL-0229",
     "producers from here on are not known",
     "idempotent producers begin again: restart them",
-    meaning="The log could not be read for the sequence numbers of its idempotent producers.",
+    meaning="A damaged part of the log hides the sequence numbers of its idempotent producers.",
     severity=CRITICAL,
 )
 

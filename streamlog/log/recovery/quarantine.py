@@ -16,13 +16,15 @@ SEGMENT_KEPT_ASIDE: Final = Condition(
     "SL-0316",
     "damaged segment kept aside",
     "remove it when it is not needed; look at the disk",
-    meaning="A damaged segment was moved aside before it was fetched again.",
+    meaning="A damaged segment was copied before it is fetched again. The copy counts as used "
+    "space.",
 )
 SEGMENT_NOT_KEPT: Final = Condition(
     "SL-0317",
     "damaged segment not kept aside",
     NO_ACTION,
-    meaning="There was no room for a copy of a damaged segment, or it could not be written.",
+    meaning="The folder has four copies of damaged segments already, or the copy could not be "
+    "written. The segment is fetched again all the same.",
 )
 
 KEPT_MAX: Final = 4
