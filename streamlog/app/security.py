@@ -10,7 +10,6 @@ from functools import partial
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Final
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.app.logs import JsonLines
@@ -21,26 +20,15 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.audit import logger as audit_logger
 from streamlog.authz.authority import Authority
 from streamlog.client.security import ClientLogin, Security, secret_in
-from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.http.access import HttpAccess, LogIn
-from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
+from streamlog.jetstream.auth.identity import RequestIdentities
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import KAFKA, Certificates
-
-logger = logging.getLogger(__name__)
-
-NO_NODE_SECRET: Final = Condition(
-    "SL-0604",
-    "nodes believe nothing of each other over NATS: they share no secret",
-    "set authorization.node_secret_file, the same on each: else the management API knows "
-    "only of partitions that the answering node leads",
-    meaning="Nodes have no secret to prove over NATS that they are nodes.",
-)
 
 
 class PrivateFileHandler(WatchedFileHandler):
@@ -101,9 +89,7 @@ class NodeSecurity:
         self.authority = Authority(
             settings.authorization, rules, self.audit, enforced=settings.authentication_on
         )
-        self.identity = RequestIdentities(
-            self.authority, settings.authorization, node_secrets_of(settings)
-        )
+        self.identity = RequestIdentities(self.authority, settings.authorization)
         sasl = settings.sasl
         patience = (
             LoginRateLimit(sasl.failures_per_address_max)
@@ -120,7 +106,6 @@ class NodeSecurity:
 
     async def open(self) -> None:
         """Raises ConfigError."""
-        check_node_secrets(self._settings)
         self._file.open()
         self.authority.load()
 
@@ -172,15 +157,6 @@ def _own_subject(certificates: Certificates) -> str | None:
     """Of what the socket API shows, which is shown to other nodes as well."""
     own = certificates.shown.get(KAFKA)
     return own.subject if own is not None else None
-
-
-def warn_of_no_secret(settings: Settings) -> None:
-    """Certificates are shown on the socket API alone: over NATS nodes prove by a secret that they
-    are nodes.
-    """
-    has_secret = settings.authorization.node_secret_file or settings.sasl.node_password_file
-    if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
-        logger.warning(NO_NODE_SECRET)
 
 
 def to_nodes(settings: Settings, certificates: Certificates) -> Security:

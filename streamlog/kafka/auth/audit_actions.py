@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.control.leaders.node_requests import is_node_request
+from streamlog.control.operation import is_operation
 from streamlog.errors import StreamlogError
 from streamlog.kafka.auth.acl_codec import OPERATIONS, PERMISSIONS
 from streamlog.kafka.context import Context
@@ -85,6 +87,9 @@ def _users(request: Message) -> Iterator[str]:
 
 def _command(request: Message) -> Iterator[str]:
     """The command's kind, and which node or stream it is about."""
+    if is_node_request(request["request_data"]):
+        yield "a node's request"
+        return
     try:
         body = json.loads(bytes(request["request_data"]))
         about = body.get("stream") or body.get("node_id") or body.get("name") or ""
@@ -129,8 +134,10 @@ _QUIET: Final = ("DescribeCluster", "AwaitApplied")
 
 def tell(api: Api, request: Message, answer: Message, context: Context) -> None:
     """One line of it; what nodes ask of each other is no act of anybody's."""
-    if api.key == registry.ENVELOPE and _is_between_nodes(request, context):
-        return
+    if api.key == registry.ENVELOPE and (
+        _is_between_nodes(request, context) or is_operation(request["request_data"])
+    ):
+        return  # an operation is told of by ``control``
     about = list(ADMINISTRATIVE[api.key](request))
     if api.key == registry.ENVELOPE and about[0].startswith(_QUIET):
         return
@@ -158,7 +165,7 @@ def _refusal(answer: Message) -> int | None:
     if answer["response_data"] is None:
         return None
     try:
-        decode_result(answer["response_data"])
+        decode_result(bytes(answer["response_data"]).partition(b"\n")[0])
     except StreamlogError as error:
         return code_of(error)
     return None
