@@ -195,7 +195,8 @@ def run_ahead(cluster: Cluster, number: int, seconds: int) -> None:
     """Start this node again with such a clock."""
     cluster.kill(number)
     node = cluster[number]
-    wrong = (f"TEST_CLOCK_AHEAD_S={seconds}", f"PYTHONPATH={BARE}")
+    path = os.pathsep.join(filter(None, (str(BARE), os.environ.get("PYTHONPATH"))))
+    wrong = (f"TEST_CLOCK_AHEAD_S={seconds}", f"PYTHONPATH={path}")
     node.command = ["env", *wrong, *node.command[-4:]]
     node.spawn()
 
