@@ -281,7 +281,7 @@ class Node:
                 tls=self._certificates.kafka,
                 authority=self._admission.authority,
                 audit=self._admission.audit,
-                control=self._control,
+                control_service=self._control,
             )
         )
 

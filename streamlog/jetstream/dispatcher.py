@@ -11,7 +11,6 @@ from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.condition import FAULT
 from streamlog.control.leaders.leader_router import LeaderRouter
-from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.auth.authorization import check_verb
@@ -251,16 +250,14 @@ class RequestDispatcher:
             metadata, leaders, domain, now_ms,
         )  # fmt: skip
         self._counts: AccountCounts = AccountCounts() if for_all is None else for_all._counts
-        freshness: ReadBarrier | None = None if for_all is None else for_all.freshness
-        self.streams = Streams(
+        self.streams: Streams = Streams(
             metadata,
             leaders,
             domain=domain,
             now_ms=now_ms,
             access=access,
-            freshness=freshness,
+            for_all=None if for_all is None else for_all.streams,
         )
-        self.freshness: ReadBarrier = self.streams.freshness
         sees_all = access is None or access.allows_cluster(Operation.DESCRIBE)
         account = Account(metadata, leaders, domain, self._counts, sees_all=sees_all)
         self._routes = Routes(

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 import nats.errors
-from nats.aio.msg import Msg
 
 from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.errors import NotLeader, StreamNotFound
-from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.connection import AdminConnection, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
 from streamlog.jetstream.errors import ApiError, ApiRefused
 from streamlog.jetstream.messages.direct_get import (
@@ -50,22 +49,22 @@ class DirectRequests:
         self._verbs = verbs
 
     async def answer(
-        self, connection: AdminConnection, message: Msg, verb: str, verbs: RequestDispatcher
+        self, connection: AdminConnection, request: Request, verb: str, verbs: RequestDispatcher
     ) -> None:
         """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
         verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
             if not await _allows(name, verbs):
-                await connection.send_block(message.reply, no_responders(message.subject))
+                await connection.answer(request.reply, b"", no_responders(request.subject))
                 return
-            query = _query(message, subject if dot else None)
+            query = _query(request, subject if dot else None)
             replies = await self._replies(name, query)
         except Exception as error:
             refused = status(self._verbs.failed(error, verb))
-            await connection.send_block(message.reply, refused.block)
+            await connection.answer(request.reply, b"", refused.block)
             return
-        await self._send(connection, message.reply, replies)
+        await self._send(connection, request.reply, replies)
 
     async def _replies(self, stream: str, query: DirectQuery) -> AsyncIterator[DirectReply]:
         """By the replica of partition 0 that is here, if it is in sync; otherwise the leader's, of
@@ -148,17 +147,14 @@ async def _allows(name: str, verbs: RequestDispatcher) -> bool:
     return allowed
 
 
-def _query(message: Msg, subject: str | None) -> DirectQuery:
+def _query(request: Request, subject: str | None) -> DirectQuery:
     """``subject``: at the end of the request's own. Raises Refused with a status."""
-    if not has_api_level(message.headers or {}):
+    if not has_api_level(request.headers):
         raise ApiRefused(LEVEL_MISSING)
     if subject is None:
-        return DirectQuery.of(message.data)
-    return DirectQuery.of_subject(subject, message.data)
+        return DirectQuery.of(request.data)
+    return DirectQuery.of_subject(subject, request.data)
 
 
 async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
-    if found.block:
-        await connection.send_block(reply, found.block, found.data)
-    else:
-        await connection.publish(reply, found.data)
+    await connection.answer(reply, found.data, found.block)

@@ -2,12 +2,13 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import Metadata
-from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.leaders.leader_router import LeaderRouter, States
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.messages.subject_counts import page_of
 from streamlog.control.read_barrier import ReadBarrier
@@ -35,10 +36,15 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.stream_config import check_creation, config_from_json, normalised
+from streamlog.jetstream.verbs.stream_config import (
+    ConfigTexts,
+    check_creation,
+    config_from_json,
+    normalised,
+)
 from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
-from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import (
     StreamConfig,
     check_writable_by_clients,
@@ -53,6 +59,8 @@ NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
 LOOKED_AT_ONCE: Final = 2_000
 """Streams and their subjects, before others have their turn of the event loop."""
+TURN_S: Final = 0.001
+"""Of streams that are described, before others have their turn."""
 COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
 
@@ -68,12 +76,18 @@ class Streams:
         domain: str,
         now_ms: Callable[[], int],
         access: Permissions | None = None,
-        freshness: ReadBarrier | None = None,
+        for_all: "Streams | None" = None,
     ) -> None:
-        """``access``: of the client; ``metadata`` is as that one sees it."""
+        """``access``: of the client; ``metadata`` is as that one sees it. ``for_all``: the one that
+        this is as the client sees it.
+        """
         self._metadata = metadata
+        self._names = SortedNames()
         self._access = access
-        self.freshness = freshness or ReadBarrier(metadata)
+        self.freshness: ReadBarrier = (
+            ReadBarrier(metadata) if for_all is None else for_all.freshness
+        )
+        self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
         self._leaders = leaders
         self._domain = domain
         self._now_ms = now_ms
@@ -115,7 +129,7 @@ class Streams:
         await self.freshness.catch_up()
         stream = self._known(name)
         info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
-        info |= (await self._infos([stream], details=details))[0]
+        info |= await self._info(stream, details=details)
         counts = await self._subject_counts(stream)
         if None not in counts and any(counts):
             info["state"]["num_subjects"] = sum(filter(None, counts))
@@ -132,6 +146,8 @@ class Streams:
         if len(places) > COUNTED_PARTITIONS_MAX:
             return []
         tps = [TopicPartition(stream.name, place) for place in places]
+        if len(tps) == 1:
+            return [await self._leaders.subject_count(tps[0])]
         return await asyncio.gather(*(self._leaders.subject_count(tp) for tp in tps))
 
     async def _subjects(self, stream: StreamImage, pattern: str) -> dict[str, int]:
@@ -150,13 +166,14 @@ class Streams:
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.freshness.catch_up()
-        names, page = await self._page(fields, NAMES_MAX)
+        names, page = await self._page(fields, NAMES_MAX, self._metadata.image)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.freshness.catch_up()
-        names, page = await self._page(fields, LIST_MAX)
-        streams = [self._metadata.image.streams[name] for name in names]
+        image = self._metadata.image
+        names, page = await self._page(fields, LIST_MAX, image)
+        streams = [image.streams[name] for name in names]
         return {**page, "streams": await self._infos(streams)}
 
     async def purge(self, name: str, fields: Fields) -> dict[str, Any]:
@@ -227,42 +244,86 @@ class Streams:
             raise ApiRefused(NO_PEERS)  # no node has tags
         return config_from_json(asked)
 
-    async def _info(self, stream: StreamImage) -> dict[str, Any]:
-        return (await self._infos([stream]))[0]
+    async def _info(self, stream: StreamImage, *, details: bool = False) -> dict[str, Any]:
+        """One that is asked for again and again; a list of all is not kept."""
+        states = await self._leaders.states([stream], details=details)
+        return self._told(stream, states, self._configs.of(stream.config), self._now_ms())
 
-    async def _infos(
-        self, streams: Sequence[StreamImage], *, details: bool = False
-    ) -> list[dict[str, Any]]:
+    async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any]]:
         """A leader that does not answer must not hide the streams."""
-        states = await self._leaders.states(streams, details=details)
-        return [
-            stream_info(
-                stream,
-                [states.get(TopicPartition(stream.name, n)) for n in range(len(stream.partitions))],
-                image=self._metadata.image,
-                domain=self._domain,
-                now_ms=self._now_ms(),
-            )
-            for stream in streams
-        ]
+        states, now_ms = await self._leaders.states(streams), self._now_ms()
+        told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
+        for stream in streams:
+            told.append(self._told(stream, states, None, now_ms))
+            if time.monotonic() >= ends_s:
+                await asyncio.sleep(0)
+                ends_s = time.monotonic() + TURN_S
+        return told
 
-    async def _page(self, fields: Fields, limit: int) -> tuple[list[str], dict[str, int]]:
+    def _told(
+        self, stream: StreamImage, states: States, config: dict[str, Any] | None, now_ms: int
+    ) -> dict[str, Any]:
+        name = stream.name
+        return stream_info(
+            stream,
+            [states.get(TopicPartition(name, place)) for place in range(len(stream.partitions))],
+            config=config,
+            image=self._metadata.image,
+            domain=self._domain,
+            now_ms=now_ms,
+        )
+
+    async def _page(
+        self, fields: Fields, limit: int, image: MetadataImage
+    ) -> tuple[list[str], dict[str, int]]:
         """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
-        pattern, streams = text(fields, "subject"), self._metadata.image.streams
+        pattern = text(fields, "subject")
         if len(pattern) > SUBJECT_BYTES_MAX:
             raise ApiRefused(BAD_REQUEST)  # it is compared with each stream's
-        names, looked = list[str](), 0
-        for name, stream in streams.items():
-            if not is_internal(name) and (not pattern or stream.config.hears(pattern)):
-                names.append(name)
-            looked += 1 + (len(stream.config.subjects) if pattern else 0)
-            if looked >= LOOKED_AT_ONCE:
-                looked = 0
-                await asyncio.sleep(0)
-        names.sort()
+        names = await self._names.of(image.streams)
+        if pattern:
+            names = await _watching(names, image.streams, pattern)
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
+
+
+class SortedNames:
+    """Of all streams but internal ones; sorted again where they have changed."""
+
+    def __init__(self) -> None:
+        self._streams: Mapping[str, StreamImage] | None = None
+        self._names: list[str] = []
+
+    async def of(self, streams: Mapping[str, StreamImage]) -> list[str]:
+        """Not to be changed."""
+        if streams is self._streams:
+            return self._names
+        names = list[str]()
+        for looked, name in enumerate(streams, 1):
+            if not is_internal(name):
+                names.append(name)
+            if looked % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        names.sort()
+        self._streams, self._names = streams, names
+        return names
+
+
+async def _watching(
+    names: Sequence[str], streams: Mapping[str, StreamImage], pattern: str
+) -> list[str]:
+    """Those of the streams that watch a subject."""
+    found, looked = list[str](), 0
+    for name in names:
+        config = streams[name].config
+        if config.hears(pattern):
+            found.append(name)
+        looked += 1 + len(config.subjects)
+        if looked >= LOOKED_AT_ONCE:
+            looked = 0
+            await asyncio.sleep(0)
+    return found
 
 
 def message_json(message: StoredMessage, *, headers: bool = True) -> dict[str, Any]:
