@@ -11,8 +11,8 @@ class ReadBarrier:
     def __init__(self, metadata: AskedController) -> None:
         self._metadata = metadata
         self._next: list[asyncio.Future[None]] | None = None
-        """Those who wait for the round that has yet to begin, if somebody is to begin it: a question
-        that is on its way may be older than the caller that comes now."""
+        """Callers that wait for the round that has yet to begin; None: no caller is about to begin one.
+        A question that is on its way may be older than the caller that comes now."""
         self._round = asyncio.Lock()
 
     async def catch_up(self) -> None:

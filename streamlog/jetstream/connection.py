@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from streamlog.condition import Condition
+from streamlog.errors import BrokenInvariant
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.nats.client import SUBJECTS_BYTES_MAX
 from streamlog.ingest.nats.connection import (
@@ -38,7 +39,7 @@ READ_BUFFER_BYTES: Final = 64 * 1024
 
 
 class Request:
-    """A message that wants an answer, read as far as somebody looks at it."""
+    """A message that wants an answer; its headers are parsed when they are first asked for."""
 
     __slots__ = ("_block", "_headers", "data", "reply", "subject")
 
@@ -91,7 +92,8 @@ class AdminConnection(FrameClient):
         except BaseException:
             del self._takers[sid]
             raise
-        assert subscription._id == sid, "nats-py numbers subscriptions in turn"
+        if subscription._id != sid:
+            raise BrokenInvariant("nats-py numbers subscriptions in turn")
         return subscription
 
     def stop_listening(self, subscription: Subscription) -> None:

@@ -1,5 +1,6 @@
 """DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -7,7 +8,6 @@ from typing import Final
 
 import nats.errors
 
-from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
@@ -30,6 +30,8 @@ from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+SENT_AT_ONCE: Final = 200
+"""Messages of one answer, before others have their turn of the event loop."""
 PREFIX: Final = "DIRECT.GET."
 DIRECT: Final = "DIRECT"
 """The request of a node that has no replica in sync."""
@@ -115,8 +117,12 @@ class DirectRequests:
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""
         try:
+            sent = 0
             async for found in replies:
                 await _send_one(connection, reply, found)
+                sent += 1
+                if sent % SENT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except nats.errors.MaxPayloadError:
             await _send_one(connection, reply, status(TOO_LARGE))
         except nats.errors.Error:
@@ -139,11 +145,11 @@ def _part_of(answer: NodeAnswer) -> DirectPart:
 async def _allows(name: str, verbs: RequestDispatcher) -> bool:
     """Raises TopicForbidden."""
     try:
-        allowed = (await verbs.streams.stream(name)).config.allow_direct
+        allowed = (await verbs.control.streams.find(name)).config.allow_direct
+        if allowed:
+            await verbs.control.messages.readable(name)
     except StreamNotFound:
         return False
-    if allowed and verbs.access is not None:
-        verbs.access.check_topic(Operation.READ, name)
     return allowed
 
 

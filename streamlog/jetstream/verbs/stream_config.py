@@ -116,7 +116,7 @@ def config_to_json(config: StreamConfig) -> dict[str, Any]:
 
 
 class ConfigTexts:
-    """``config_to_json`` of the configurations that were asked for last; nobody may change them."""
+    """``config_to_json`` of the configurations that were asked for last. They must not be changed."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[StreamConfig, dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Where single records lie in segments, as far as somebody has looked for one.
+"""Where single records lie in segments, for batches that a lookup has read before.
 
 A lookup by subject wants one record of a batch that may have thousands. To find it again, every
 ``STEP``-th of a batch's records is marked, so that a read takes a few records and no whole batch.
