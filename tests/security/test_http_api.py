@@ -31,6 +31,9 @@ def test_a_user_needs_no_right_to_the_cluster_to_read_its_streams(guarded: Guard
     assert by(guarded, "reader", "GET", "/streams/orders").status == 200
     assert by(guarded, "reader", "GET", "/streams/orders/message?offset=0").status == 200
     assert by(guarded, "reader", "GET", "/cluster").code == "ClusterForbidden"
+    assert by(guarded, "reader", "GET", "/nodes").code == "ClusterForbidden"
+    assert by(guarded, "reader", "GET", "/events").status == 404
+    assert by(guarded, "admin", "GET", "/events").status == 200
     assert by(guarded, "nobody", "GET", "/streams").content["streams"] == []
 
 
@@ -39,6 +42,8 @@ def test_a_user_needs_no_right_to_the_cluster_to_read_its_streams(guarded: Guard
     [
         ("GET", "/streams/NAME", None),
         ("GET", "/streams/NAME/message?offset=0", None),
+        ("GET", "/streams/NAME/messages", None),
+        ("GET", "/streams/NAME/messages?partition=7", None),
         ("DELETE", "/streams/NAME/message?offset=0", None),
         ("DELETE", "/streams/NAME", None),
         ("POST", "/streams/NAME/purge", {}),
