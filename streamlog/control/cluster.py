@@ -47,6 +47,8 @@ class RegisteredNode:
 class ClusterOperations(Operations):
     """To describe it needs DESCRIBE of the cluster, all else ALTER."""
 
+    group = "cluster"
+
     def _check(self, right: Operation = Operation.ALTER) -> None:
         """Raises ClusterForbidden."""
         if self._access is not None:

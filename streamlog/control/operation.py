@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, cast, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -56,6 +56,9 @@ class Caller:
 
 class Operations:
     """Those of one kind, for one caller."""
+
+    group: ClassVar[str]
+    """The attribute of ``Control`` that has them; their names begin with it."""
 
     def __init__(self, service: ControlService, caller: Caller) -> None:
         self._service = service
@@ -187,14 +190,13 @@ def operation(
             only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
             self._service.audit.acted(
                 caller.session,
-                name,
+                f"{self.group}.{method.__name__}",
                 [_shown(given[it]) for it in names if given.get(it) is not None],
                 _outcome(error),
                 is_done=not only_failed,
                 by=caller.by,
             )
 
-        name = method.__qualname__.partition("Operations")[0].lower() + "." + method.__name__
         marked = run if act else method
         setattr(marked, _MARK, (http, act, names, shown))
         return cast(F, marked)
@@ -202,13 +204,13 @@ def operation(
     return mark
 
 
-def specs_of(group: str, kind: type[Operations]) -> dict[str, OperationSpec]:
+def specs_of(kind: type[Operations]) -> dict[str, OperationSpec]:
     """The operations of a class, by name."""
     found: dict[str, OperationSpec] = {}
     for name, method in vars(kind).items():
         mark = getattr(method, _MARK, None)
         if mark is not None:
-            spec = OperationSpec(group, name, method, *mark)
+            spec = OperationSpec(kind.group, name, method, *mark)
             found[spec.name] = spec
     return found
 

@@ -73,6 +73,8 @@ def _headers(block: bytes) -> "list[tuple[str, str]]":
 class MessageOperations(Operations):
     """Of partition 0, as JetStream has it, but for those that name a partition."""
 
+    group = "messages"
+
     @operation("GET /streams/{stream}/message", about=("stream",), shown=_message)
     async def get(
         self,

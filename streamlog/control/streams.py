@@ -155,6 +155,8 @@ class Trimmed(NamedTuple):
 class StreamOperations(Operations):
     """Create, change, describe, list, purge and delete streams."""
 
+    group = "streams"
+
     @property
     def image(self) -> MetadataImage:
         """The metadata as the caller may see it; perhaps older than ``describe`` is."""
