@@ -154,7 +154,8 @@ def _created(result: CreatedStream) -> StreamDescription:
     return describe(result.stream, {}, created=result.created)
 
 
-class Trimmed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trimmed:
     """The first offset that the in-sync replicas have."""
 
     low_watermark: int
