@@ -102,6 +102,8 @@ class Member:
 
     # As ``metadata.service.MetadataService``
 
+    is_current = False
+
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
         granted = await self.request(CreateStream(config=config))
         return self.image.stream(config.name), granted.result["created"]
