@@ -1,13 +1,14 @@
 """Operations on single messages: find one, read some in order, delete one."""
 
 import base64
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
-from streamlog.errors import InvalidRequest, StreamNotFound
+from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import check_writable_by_clients, is_hidden
 from streamlog.metadata.stream.write_state import check_may_be_cut
@@ -17,7 +18,8 @@ READ_MAX: Final = 1_000
 """Messages in one answer."""
 
 
-class ReadMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadMessage:
     """A stored message. ``data`` and the values of ``headers`` are base64 of the bytes."""
 
     partition: int
@@ -51,6 +53,8 @@ def _headers(block: bytes) -> "list[tuple[str, str]]":
 class MessageOperations(Operations):
     """Of partition 0, as JetStream has it, but for those that name a partition."""
 
+    group = "messages"
+
     @operation("GET /streams/{stream}/message", about=("stream",), shown=_message)
     async def get(
         self,
@@ -72,10 +76,15 @@ class MessageOperations(Operations):
 
     async def find(self, name: str, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""
+        stream = await self.readable(name)
+        return await self._service.leaders.message(stream.name, query)
+
+    async def readable(self, name: str) -> StreamImage:
+        """A stream that the caller may READ. Raises TopicForbidden, StreamNotFound."""
         stream = await self._stream(name)
         if self._access is not None:
             self._access.check_topic(Operation.READ, name)
-        return await self._service.leaders.message(stream.name, query)
+        return stream
 
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:
@@ -86,7 +95,7 @@ class MessageOperations(Operations):
         check_writable_by_clients(stream)
         check_may_be_cut(config)
         if config.deny_delete:
-            raise InvalidRequest(f"{stream!r} denies that messages are deleted")
+            raise DeletionDenied(f"{stream!r} denies that messages are deleted")
         await self._service.leaders.delete(TopicPartition(stream, partition), offset + 1)
 
     async def _stream(self, name: str) -> StreamImage:

@@ -1,7 +1,8 @@
 """Operations on streams: what they are set to, where they are, and their end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from streamlog.control.leaders.leader_router import States
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import (
+    DeletionDenied,
     InvalidRequest,
     PartlyDone,
     StreamExists,
@@ -47,7 +49,8 @@ class CreatedStream(NamedTuple):
     created: bool
 
 
-class PartitionDescription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
     """A partition; the offsets and sizes are None where its leader could not be asked."""
 
     partition: int
@@ -62,12 +65,13 @@ class PartitionDescription(NamedTuple):
     first_ms: int | None = None
     """When its first record was written, in ms since 1970; None: it has none."""
     last_ms: int | None = None
-    replica_lags: dict[NodeId, int] = {}  # noqa: RUF012  # it is never changed
+    replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
     """How many records each follower lacks."""
     is_auto_paused: bool = False
 
 
-class StreamDescription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
     """A stream as the cluster has it now."""
 
     config: StreamConfig
@@ -80,7 +84,8 @@ class StreamDescription(NamedTuple):
     """It is new: made by the operation that describes it."""
 
 
-class StreamPage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StreamPage:
     """Some of the streams, by name."""
 
     total: int
@@ -88,14 +93,16 @@ class StreamPage(NamedTuple):
     streams: tuple[StreamDescription, ...]
 
 
-class Purged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Purged:
     """How many messages were removed."""
 
     purged: int
 
 
 def _with_state(known: PartitionDescription, state: LeaderPartitionState) -> PartitionDescription:
-    return known._replace(
+    return replace(
+        known,
         log_start_offset=state.log_start_offset,
         high_watermark=state.high_watermark,
         messages=state.message_count,
@@ -148,6 +155,8 @@ class Trimmed(NamedTuple):
 class StreamOperations(Operations):
     """Create, change, describe, list, purge and delete streams."""
 
+    group = "streams"
+
     @property
     def image(self) -> MetadataImage:
         """The metadata as the caller may see it; perhaps older than ``describe`` is."""
@@ -170,6 +179,13 @@ class StreamOperations(Operations):
         if is_hidden(name):
             raise StreamNotFound(f"{name!r} is an internal stream")
         return self._metadata.image.stream(name)
+
+    def described(self, name: str) -> StreamImage:
+        """As ``known``, for a caller that may DESCRIBE it. Raises TopicForbidden."""
+        stream = self.known(name)
+        if self._access is not None:
+            self._access.check_topic(Operation.DESCRIBE, name)
+        return stream
 
     # Acts
 
@@ -310,14 +326,14 @@ class StreamOperations(Operations):
         return Trimmed(low)
 
     def _check_cut(self, stream: StreamImage) -> None:
-        """Raises TopicForbidden, InvalidRequest."""
+        """Raises TopicForbidden, StreamStandsStill, DeletionDenied."""
         name = stream.name
         if self._access is not None:
             self._access.check_topic(Operation.DELETE, name)
         check_writable_by_clients(name)
         check_may_be_cut(stream.config)
         if stream.config.deny_purge:
-            raise InvalidRequest(f"{name!r} denies to be purged")
+            raise DeletionDenied(f"{name!r} denies to be purged")
 
     # Questions
 
@@ -325,9 +341,7 @@ class StreamOperations(Operations):
     async def describe(self, name: str) -> StreamDescription:
         """Describe a stream: settings, partitions, sizes."""
         await self.catch_up()
-        stream = self.known(name)
-        if self._access is not None:
-            self._access.check_topic(Operation.DESCRIBE, name)
+        stream = self.described(name)
         return (await self._descriptions([stream]))[0]
 
     async def settings(self, name: str) -> StreamConfig:

@@ -23,6 +23,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
+from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
@@ -56,9 +57,6 @@ UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
 """Who asks for messages takes what comes for one: he hears that no responder is there."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
-
-MAY_BE_DONE: Final = 500
-"""Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
 
 ROUND_TRIP_S: Final = 2.0
 """Between two measurements of how long NATS takes to answer."""
@@ -97,9 +95,7 @@ class ManagementApi:
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        self._verbs = RequestDispatcher(
-            metadata, control.leaders, domain=nats.domain, now_ms=now_ms
-        )
+        self._verbs = RequestDispatcher(control, domain=nats.domain, now_ms=now_ms)
         self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
         control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
@@ -278,7 +274,9 @@ class ManagementApi:
             except StreamlogError as error:
                 await self._refuse_asker(request, verb, error)
                 return
-        verbs = self._verbs.seen_by(asking.access)
+        verbs = self._verbs
+        if asking is not ANONYMOUS_IDENTITY:
+            verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
         if verb.startswith(DIRECT):
             await self._direct.answer(self._client, request, verb, verbs)
         elif verb.startswith(UNSERVED):
@@ -290,13 +288,6 @@ class ManagementApi:
             audit = self._advisories.of_request(verb, request.subject, request.data, text)
             if audit is not None:
                 self._telling.tell(audit)
-                failure = reply.get("error") or {}
-                act, name = self._verbs.split(verb)
-                outcome = str(failure.get("description", "none"))
-                is_done = not failure or failure["code"] >= MAY_BE_DONE
-                self._audit.acted(
-                    asking.session, act, [name] if name else (), outcome, is_done=is_done
-                )
 
     async def _not_again(self, request: Request, session: Session) -> None:
         """Raises StreamlogError."""

@@ -8,7 +8,6 @@ from typing import Final
 
 import nats.errors
 
-from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
@@ -146,11 +145,11 @@ def _part_of(answer: NodeAnswer) -> DirectPart:
 async def _allows(name: str, verbs: RequestDispatcher) -> bool:
     """Raises TopicForbidden."""
     try:
-        allowed = (await verbs.streams.stream(name)).config.allow_direct
+        allowed = (await verbs.control.streams.find(name)).config.allow_direct
+        if allowed:
+            await verbs.control.messages.readable(name)
     except StreamNotFound:
         return False
-    if allowed and verbs.access is not None:
-        verbs.access.check_topic(Operation.READ, name)
     return allowed
 
 
