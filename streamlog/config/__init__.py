@@ -7,8 +7,6 @@
 
 from streamlog.config.secret_file import SecretFile
 from streamlog.config.sections import (
-    KIB,
-    MIB,
     ActivitySection,
     AuthorizationSection,
     ClientAuth,
@@ -37,6 +35,7 @@ from streamlog.config.settings import (
     Settings,
     load_settings,
 )
+from streamlog.config.units import KIB, MIB
 
 __all__ = [
     "ENV_DELIMITER",

@@ -19,10 +19,9 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from streamlog.config.units import DAY_MS, GIB, KIB, MIB, TIB
 from streamlog.model import KEY_NAME, Mechanism, ScramName
 
-DAY_MS: Final = 86_400_000
-"""The most that anything is waited for, and the longest interval at which something is done."""
 AGE_MS_MAX: Final = 36_500 * DAY_MS
 """The most that anything is kept by its age: a hundred years."""
 
@@ -34,10 +33,6 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 SyncPolicy = Literal["commit", "interval", "os"]
 """When to fdatasync: before the ack, every ``sync_interval_ms``, or when the system likes."""
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-TIB = 1024 * GIB
 MILLION = 1_000_000
 
 

@@ -1,12 +1,16 @@
 """Every configuration comes back as it was from JetStream's JSON and from Kafka's topic configs."""
 
 import json
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.setting import StreamSetting
 from streamlog.metadata.stream.settings_table import (
+    SETTINGS,
     from_jetstream,
     from_topic_configs,
     to_jetstream,
@@ -73,3 +77,35 @@ def test_topic_configs_round_trip(config: StreamConfig) -> None:
     kept = {"name", "partitions", "replicas", "metadata"}
     beside = {key: getattr(config, key) for key in kept}
     assert StreamConfig.of(**beside, **from_topic_configs(to_topic_configs(config))) == config
+
+
+def values_of(row: StreamSetting) -> st.SearchStrategy[Any]:
+    """Of a setting that is named."""
+    low, high = row.type.low, row.type.high
+    if row.type.choices:
+        return st.sampled_from(row.type.choices)
+    if row.type.kind is bool:
+        return st.booleans()
+    if row.type.kind is tuple:
+        return st.lists(st.sampled_from(["a", "b.*", "c.>"]), min_size=1).map(tuple)
+    if row.type.kind is str:
+        return st.sampled_from(["a", "x y", "> -> y.>", "a.* -> b.$1", "key"])
+    assert low is not None and high is not None
+    if row.type.kind is float:
+        return st.floats(low, high)
+    return st.integers(int(low), int(high))
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_a_value_is_read_as_it_was_written(row: StreamSetting, data: st.DataObject) -> None:
+    value = data.draw(values_of(row))
+    text = row.form.to_text(value)
+    assert row.form.from_text(text) == value
+    assert row.form.to_text(row.form.from_text(text)) == text
+    if row.option is not None:
+        human = row.to_human(value)
+        assert row.from_human(human) == value
+        assert row.to_human(row.from_human(human)) == human
+        assert row.from_human(text) == value, "a number without a unit"

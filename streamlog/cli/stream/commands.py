@@ -12,7 +12,7 @@ from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.nats_options import ask
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.cli.stream import move
-from streamlog.cli.stream.settings import with_settings
+from streamlog.cli.stream.settings import SettingsCommand, given_settings
 from streamlog.errors import StreamlogError
 
 if TYPE_CHECKING:
@@ -182,11 +182,10 @@ def told(config: "StreamConfig") -> str:
 app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_help=True)
 
 
-@app.command()
-@with_settings
+@app.command(cls=SettingsCommand)
 def add(
+    ctx: typer.Context,
     stream: o.StreamName,
-    settings: dict[str, Any],
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
     domain: o.Domain = o.DOMAIN,
@@ -203,6 +202,7 @@ def add(
     """Make a stream. The same one again is a success (with --bootstrap-server: it exists)."""
     from streamlog.metadata.stream.config import StreamConfig
 
+    settings = given_settings(ctx)
     config = StreamConfig.of(name=stream, **settings)
     if servers is not None:
         create_at_nodes(servers, config, settings)
@@ -251,17 +251,17 @@ def list_streams(
 app.command()(info)
 
 
-@app.command()
-@with_settings
+@app.command(cls=SettingsCommand)
 def edit(
+    ctx: typer.Context,
     stream: o.StreamName,
-    settings: dict[str, Any],
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
     domain: o.Domain = o.DOMAIN,
     as_json: o.Json = False,
 ) -> None:
     """Change what is named; all else stays. Partitions can be added; replicas are placed again."""
+    settings = given_settings(ctx)
 
     async def change(client: "ManagementClient") -> "StreamDetails":
         config = (await client.info(stream)).config
@@ -356,7 +356,7 @@ def _topic(config: "StreamConfig", given: Collection[str]) -> dict[str, Any]:
     from streamlog.metadata.stream.settings_table import SETTINGS
 
     configs = [
-        {"name": it.kafka, "value": it.to_text(getattr(config, it.name))}
+        {"name": it.kafka, "value": it.form.to_text(getattr(config, it.name))}
         for it in SETTINGS
         if it.kafka is not None and it.name in given
     ]

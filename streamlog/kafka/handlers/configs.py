@@ -19,9 +19,10 @@ from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.alteration import LISTS, SettingChange, altered
 from streamlog.metadata.stream.alteration import Operation as Alteration
-from streamlog.metadata.stream.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.setting import OUR_KEYS
+from streamlog.metadata.stream.settings_table import SETTINGS, setting_of_topic_config
 from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
 from streamlog.wire.control import Message
 
@@ -210,7 +211,7 @@ def _change(config: Message) -> SettingChange:
         text = f"{key}: there is no operation {config['config_operation']}, only 0 to 3"
         raise RequestRefused(ErrorCode.invalid_request, text)
     row = setting_of_topic_config(key)
-    if operation in ("append", "subtract") and row.name not in LISTS:
+    if operation in ("append", "subtract") and not row.is_list:
         raise RequestRefused(ErrorCode.invalid_config, f"{key}: is no list; set it instead")
     text = "" if operation == "reset" else check_value(key, config["value"])
     return SettingChange(setting=row.name, operation=operation, text=text)
