@@ -2,7 +2,7 @@
 
 - ``sections`` the tables of the file and their settings; ``settings`` reads and checks them.
 - ``secret_file`` files of secrets that settings name.
-- ``node.toml`` an example with every setting at its default.
+- ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
 from streamlog.config.secret_file import SecretFile
@@ -32,8 +32,10 @@ from streamlog.config.settings import (
     ENV_DELIMITER,
     ENV_PREFIX,
     SECRETS,
+    ReadSettings,
     Settings,
     load_settings,
+    read_settings,
 )
 from streamlog.config.units import KIB, MIB
 
@@ -56,6 +58,7 @@ __all__ = [
     "LoggingSection",
     "NatsSection",
     "NodeSection",
+    "ReadSettings",
     "ReplicationSection",
     "SaslSection",
     "SecretFile",
@@ -66,4 +69,5 @@ __all__ = [
     "TlsSection",
     "TracingSection",
     "load_settings",
+    "read_settings",
 ]

@@ -13,6 +13,9 @@ GIB: Final = 1024 * MIB
 TIB: Final = 1024 * GIB
 DAY_MS: Final = 86_400_000
 
+HUGE: Final = 2**62
+"""No duration and no size that is meant."""
+
 _DURATIONS: Final = {"d": DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _SIZES: Final = {"TiB": TIB, "GiB": GIB, "MiB": MIB, "KiB": KIB, "": 1}
 _DURATION: Final = re.compile(r"(\d{1,19})(ms|s|m|h|d|)", re.ASCII)
@@ -46,6 +49,21 @@ def duration_text(value_ms: int) -> str:
 def size_text(value_bytes: int) -> str:
     """In the largest unit of which it is a whole number; bytes have none."""
     return _text(value_bytes, _SIZES)
+
+
+def unit_of(name: str) -> str:
+    """Of a setting, which its name says: ``ms``, ``bytes`` or none."""
+    words = name.split("_")
+    return "ms" if "ms" in words else "bytes" if "bytes" in words else ""
+
+
+def number_text(name: str, value: float) -> str:
+    """The value of a setting of that name; a number without a unit is grouped by thousands."""
+    unit, is_whole = unit_of(name), value == int(value) and value >= 0
+    if unit and is_whole and value < HUGE:
+        text = duration_text(int(value)) if unit == "ms" else size_text(int(value))
+        return f"{int(text):_}" if text.isdecimal() else text
+    return f"{int(value):_}" if value == int(value) else str(value)
 
 
 def _text(value: int, units: Mapping[str, int]) -> str:

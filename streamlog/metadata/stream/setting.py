@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from streamlog.config.units import duration_ms, duration_text, size_bytes, size_text
+from streamlog.config.units import duration_ms, duration_text, size_bytes, size_text, unit_of
 from streamlog.config.value_type import ValueType
 from streamlog.metadata.stream.republish import HEADERS_ONLY
 from streamlog.metadata.stream.subject_transform import ARROW
@@ -289,6 +289,5 @@ def _form_of(name: str, kind: ValueType) -> Form:
     if kind.choices:
         return CHOICE
     if kind.kind is int:
-        words = name.split("_")
-        return DURATION if words[-1] == "ms" else SIZE if "bytes" in words else NUMBER
+        return {"ms": DURATION, "bytes": SIZE}.get(unit_of(name), NUMBER)
     return {bool: FLAG, float: RATIO, tuple: TEXTS, str: TEXT}[kind.kind]
