@@ -15,7 +15,6 @@ from streamlog.client.security import secret_in
 from streamlog.config import SecretFile, Settings
 from streamlog.errors import ConfigError
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.jetstream.auth.identity import check_node_secrets
 from streamlog.kafka.auth.authenticator import token_keys_of
 from streamlog.log.encryption.key_source import key_ring
 from streamlog.metadata.nodes.bootstrap_users import read_bootstrap_users
@@ -55,7 +54,6 @@ def _checks(it: Settings) -> Iterator[Callable[[], object]]:
         yield partial(read_bootstrap_users, it.sasl.bootstrap_file)
     if it.authorization.rules_file is not None:
         yield partial(read_rules, it.authorization.rules_file)
-    yield partial(check_node_secrets, it)
     if it.http.token_file is not None:
         yield SecretFile(it.http.token_file, key="http.token_file", noun="token").check
     for name, source in it.encryption.keys.items():

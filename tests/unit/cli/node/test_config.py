@@ -125,7 +125,6 @@ def test_every_kind_of_mistake_is_reported_at_once(monkeypatch: pytest.MonkeyPat
         principal_mapping_rules = ""
         [authorization]
         rules_file = "absent-rules"
-        node_secret_file = "absent-secret"
         [tls]
         cert = "c.pem"
         [encryption]
@@ -153,7 +152,6 @@ def test_every_kind_of_mistake_is_reported_at_once(monkeypatch: pytest.MonkeyPat
         "nats.servers: 'http://a:1' is not supported",
         "http.token_file: absent-tokens has no token",
         "authorization.rules_file: absent-rules",
-        "authorization.node_secret_file: absent-secret has no secret",
         "encryption.keys.a: absent-key cannot be read",
         "encryption.keys.b: does not say where the key is",
         "cluster.voters: node 1 is there twice",
