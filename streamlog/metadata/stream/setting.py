@@ -279,7 +279,7 @@ class StreamSetting(NamedTuple):
             raise ValueError(f"{text!r} is not a value of it ({self.form.metavar})") from error
         if self.type.choices and value not in self.type.choices:
             raise ValueError(f"{text!r} is none of {', '.join(self.type.choices)}")
-        low, high = self.type.low, self.type.high
+        low, high = 1 if self.is_limit else self.type.low, self.type.high
         if low is not None and high is not None and not low <= value <= high:
             raise ValueError(f"{text} is not {self.range_text}")
         return value

@@ -57,6 +57,7 @@ def test_settings_are_given_in_human_units_and_all_others_are_left_out() -> None
         ("--max-age", "1w", "'1w' is not a duration; write 7d"),
         ("--max-bytes", "10 GB", "'10 GB' is not a size; write 10GiB"),
         ("--max-msg-size", "1GiB", "1GiB is not 1 to 64MiB, or unlimited"),
+        ("--max-bytes", "0", "0 is not 1 to 9223372036854775807, or unlimited"),
         ("--segment-bytes", "unlimited", "'unlimited' is not a size"),
         ("--replicas", "6", "6 is not 1 to 5"),
         ("--partitions", "many", "'many' is not a value of it (INTEGER)"),
