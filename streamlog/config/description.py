@@ -87,13 +87,19 @@ def described_sections() -> tuple[SectionDescription, ...]:
             name,
             plain(inspect.getdoc(section) or ""),
             tuple(
-                _setting(key, field, meanings[section.__name__, key])
+                _setting(key, field, meanings.get((section.__name__, key), ""))
                 for key, field in section.model_fields.items()
             ),
         )
         for name, field in Settings.model_fields.items()
         if isinstance(section := field.annotation, type) and issubclass(section, Section)
     )
+
+
+def meaning(section: str, key: str) -> str:
+    """Of one setting, with back-ticks."""
+    (found,) = (it for it in described_sections() if it.name == section)
+    return next(it.meaning for it in found.settings if it.key == key)
 
 
 def annotated_file(chosen: Mapping[tuple[str, str], Any], head: str) -> str:
@@ -124,7 +130,7 @@ def plain(text: str) -> str:
     return " ".join(text.replace("``", "`").split())
 
 
-def _setting(key: str, field: FieldInfo, meaning: str) -> NodeSetting:
+def _setting(key: str, field: FieldInfo, told: str) -> NodeSetting:
     default = field.get_default(call_default_factory=True)
     if isinstance(default, PurePath):
         default = str(default)
@@ -133,7 +139,7 @@ def _setting(key: str, field: FieldInfo, meaning: str) -> NodeSetting:
     ]
     return NodeSetting(
         key,
-        meaning,
+        told,
         value_type(field),
         None if default is PydanticUndefined else default,
         field.is_required(),
@@ -144,7 +150,11 @@ def _setting(key: str, field: FieldInfo, meaning: str) -> NodeSetting:
 def _meanings() -> dict[tuple[str, str], str]:
     """What stands below each field in the source, by class and field."""
     found: dict[tuple[str, str], str] = {}
-    for section in ast.parse(inspect.getsource(sections)).body:
+    try:
+        source = inspect.getsource(sections)
+    except OSError:  # installed without sources: a node need not say what its settings mean
+        return found
+    for section in ast.parse(source).body:
         if isinstance(section, ast.ClassDef):
             for field, text in zip(section.body, section.body[1:], strict=False):
                 match field, text:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from streamlog.config import LogSection, Settings
+from streamlog.config.description import meaning
 from streamlog.metadata.stream.alteration import defaults_of
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
@@ -108,90 +109,50 @@ def _topic_config_synonyms(
 
 
 class NodeConfig(NamedTuple):
-    """``key`` of the table ``section`` under Kafka's name for it."""
+    """``key`` of the table ``section`` under Kafka's name for it, with the type that Kafka gives it."""
 
     name: str
     section: str
     key: str
     kind: ConfigKind
-    documentation: str
 
 
 _NODE_CONFIGS: Final = (
-    NodeConfig("broker.id", "node", "id", ConfigKind.INT, "The node's number."),
-    NodeConfig("node.id", "node", "id", ConfigKind.INT, "The node's number."),
-    NodeConfig("broker.rack", "node", "rack", ConfigKind.STRING, "Replicas go to different racks."),
-    NodeConfig("log.dirs", "node", "data_dir", ConfigKind.STRING, "Where everything is kept."),
-    NodeConfig("max.connections", "kafka", "connections_max", ConfigKind.INT, "Of clients, at once."),
+    NodeConfig("broker.id", "node", "id", ConfigKind.INT),
+    NodeConfig("node.id", "node", "id", ConfigKind.INT),
+    NodeConfig("broker.rack", "node", "rack", ConfigKind.STRING),
+    NodeConfig("log.dirs", "node", "data_dir", ConfigKind.STRING),
+    NodeConfig("max.connections", "kafka", "connections_max", ConfigKind.INT),
+    NodeConfig("max.connections.per.ip", "kafka", "connections_per_address_max", ConfigKind.INT),
+    NodeConfig("socket.request.max.bytes", "kafka", "request_bytes_max", ConfigKind.INT),
+    NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT),
+    NodeConfig("connections.max.idle.ms", "kafka", "idle_timeout_ms", ConfigKind.LONG),
+    NodeConfig("controller.quorum.voters", "cluster", "voters", ConfigKind.LIST),
     NodeConfig(
-        "max.connections.per.ip", "kafka", "connections_per_address_max", ConfigKind.INT,
-        "Of clients that come from one address, at once.",
+        "controller.quorum.election.timeout.ms", "cluster", "election_timeout_ms", ConfigKind.INT
     ),
     NodeConfig(
-        "socket.request.max.bytes", "kafka", "request_bytes_max", ConfigKind.INT, "The largest request."
+        "controller.quorum.request.timeout.ms", "cluster", "request_timeout_ms", ConfigKind.INT
     ),
-    NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT, "The largest answer."),
+    NodeConfig("broker.heartbeat.interval.ms", "cluster", "heartbeat_interval_ms", ConfigKind.INT),
+    NodeConfig("broker.session.timeout.ms", "cluster", "session_timeout_ms", ConfigKind.INT),
     NodeConfig(
-        "connections.max.idle.ms", "kafka", "idle_timeout_ms", ConfigKind.LONG,
-        "A connection that is silent for so long is closed.",
+        "replica.lag.time.max.ms", "replication", "replica_lag_time_max_ms", ConfigKind.LONG
     ),
+    NodeConfig("replica.fetch.wait.max.ms", "replication", "fetch_wait_max_ms", ConfigKind.INT),
     NodeConfig(
-        "controller.quorum.voters", "cluster", "voters", ConfigKind.LIST,
-        "Who votes in the metadata quorum at the first start.",
+        "replica.fetch.response.max.bytes", "replication", "fetch_bytes_max", ConfigKind.INT
     ),
+    NodeConfig("replica.fetch.backoff.ms", "replication", "fetch_backoff_ms", ConfigKind.INT),
+    NodeConfig("log.segment.bytes", "log", "segment_bytes", ConfigKind.INT),
+    NodeConfig("log.roll.ms", "log", "segment_age_ms", ConfigKind.LONG),
+    NodeConfig("log.index.interval.bytes", "log", "index_interval_bytes", ConfigKind.INT),
+    NodeConfig("log.retention.check.interval.ms", "log", "retention_check_ms", ConfigKind.LONG),
     NodeConfig(
-        "controller.quorum.election.timeout.ms", "cluster", "election_timeout_ms", ConfigKind.INT,
-        "A voter that does not hear of a quorum leader for so long stands for election.",
+        "log.flush.offset.checkpoint.interval.ms", "log", "checkpoint_interval_ms", ConfigKind.INT
     ),
-    NodeConfig(
-        "controller.quorum.request.timeout.ms", "cluster", "request_timeout_ms", ConfigKind.INT,
-        "How long a request between nodes may take.",
-    ),
-    NodeConfig(
-        "broker.heartbeat.interval.ms", "cluster", "heartbeat_interval_ms", ConfigKind.INT,
-        "How often the controller hears of this node.",
-    ),
-    NodeConfig(
-        "broker.session.timeout.ms", "cluster", "session_timeout_ms", ConfigKind.INT,
-        "A node that is not heard of for so long is fenced.",
-    ),
-    NodeConfig(
-        "replica.lag.time.max.ms", "replication", "replica_lag_time_max_ms", ConfigKind.LONG,
-        "A follower that is behind for so long is no longer in sync.",
-    ),
-    NodeConfig(
-        "replica.fetch.wait.max.ms", "replication", "fetch_wait_max_ms", ConfigKind.INT,
-        "How long a follower's fetch waits for records.",
-    ),
-    NodeConfig(
-        "replica.fetch.response.max.bytes", "replication", "fetch_bytes_max", ConfigKind.INT,
-        "The most that a follower fetches at once.",
-    ),
-    NodeConfig(
-        "replica.fetch.backoff.ms", "replication", "fetch_backoff_ms", ConfigKind.INT,
-        "The pause after a leader could not be reached.",
-    ),
-    NodeConfig(
-        "log.segment.bytes", "log", "segment_bytes", ConfigKind.INT, "The size at which a segment ends."
-    ),
-    NodeConfig("log.roll.ms", "log", "segment_age_ms", ConfigKind.LONG, "The age at which it ends."),
-    NodeConfig(
-        "log.index.interval.bytes", "log", "index_interval_bytes", ConfigKind.INT,
-        "Bytes between two entries of a segment's indexes.",
-    ),
-    NodeConfig(
-        "log.retention.check.interval.ms", "log", "retention_check_ms", ConfigKind.LONG,
-        "How often segments are looked for that are kept no longer.",
-    ),
-    NodeConfig(
-        "log.flush.offset.checkpoint.interval.ms", "log", "checkpoint_interval_ms", ConfigKind.INT,
-        "How often the offsets are noted from which a start goes on.",
-    ),
-    NodeConfig(
-        "message.max.bytes", "log", "message_bytes_max", ConfigKind.INT,
-        "The largest message, of streams that say nothing about it.",
-    ),
-)  # fmt: skip
+    NodeConfig("message.max.bytes", "log", "message_bytes_max", ConfigKind.INT),
+)
 
 _FACTS: Final = (
     ("auto.create.topics.enable", ConfigKind.BOOLEAN, "false", "Streams are created by request only."),
@@ -213,7 +174,8 @@ def shown_node_configs(settings: Settings, address: tuple[str, int]) -> Iterator
         synonyms = (own,) if field.is_required() else (own, default)
         if own.value == default.value:
             synonyms = (default,)
-        yield ConfigEntry(config.name, config.kind, config.documentation, synonyms, read_only=True)
+        about = meaning(config.section, config.key).replace("`", "")
+        yield ConfigEntry(config.name, config.kind, about, synonyms, read_only=True)
     yield from _rebalancing(settings.cluster.leader_rebalance_ms)
     host, port = address
     listener = Synonym("advertised.listeners", f"PLAINTEXT://{host}:{port}", ConfigSource.NODE)

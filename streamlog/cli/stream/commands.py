@@ -12,7 +12,7 @@ from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.nats_options import ask
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.cli.stream import move
-from streamlog.cli.stream.settings import SettingsCommand, given_settings
+from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
 from streamlog.errors import StreamlogError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def info(
     content = dataclasses.asdict(details)
     for hidden in ("config", "did_create", "replicas"):
         del content[hidden]
-    print_pairs((*details.config, *content.items()))
+    print_pairs((*shown_settings(details.config), *content.items()))
     say()
     if partitions is None:
         say(f"which nodes keep it is not known without --bootstrap-server: {problem}")

@@ -5,13 +5,15 @@ options besides those of its function. The function asks ``given_settings`` for 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
-from streamlog.metadata.stream.setting import StreamSetting
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_table import SETTINGS
 
 _GIVEN: Final = "streamlog.settings"
@@ -20,7 +22,9 @@ _NAMES: Final = {row.name: (row.option or row.name).partition("/")[0] for row in
 
 
 class SettingsCommand(TyperCommand):
-    """A command with an option for each setting of a stream, after its arguments."""
+    """A command with an option for each setting of a stream, after its arguments. What is wrong with
+    a setting is said by the name of its option.
+    """
 
     def __init__(self, name: str | None, **attributes: Any) -> None:
         own = attributes.pop("params") or []
@@ -35,7 +39,25 @@ class SettingsCommand(TyperCommand):
             for name, value in named.items()
             if value is not None and value not in ([], ())
         }
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except InvalidStreamConfig as error:
+            name, colon, problem = str(error).partition(":")
+            if not colon or name not in _NAMES:
+                raise
+            raise InvalidStreamConfig(f"{_NAMES[name]}:{problem}") from None
+
+
+def shown_settings(config: StreamConfig) -> Iterator[tuple[str, object]]:
+    """Names and values, as people write them; None: as the node is set."""
+    yield "name", config.name
+    for row in SETTINGS:
+        value = getattr(config, row.name)
+        if row.is_limit and value == NO_LIMIT:
+            yield row.name, row.about.minus_one
+        else:
+            yield row.name, row.to_human(value) if row.unit and value is not None else value
+    yield "metadata", config.metadata
 
 
 def given_settings(ctx: typer.Context) -> dict[str, Any]:

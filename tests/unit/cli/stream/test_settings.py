@@ -6,7 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streamlog.cli.stream.settings import SettingsCommand, given_settings
+from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import SETTINGS
 
 app = typer.Typer(rich_markup_mode=None)
@@ -71,6 +73,32 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(
     done = run("orders", option, text)
     assert done.exit_code == 2
     assert f"Invalid value for '{option}': {said}" in " ".join(done.output.split())
+
+
+def test_what_other_settings_forbid_is_said_by_the_name_of_the_option() -> None:
+    @app.command("refuse", cls=SettingsCommand)
+    def refuse(ctx: typer.Context) -> None:
+        StreamConfig.of(name="s", **given_settings(ctx))
+
+    for words, said in (
+        (("--max-age", "50ms"), "--max-age: at least 100, or -1 for no limit"),
+        (("--min-isr", "3"), "--min-isr: 3 is more than the replicas (1)"),
+        (("--deny-purge", "--allow-rollup"), "roll-ups require the purge permission"),
+    ):
+        with pytest.raises(InvalidStreamConfig) as raised:
+            CliRunner().invoke(app, ["refuse", *words], catch_exceptions=False)
+        assert str(raised.value) == said
+    app.registered_commands.pop()
+
+
+def test_settings_are_shown_as_they_are_written() -> None:
+    shown = dict(
+        shown_settings(StreamConfig.of(name="s", retention_ms=90_000, segment_bytes=65_536))
+    )
+    assert (shown["retention_ms"], shown["segment_bytes"]) == ("90s", "64KiB")
+    assert (shown["retention_bytes"], shown["sync"]) == ("no limit", None)
+    assert shown["message_bytes_max"] == "as the node is set"
+    assert list(shown) == list(StreamConfig.model_fields)
 
 
 def test_help_calls_other_settings_by_their_options() -> None:
