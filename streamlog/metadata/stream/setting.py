@@ -11,7 +11,7 @@ and unit; a name that ends with ``_ms`` is a duration, one with ``_bytes`` a siz
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from streamlog.config.units import duration_ms, duration_text, size_bytes, size_text, unit_of
@@ -159,7 +159,7 @@ REPUBLISH: Final = Form("republish", "'SRC -> DEST'", _republish_to_json, _repub
 CLUSTER: Final = Form("placement", "TEXT", _cluster_to_json, _cluster_from_json)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Setting:
     """What a field of ``StreamConfig`` says of itself, besides type, range and default."""
 
@@ -167,6 +167,7 @@ class Setting:
     """A sentence or two. Range, unit, choices and default are added where it is shown. The name of
     another setting is in braces: it becomes that of the topic config, or of the option.
     """
+    _: KW_ONLY
     jetstream: str | None = None
     """The field of JetStream's StreamConfig; None: the key ``streamlog.<name>`` of its metadata."""
     omitempty: bool = False
