@@ -74,10 +74,29 @@ def example(value: Any) -> Any:
     return Field(examples=[value])
 
 
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list() | tuple():
+            for item in value:
+                yield from _texts_in(item)
+        case dict():
+            yield from _texts_in([*value, *value.values()])
+
+
 class Section(BaseModel):
     """A table of the file: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_texts(cls, value: object) -> object:
+        """No name of a file, of a host or of a user has such a character."""
+        if any("\0" in text for text in _texts_in(value)):
+            raise ValueError("a text with the character NUL")
+        return value
 
     def contradictions(self) -> Iterator[str]:
         """What its settings say against each other: a sentence each."""
