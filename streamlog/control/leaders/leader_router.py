@@ -65,6 +65,8 @@ class LeaderRouter:
             for leader, tps in by_leader.items()
             for part in _chunks(tps, STATES_AT_ONCE)
         ]
+        if len(asked) == 1:  # as on most nodes: this one asks itself
+            return await asked[0]
         states: States = {}
         for found in await asyncio.gather(*asked):
             states |= found
@@ -98,6 +100,20 @@ class LeaderRouter:
             {**_fields(tp), "seq": sequence, "keep": keep, "filter": pattern},
             here=lambda: self._here.purge(tp, sequence=sequence, keep=keep, pattern=pattern),
             decode=lambda answer: int(answer.fields["purged"]),
+        )
+
+    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+        """The first offset that the in-sync replicas have, once what is below ``offset`` is gone (None:
+        all that is committed).
+        """
+        fields = {**_fields(tp), "offset": offset, "timeout_s": timeout_s}
+        return await self.at_leader(
+            tp,
+            "TRIM",
+            fields,
+            here=lambda: self._here.trim(tp, offset, timeout_s=timeout_s),
+            decode=lambda answer: int(answer.fields["low_watermark"]),
+            repeatable=True,
         )
 
     async def delete(self, tp: TopicPartition, sequence: int) -> None:

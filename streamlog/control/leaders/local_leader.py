@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
-from streamlog.control.leaders.partition_state import LeaderPartitionState, state_of
+from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
-from streamlog.control.messages.subject_counts import Part, count_subjects, part_of
-from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
+from streamlog.control.messages.subject_counts import Part, part_of
+from streamlog.errors import NotLeader, OffsetOutOfRange, PartitionNotFound, StreamlogError
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
@@ -101,6 +101,7 @@ class LocalLeader:
     def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
+        self._known = KnownFacts()
 
     def register(self, nodes: NodeRequests) -> None:
         """Have other nodes' requests answered."""
@@ -108,6 +109,7 @@ class LocalLeader:
         nodes.register("SIZE", self._size)
         nodes.register("MESSAGE", self._message)
         nodes.register("PURGE", self._purge)
+        nodes.register("TRIM", self._trim)
         nodes.register("DELETE", self._delete)
         nodes.register("SUBJECTS", self._subjects)
 
@@ -134,6 +136,16 @@ class LocalLeader:
         await partition.surplus.settle()
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
 
+    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+        """The first offset that the in-sync replicas have. Raises OffsetOutOfRange, RequestTimedOut."""
+        partition = self._informed(tp)
+        end = partition.high_watermark
+        upper = end if offset is None else offset
+        if not 0 <= upper <= end:
+            raise OffsetOutOfRange(upper, partition.log_start_offset, end)
+        await partition.purge(upper, timeout_s=timeout_s)
+        return partition.log_start_offset
+
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
         """Erase one message. Raises MessageNotFound."""
         await delete(self._informed(tp), sequence)
@@ -146,7 +158,7 @@ class LocalLeader:
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
         """See ``subjects.count_subjects``."""
-        return count_subjects(self._informed(tp))
+        return self._known.subject_count(self._informed(tp))
 
     def readable(self, tp: TopicPartition) -> Partition:
         """Also of a follower that is in sync, which may not know yet what was committed last."""
@@ -179,7 +191,7 @@ class LocalLeader:
     async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
         """One that cannot be read must not hide the others."""
         try:
-            return await state_of(self._led(tp), details=details)
+            return await state_of(self._led(tp), self._known, details=details)
         except StreamlogError:
             return None
 
@@ -210,6 +222,13 @@ class LocalLeader:
         sequence, keep, pattern = int(fields["seq"]), int(fields["keep"]), str(fields["filter"])
         purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
         return NodeAnswer({"purged": purged})
+
+    async def _trim(self, fields: Fields) -> NodeAnswer:
+        offset = None if fields["offset"] is None else int(fields["offset"])
+        timeout_s = float(fields["timeout_s"])
+        return NodeAnswer(
+            {"low_watermark": await self.trim(tp_of(fields), offset, timeout_s=timeout_s)}
+        )
 
     async def _delete(self, fields: Fields) -> NodeAnswer:
         await self.delete(tp_of(fields), int(fields["seq"]))

@@ -6,6 +6,7 @@ DescribeQuorum (55), and Envelope (58) for commands to the controller.
 """
 
 import asyncio
+import json
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.clock import wall_ms
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
+from streamlog.control.operation import decode_operation, is_operation
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
@@ -232,8 +234,8 @@ CLIENT_COMMAND_BYTES_MAX: Final = 64 * 1024
 
 
 async def envelope(request: Message, _version: int, context: Context) -> Message:
-    """Envelope (58): a command for the controller, from another node or from the command line; or what
-    another node asks about the partitions that this node leads.
+    """Envelope (58): a command for the controller, from another node or from the command line; what
+    another node asks about the partitions that this node leads; or an operation of ``control``.
 
     The principal tells them apart: what a node has handed on already goes no further.
 
@@ -245,6 +247,11 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
     if is_node_request(request["request_data"]):
         return {
             "response_data": await _answer_node(request, context, is_node=cluster_id is not None),
+            "error_code": ErrorCode.none,
+        }
+    if is_operation(request["request_data"]):
+        return {
+            "response_data": await _operate(request, context),
             "error_code": ErrorCode.none,
         }
     try:
@@ -260,15 +267,26 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
     return {"response_data": data, "error_code": ErrorCode.none}
 
 
+async def _operate(request: Message, context: Context) -> bytes:
+    """The caller's right is judged by the operation itself."""
+    try:
+        _check_command_size(request, context)
+        name, arguments = decode_operation(request["request_data"])
+        result = await context.control.call(name, arguments)
+    except StreamlogError as error:
+        return encode_refused(error)
+    return json.dumps({"offset": 0, "result": {"value": result}}).encode()
+
+
 async def _answer_node(request: Message, context: Context, *, is_node: bool) -> bytes:
     try:
         if context.access is not None or not is_node:
             refuse_to_clients("Envelope of a node's request", context)
     except StreamlogError as error:
         return encode_error(error)
-    if context.control is None:
+    if context.control_service is None:
         return encode_error(NotLeader("this node leads nothing yet"))
-    return await context.control.nodes.answer(request["request_data"])
+    return await context.control_service.nodes.answer(request["request_data"])
 
 
 def _check_command_size(request: Message, context: Context) -> None:
