@@ -35,10 +35,11 @@ def print_json(value: object) -> None:
 
 
 def print_findings(found: "Iterable[Finding]") -> None:
-    """A line on each, what to do, and a line for each partition that it is about."""
+    """A line on each with its code, what to do, and a line for each partition that it is about."""
     for it in found:
         mark = it.severity.upper() if it.severity in ("critical", "warning") else it.severity
-        say(f"{mark:<8} {it.area}: {it.what}")
+        code = f" ({it.code})" if it.code else ""
+        say(f"{mark:<8} {it.area}: {it.what}{code}")
         if it.remedy:
             say(f"{'':<8}   -> {it.remedy}")
         for line in it.details:

@@ -86,6 +86,7 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "Look at settings, certificates, limits, disk, node, NATS, network, clocks;"
         " say what to do.",
     ),
+    "explain": CommandPlace("explain", "explain", "Say what a code means, and what to do."),
     "health": CommandPlace(
         "node.health",
         "health",

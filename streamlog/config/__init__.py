@@ -5,7 +5,7 @@
 - ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
-from streamlog.config.secret_file import SecretFile
+from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
 from streamlog.config.sections import (
     ActivitySection,
     AuthorizationSection,
@@ -45,6 +45,7 @@ __all__ = [
     "KIB",
     "MIB",
     "SECRETS",
+    "SECRET_BYTES_MIN",
     "ActivitySection",
     "AuthorizationSection",
     "ClientAuth",

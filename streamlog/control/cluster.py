@@ -19,6 +19,8 @@ from streamlog.model import NodeId
 class ClusterOperations(Operations):
     """To describe it needs DESCRIBE of the cluster, all else ALTER."""
 
+    group = "cluster"
+
     def _check(self, right: Operation = Operation.ALTER) -> None:
         """Raises ClusterForbidden."""
         if self._access is not None:

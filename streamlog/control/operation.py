@@ -13,11 +13,10 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, cast, get_type_hints
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     TypeAdapter,
     ValidationError,
@@ -58,6 +57,9 @@ class Caller:
 class Operations:
     """Those of one kind, for one caller."""
 
+    group: ClassVar[str]
+    """The attribute of ``Control`` that has them; their names begin with it."""
+
     def __init__(self, service: ControlService, caller: Caller) -> None:
         self._service = service
         self._caller = caller
@@ -86,6 +88,11 @@ class OperationSpec:
         return f"{self.group}.{self.method}"
 
     @property
+    def shows_payloads(self) -> bool:
+        """Its result has what messages hold."""
+        return self.group == "messages" and not self.is_act
+
+    @property
     def description(self) -> str:
         return inspect.getdoc(self.call) or ""
 
@@ -100,9 +107,8 @@ class OperationSpec:
         fields: dict[str, Any] = {}
         for name, it in inspect.signature(self.call).parameters.items():
             if name != "self":
-                kind = _JSON_TYPES.get(hints[name], hints[name])
                 default = ... if it.default is inspect.Parameter.empty else it.default
-                fields[name] = (kind, default)
+                fields[name] = (hints[name], default)
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         return create_model(self.name.replace(".", "_"), __config__=config, **fields)
 
@@ -129,15 +135,6 @@ def _said(error: Any) -> str:
     where = ".".join(map(str, error["loc"]))
     return f"{where}: {error['msg']}" if where else str(error["msg"])
 
-
-def _config_of(value: Any) -> Any:
-    """With the defaults that depend on other settings. Raises InvalidStreamConfig, ..."""
-    return StreamConfig.of(**value) if isinstance(value, Mapping) else value
-
-
-_JSON_TYPES: Final[dict[Any, Any]] = {
-    StreamConfig: Annotated[StreamConfig, BeforeValidator(_config_of)],
-}
 
 _MARK: Final = "__operation__"
 _BEGIN: Final = b'{"operation":'
@@ -193,14 +190,13 @@ def operation(
             only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
             self._service.audit.acted(
                 caller.session,
-                name,
+                f"{self.group}.{method.__name__}",
                 [_shown(given[it]) for it in names if given.get(it) is not None],
                 _outcome(error),
                 is_done=not only_failed,
                 by=caller.by,
             )
 
-        name = method.__qualname__.partition("Operations")[0].lower() + "." + method.__name__
         marked = run if act else method
         setattr(marked, _MARK, (http, act, names, shown))
         return cast(F, marked)
@@ -208,13 +204,13 @@ def operation(
     return mark
 
 
-def specs_of(group: str, kind: type[Operations]) -> dict[str, OperationSpec]:
+def specs_of(kind: type[Operations]) -> dict[str, OperationSpec]:
     """The operations of a class, by name."""
     found: dict[str, OperationSpec] = {}
     for name, method in vars(kind).items():
         mark = getattr(method, _MARK, None)
         if mark is not None:
-            spec = OperationSpec(group, name, method, *mark)
+            spec = OperationSpec(kind.group, name, method, *mark)
             found[spec.name] = spec
     return found
 

@@ -1,7 +1,8 @@
 """Operations on single messages: find one, read some in order, delete one."""
 
 import base64
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.message_query import MessageQuery
@@ -17,7 +18,8 @@ READ_MAX: Final = 1_000
 """Messages in one answer."""
 
 
-class ReadMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadMessage:
     """A stored message. ``data`` and the values of ``headers`` are base64 of the bytes."""
 
     partition: int
@@ -50,6 +52,8 @@ def _headers(block: bytes) -> "list[tuple[str, str]]":
 
 class MessageOperations(Operations):
     """Of partition 0, as JetStream has it, but for those that name a partition."""
+
+    group = "messages"
 
     @operation("GET /streams/{stream}/message", about=("stream",), shown=_message)
     async def get(

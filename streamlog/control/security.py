@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from base64 import b64encode
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.filters import RuleFilter, found
 from streamlog.acl.rules import Operation, Rule
@@ -19,7 +20,8 @@ from streamlog.model import ScramName
 SECRET_BYTES: Final = 32
 
 
-class User(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class User:
     """Who may log in by a password. Nothing that the password could be guessed from."""
 
     name: str
@@ -27,7 +29,8 @@ class User(NamedTuple):
     """By mechanism."""
 
 
-class RulesFound(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RulesFound:
     """Rules of the cluster's metadata, and those of this node's own file."""
 
     rules: tuple[Rule, ...]
@@ -36,6 +39,8 @@ class RulesFound(NamedTuple):
 
 class UserOperations(Operations):
     """Users with passwords. Needs DESCRIBE, or ALTER, of the cluster."""
+
+    group = "users"
 
     @operation("GET /users")
     async def list(self) -> tuple[User, ...]:
@@ -99,6 +104,8 @@ class UserOperations(Operations):
 class RuleOperations(Operations):
     """Access rules. Needs DESCRIBE, or ALTER, of the cluster."""
 
+    group = "rules"
+
     @operation("GET /rules")
     async def list(self, wanted: RuleFilter = RuleFilter()) -> RulesFound:  # noqa: B008  # a value
         """List the access rules that a filter matches."""
@@ -132,6 +139,8 @@ class RuleOperations(Operations):
 
 class QuotaOperations(Operations):
     """Quotas of client ids. Needs DESCRIBE_CONFIGS, or ALTER_CONFIGS, of the cluster."""
+
+    group = "quotas"
 
     @operation("GET /quotas")
     async def list(self) -> tuple[tuple[str | None, Quota], ...]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeGuard
 from uuid import UUID
 
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import (
     NoController,
@@ -59,6 +60,27 @@ from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.raft.voters import VoterSet
 
 logger = logging.getLogger(__name__)
+
+LEADER_MAY_NOT_BE_READY: Final = Condition(
+    "SL-0114",
+    "a leader may not be ready",
+    NO_ACTION,
+    meaning="A stream was changed, and a node that leads a partition of it did not confirm the "
+    "change in time. A client may have to ask again.",
+)
+LEFT_WITHOUT_NOTICE: Final = Condition(
+    "SL-0116",
+    "leaving without a word",
+    NO_ACTION,
+    meaning="A node that stops did not reach the controller. The controller notices when its "
+    "session ends.",
+)
+VOTERS_DIFFER: Final = Condition(
+    "SL-0112",
+    "cluster.voters is not what the cluster says, which holds",
+    "bring cluster.voters in line with `streamlog cluster quorum` on every node",
+    meaning="The setting of this node names other voters than the metadata. The metadata holds.",
+)
 
 CHECKPOINT_S: Final = 1.0
 READY_WAIT_MS: Final = 5_000
@@ -458,7 +480,7 @@ class MetadataService:
         configured = self._quorum.replica.configured.ids
         if configured != self.voters.ids:
             logger.warning(
-                "cluster.voters is not what the cluster says, which holds",
+                VOTERS_DIFFER,
                 extra={"configured": sorted(configured), "voters": sorted(self.voters.ids)},
             )
 
@@ -474,7 +496,7 @@ class MetadataService:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                 await self._membership.stop()
         except (StreamlogError, TimeoutError) as error:
-            logger.warning("leaving without a word", extra={"error": str(error)})
+            logger.warning(LEFT_WITHOUT_NOTICE, extra={"error": str(error)})
         if self._quorum.is_active and len(self.voters) > 1:
             self._quorum.tell(Resign())
             with contextlib.suppress(TimeoutError):
@@ -518,7 +540,7 @@ class MetadataService:
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, StreamlogError):
                 extra = {"stream": name, "error": str(answer)}
-                logger.warning("a leader may not be ready", extra=extra)
+                logger.warning(LEADER_MAY_NOT_BE_READY, extra=extra)
             elif isinstance(answer, BaseException):
                 raise answer
         return granted

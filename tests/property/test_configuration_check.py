@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streamlog.cli.doctor.configuration import examine_file
+from streamlog.condition import OK
 from streamlog.config import Settings
 from streamlog.config.description import NodeSetting, described_sections, toml_value
-from streamlog.findings import OK
 
 SETTINGS = [(section.name, it) for section in described_sections() for it in section.settings]
 TEXTS = st.sampled_from(

@@ -8,7 +8,8 @@ import typer
 
 from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_findings, print_json
-from streamlog.findings import BAD, CLUSTER, CRITICAL, Finding
+from streamlog.condition import CRITICAL
+from streamlog.findings import BAD, CLUSTER, Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings

@@ -7,8 +7,9 @@ import typer
 
 from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_findings, print_json, say
+from streamlog.condition import CRITICAL
 from streamlog.errors import ConfigError
-from streamlog.findings import BAD, CRITICAL
+from streamlog.findings import BAD
 
 app = typer.Typer(help="Write a node's configuration file, and check it.", no_args_is_help=True)
 

@@ -33,6 +33,7 @@ class ServiceStub:
 
 
 class KettleOperations(Operations):
+    group = "kettle"
     failure: BaseException | None = None
 
     @operation("POST /kettles/{name}", about=("name",), act=True)
@@ -61,7 +62,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
     return [(it.getMessage(), vars(it)) for it in caplog.records if it.name == "streamlog.audit"]
 
 
-SPECS = specs_of("kettle", KettleOperations)
+SPECS = specs_of(KettleOperations)
 
 
 def test_an_operation_tells_what_it_takes_and_returns() -> None:

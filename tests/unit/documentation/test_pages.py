@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from documentation import apis, checks, configuration, node_file, stream_settings
+from documentation import apis, checks, codes, configuration, node_file, stream_settings
 from documentation.commands import MARK, with_commands
 from documentation.links import (
     DOCS,
@@ -103,7 +103,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checks, "GUIDES", [guide])
     monkeypatch.setattr(checks, "PAGES", [guide, tmp_path / "CONTRIBUTING.md"])
     monkeypatch.setattr(checks, "runbooks", lambda: [docs / "runbooks" / "x.md"])
-    for made in (apis, configuration, node_file, stream_settings):
+    for made in (apis, codes, configuration, node_file, stream_settings):
         monkeypatch.setattr(made, "PAGE", guide)
     return tmp_path
 
@@ -125,7 +125,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (checks.packages_are_in_the_architecture, ["add log to the table"]),
         (checks.commands_exist, ["no command 'streamlog cluster chekc'"]),
         (checks.options_of_runbooks_exist, ["has no option --chekc"]),
-        (checks.generated_pages_are_fresh, ["run `python -m"] * 4),
+        (checks.generated_pages_are_fresh, ["run `python -m"] * 5),
         (checks.figures_were_measured, ["only 2 figures", "'9,999 records/s' is not"]),
         (checks.comparison_says_where_others_are_better, ["only 0 rows"]),
         (

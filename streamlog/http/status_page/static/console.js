@@ -129,7 +129,8 @@ function drawHealth() {
   keyed(byId("findings"), findings, (it) => it.what + it.remedy, (it) => {
     const [kind, name] = AGAINST[it.severity];
     return element("li", { class: kind },
-      element("p", { class: "what" }, element("span", { class: `badge ${kind}` }, name), " ", it.what),
+      element("p", { class: "what" }, element("span", { class: `badge ${kind}` }, name), " ", it.what, " ",
+        element("code", { title: `streamlog explain ${it.code}` }, it.code)),
       element("p", { class: "remedy" }, ...withCode(it.remedy)));
   });
 }
