@@ -228,6 +228,7 @@ class Node:
             audit=self._admission.audit,
             authority=self._admission.authority,
             node_user=settings.sasl.node_user,
+            groups=self._groups,
         )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from streamlog.control.cluster import ClusterOperations
+from streamlog.control.groups import GroupOperations
 from streamlog.control.operation import Caller, OperationSpec, specs_of
 from streamlog.control.placement import PlacementOperations
 from streamlog.control.reading import MessageOperations
@@ -18,6 +19,7 @@ OPERATIONS: Final[dict[str, OperationSpec]] = {
     for kind in (
         StreamOperations,
         MessageOperations,
+        GroupOperations,
         PlacementOperations,
         ClusterOperations,
         UserOperations,
@@ -43,6 +45,10 @@ class Control:
     @cached_property
     def messages(self) -> MessageOperations:
         return MessageOperations(self._service, self.caller)
+
+    @cached_property
+    def groups(self) -> GroupOperations:
+        return GroupOperations(self._service, self.caller)
 
     @cached_property
     def placement(self) -> PlacementOperations:

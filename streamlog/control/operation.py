@@ -9,7 +9,6 @@ method itself.
 import asyncio
 import functools
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +27,6 @@ from streamlog.authz.permissions import Permissions
 from streamlog.control.service import ControlService
 from streamlog.errors import (
     InvalidRequest,
-    MalformedFrame,
     NotEnoughReplicasAfterAppend,
     PartlyDone,
     RequestTimedOut,
@@ -137,25 +135,6 @@ def _said(error: Any) -> str:
 
 
 _MARK: Final = "__operation__"
-_BEGIN: Final = b'{"operation":'
-
-
-def is_operation(data: bytes | memoryview) -> bool:
-    """Whether an Envelope asks for one; else it holds a command or a node's request."""
-    return bytes(data[: len(_BEGIN)]) == _BEGIN
-
-
-def encode_operation(name: str, arguments: Mapping[str, Any]) -> bytes:
-    return json.dumps({"operation": name, "arguments": arguments}).encode()
-
-
-def decode_operation(data: bytes | memoryview) -> tuple[str, dict[str, Any]]:
-    """Raises MalformedFrame."""
-    try:
-        content = json.loads(bytes(data))
-        return str(content["operation"]), dict(content.get("arguments") or {})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MalformedFrame("an operation does not decode") from None
 
 
 def operation(

@@ -369,6 +369,29 @@ class MetadataService:
             return await self._controller.take(command)
         return await self._grant(command)
 
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        """Have it carried out, and wait until this node, and the nodes that lead the stream's
+        partitions, have done all that it asks for. ``deleted``: the stream as it was.
+
+        A leader that does not answer is no reason to fail what has been done.
+        """
+        granted = await self._grant(command)
+        await _in_time(self._applier.wait_settled(granted.offset, name), granted.offset)
+        stream = deleted or self.image.streams.get(name)
+        partitions = () if stream is None else stream.partitions
+        leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
+        applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
+        asked = [self._ask(leader, applied) for leader in leaders]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, StreamlogError):
+                extra = {"stream": name, "error": str(answer)}
+                logger.warning(LEADER_MAY_NOT_BE_READY, extra=extra)
+            elif isinstance(answer, BaseException):
+                raise answer
+        return granted
+
     async def create_stream(
         self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
     ) -> tuple[StreamImage, bool]:
@@ -380,14 +403,14 @@ class MetadataService:
         if assignments:
             command = PlaceStream(config=config, assignments=assignments)
         # A stream that exists already is waited for, too: its leaders may still be on their way.
-        granted = await self._change_stream(command, config.name)
+        granted = await self.change_stream(command, config.name)
         return self.image.stream(config.name), granted.result["created"]
 
     async def update_stream(
         self, config: StreamConfig, seen: StreamConfig | None = None
     ) -> StreamImage:
         """The stream as it is now. ``seen``: on which it was judged that this is allowed."""
-        await self._change_stream(UpdateStream(config=config, seen=seen), config.name)
+        await self.change_stream(UpdateStream(config=config, seen=seen), config.name)
         return self.image.stream(config.name)
 
     async def alter_stream(
@@ -403,7 +426,7 @@ class MetadataService:
         ``seen``: as above.
         """
         command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
-        await self._change_stream(command, name)
+        await self.change_stream(command, name)
         return self.image.stream(name)
 
     async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
@@ -412,7 +435,7 @@ class MetadataService:
         """
         known = self.image.streams.get(name)
         command = DeleteStream(name=name, stream_id=stream_id)
-        await self._change_stream(command, name, deleted=known)
+        await self.change_stream(command, name, deleted=known)
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         """This node is in sync and cannot reach the leader."""
@@ -521,29 +544,6 @@ class MetadataService:
             self._membership.hurry()
 
     # How a command is carried out
-
-    async def _change_stream(
-        self, command: Command, name: str, *, deleted: StreamImage | None = None
-    ) -> Granted:
-        """Have it carried out, and wait until this node, and the nodes that lead the stream's
-        partitions, have done all that it asks for. ``deleted``: the stream as it was.
-
-        A leader that does not answer is no reason to fail what has been done.
-        """
-        granted = await self._grant(command)
-        await _in_time(self._applier.wait_settled(granted.offset, name), granted.offset)
-        stream = deleted or self.image.streams.get(name)
-        partitions = () if stream is None else stream.partitions
-        leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
-        applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
-        asked = [self._ask(leader, applied) for leader in leaders]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(answer, StreamlogError):
-                extra = {"stream": name, "error": str(answer)}
-                logger.warning(LEADER_MAY_NOT_BE_READY, extra=extra)
-            elif isinstance(answer, BaseException):
-                raise answer
-        return granted
 
     async def _grant(self, command: Command) -> Granted:
         """Carried out by the controller, here or elsewhere; one that is just elected is waited for.

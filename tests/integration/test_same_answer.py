@@ -109,7 +109,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def make_stream(cluster: Cluster) -> None:
     made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "3")
-    cluster.command_without_servers(*made)
+    cluster.command(*made)
     wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
 
 
@@ -505,7 +505,7 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
         made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "1")
-        cluster.command_without_servers(*made)
+        cluster.command(*made)
         wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
         rows = json.loads(cluster[2].http(f"/api/partitions?stream={STREAM}")[1])["rows"]
         number = next(it["partition"] for it in rows if it["leader"] == 1)
@@ -554,7 +554,7 @@ def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
         Everyone(cluster) as everyone,
     ):
         made = ("--partitions", "6", "--replicas", "3", "--encrypted")
-        cluster.command_without_servers("stream", "add", STREAM, *made)
+        cluster.command("stream", "add", STREAM, *made)
         wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
         cluster.kill(1)
         kept = Keyed.key.rename(tmp_path / "kept")

@@ -86,9 +86,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def make_stream(cluster: Cluster) -> None:
     count = str(PARTITIONS)
-    cluster.command_without_servers(
-        "stream", "add", STREAM, "--partitions", count, "--replicas", "3"
-    )
+    cluster.command("stream", "add", STREAM, "--partitions", count, "--replicas", "3")
 
 
 @pytest.mark.parametrize("controls", [False, True], ids=["of a node", "of the controller"])

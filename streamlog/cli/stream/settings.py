@@ -5,14 +5,13 @@ options besides those of its function. The function asks ``given_settings`` for 
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_table import SETTINGS
 
@@ -48,16 +47,16 @@ class SettingsCommand(TyperCommand):
             raise InvalidStreamConfig(f"{_NAMES[name]}:{problem}") from None
 
 
-def shown_settings(config: StreamConfig) -> Iterator[tuple[str, object]]:
-    """Names and values, as people write them; None: as the node is set."""
-    yield "name", config.name
+def shown_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Names and values of a configuration in JSON, as people write them; None: as the node is set."""
+    yield "name", config["name"]
     for row in SETTINGS:
-        value = getattr(config, row.name)
+        value = config[row.name]
         if row.is_limit and value == NO_LIMIT:
             yield row.name, row.about.minus_one
         else:
             yield row.name, row.to_human(value) if row.unit and value is not None else value
-    yield "metadata", config.metadata
+    yield "metadata", config["metadata"]
 
 
 def given_settings(ctx: typer.Context) -> dict[str, Any]:

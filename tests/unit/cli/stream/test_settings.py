@@ -92,9 +92,8 @@ def test_what_other_settings_forbid_is_said_by_the_name_of_the_option() -> None:
 
 
 def test_settings_are_shown_as_they_are_written() -> None:
-    shown = dict(
-        shown_settings(StreamConfig.of(name="s", retention_ms=90_000, segment_bytes=65_536))
-    )
+    config = StreamConfig.of(name="s", retention_ms=90_000, segment_bytes=65_536)
+    shown = dict(shown_settings(config.model_dump()))
     assert (shown["retention_ms"], shown["segment_bytes"]) == ("90s", "64KiB")
     assert (shown["retention_bytes"], shown["sync"]) == ("no limit", None)
     assert shown["message_bytes_max"] == "as the node is set"
