@@ -107,9 +107,9 @@ def authority(tmp_path: Path) -> Authority:
     return Certified.authority
 
 
-def make_stream(cluster: Cluster) -> None:
+def make_stream(cluster: Cluster, *login: str) -> None:
     made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "3")
-    cluster.command(*made)
+    cluster.command(*made, *login)
     wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
 
 
@@ -138,7 +138,7 @@ def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> No
     )
     ca = ("--tls-ca", str(authority.ca))
     with Cluster(tmp_path, settings=FAST, make_node=Certified) as cluster:
-        make_stream(cluster)
+        make_stream(cluster, *ca)
         with Everyone(cluster, *ca) as everyone:
             moved = everyone.command(
                 "cluster", "transfer-controller", "1", "--bootstrap-server", cluster.servers, *ca
@@ -180,7 +180,7 @@ def test_the_certificate_of_its_http_has_expired(tmp_path: Path, authority: Auth
     )
     ca = authority.ca
     with Cluster(tmp_path, settings=FAST, make_node=CertifiedTwice) as cluster:
-        make_stream(cluster)
+        make_stream(cluster, "--tls-ca", str(ca))
         with Everyone(cluster, "--tls-ca", str(ca), https_ca=ca) as everyone:
             everyone.mark()
             authority.issue("http-1", days=5 / 86_400)

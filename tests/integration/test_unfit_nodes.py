@@ -84,9 +84,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
 
 
-def make_stream(cluster: Cluster) -> None:
+def make_stream(cluster: Cluster, *login: str) -> None:
     count = str(PARTITIONS)
-    cluster.command("stream", "add", STREAM, "--partitions", count, "--replicas", "3")
+    cluster.command("stream", "add", STREAM, "--partitions", count, "--replicas", "3", *login)
 
 
 @pytest.mark.parametrize("controls", [False, True], ids=["of a node", "of the controller"])
@@ -94,8 +94,8 @@ def test_an_expired_certificate(tmp_path: Path, authority: Authority, controls: 
     """It expires while the node runs. Nobody could open a connection to such a controller."""
     Certified.authority = authority
     with Cluster(tmp_path, settings=FAST, make_node=Certified) as cluster:
-        make_stream(cluster)
         ca = ("--tls-ca", str(authority.ca))
+        make_stream(cluster, *ca)
         if controls:
             wait_until(lambda: _decides(cluster, 1, *ca), "node 1 is not the controller")
         authority.issue("node-1", days=3 / 86_400)
