@@ -271,6 +271,7 @@ class GroupOperations(Operations):
         states = await self._states(tps)
         changes = [await self._change(tp, committed.get(tp), states.get(tp), target) for tp in tps]
         if not validate_only:
+            await self._service.coordinators.make(group)
             image = self._metadata.image
             wanted = [
                 WantedOffset(

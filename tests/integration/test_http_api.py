@@ -104,6 +104,7 @@ def test_messages_are_read_in_pages(node: NodeProcess) -> None:
 def test_nodes_and_events_are_listed(node: NodeProcess) -> None:
     (found,) = ask(node, "GET", "/nodes").content
     assert (found["node"], found["fenced"], found["port"]) == (1, False, node.kafka_port)
+    assert [it["severity"] for it in ask(node, "GET", "/findings").content] in ([], ["note"])
     create(node, "eventful")
 
     def told() -> bool:
