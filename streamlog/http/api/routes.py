@@ -79,9 +79,8 @@ class HttpApi:
         except web.HTTPException:
             raise
         except Exception:
-            logger.exception(
-                FAULT.logged_as("operation over HTTP failed"), extra={"operation": spec.name}
-            )
+            failed = FAULT.logged_as("operation over HTTP failed")
+            logger.exception(failed, extra={"operation": spec.name})
             return refusal(StreamlogError("an error of the node's own; its log has more"))
         if result is None:
             return web.Response(status=204)
