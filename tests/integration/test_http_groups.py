@@ -141,7 +141,10 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster) -> 
             assert time.monotonic() < deadline, "no partition was assigned"
         for node in cluster.nodes.values():
             found = ask(node, "GET", "/groups/busy").content
-            assert found["state"] == "Stable" and len(found["members"][0]["partitions"]) == 2
+            assert found["state"] == "Stable"
+            assert found["members"][0]["partitions"] == [
+                {"stream": "orders", "partition": number} for number in (0, 1)
+            ]
             assert {it["member_id"] for it in found["partitions"]} == {
                 found["members"][0]["member_id"]
             }
