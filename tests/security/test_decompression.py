@@ -10,7 +10,7 @@ import pytest
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
-from streamlog.http.status_page.tail import LeaderTail, LocalTail
+from streamlog.http.console.messages.tail import LeaderTail, LocalTail
 from streamlog.jetstream.messages.direct_get import PICKED_BYTES_MAX, messages_from
 from streamlog.jetstream.messages.stored_messages import message_at
 from streamlog.ledger.channel.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace

@@ -14,7 +14,7 @@ from streamlog.client.groups import GroupInfo, committed_in
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
-from streamlog.http.status_page.cluster_snapshot import CoordinatedGroup
+from streamlog.http.console.cluster_snapshot import CoordinatedGroup
 from streamlog.metadata.image.image_types import NodeImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId

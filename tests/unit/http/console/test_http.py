@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 
 from streamlog.config import HttpSection
 from streamlog.errors import NotLeader, PartitionNotFound, StreamNotFound
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot
+from streamlog.http.console.messages.tail import RECORDS_MAX, Tail
+from streamlog.http.console.page import Console
+from streamlog.http.console.view import shown
 from streamlog.http.site import Readiness, Site
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
-from streamlog.http.status_page.page import StatusPage
-from streamlog.http.status_page.tail import RECORDS_MAX, Tail
-from streamlog.http.status_page.view import shown
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
@@ -35,6 +35,9 @@ class Nothing:
 
     def partitions(self) -> list[Any]:
         return []
+
+    def moved(self, *, go_on: bool) -> set[Any]:
+        return set()
 
 
 class Stored:
@@ -70,7 +73,7 @@ class World:
         self.image = image(stream("s", partition(), partition()))
         self.changes: dict[str, Any] = {}
         self.stored = Stored(100)
-        self.page = StatusPage(
+        self.page = Console(
             node_id=ONE,
             settings=HttpSection(status_clients_max=2),
             moment=self.moment,
@@ -115,7 +118,7 @@ class World:
         own = [it for it in self.page.routes() if it.path != "/api/tail"]
         return [*own, *self.tail.routes()]
 
-    def moment(self, _: StatusPage) -> ClusterSnapshot:
+    def moment(self, _: Console) -> ClusterSnapshot:
         if self.broken:
             raise RuntimeError("nobody has thought of this")
         return moment(self.image, **self.changes)
@@ -323,10 +326,10 @@ async def test_a_page_that_fails_ends_no_node(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamlog.http.status_page.page.PAUSE_S", 0.01)
+    monkeypatch.setattr("streamlog.http.console.page.PAUSE_S", 0.01)
     world.broken = True
     async with asyncio.timeout(10):
-        while "a part of the status page failed" not in caplog.text:  # noqa: ASYNC110 - a text
+        while "a part of the console failed" not in caplog.text:  # noqa: ASYNC110 - a text
             await asyncio.sleep(0.01)
     world.broken = False
     async with http.get(world.url("/api/live")) as answer:
@@ -421,7 +424,7 @@ async def test_a_tail_ends_with_the_right_to_read(
 async def test_events_end_with_what_let_the_client_in(
     world: World, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr("streamlog.http.status_page.sse.ADMISSION_CHECK_S", 0.0)
+    monkeypatch.setattr("streamlog.http.console.sse.ADMISSION_CHECK_S", 0.0)
     old, new = {"Authorization": "Bearer old"}, {"Authorization": "Bearer new"}
     async with http.get(world.url(path), headers=old) as answer:
         await next_event(answer)

@@ -1,6 +1,6 @@
 """What became of the cluster, told from one image to the next."""
 
-from streamlog.http.status_page.event_log import EVENTS_MAX, STREAMS_MAX, EventLog
+from streamlog.http.console.event_log import EVENTS_MAX, STREAMS_MAX, EventLog
 from streamlog.metadata.image.metadata_image import MetadataImage
 from tests.page_world import image, partition, stream
 

@@ -7,8 +7,10 @@ again, a limited number of partitions in a turn.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
+from itertools import islice
 from typing import Final, NamedTuple
 
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
@@ -84,6 +86,8 @@ SAME_FOR_ONE: Final = 16
 
 
 VALUES_MAX: Final = 1_000
+NAME_CHANGES_MAX: Final = 10_000
+"""Remembered; a list of names that is further behind is made again."""
 NO_PARTITIONS: Final = PartitionCounts()
 Leaders = Mapping[NodeId, int]
 """How many partitions of a stream each node leads."""
@@ -106,6 +110,11 @@ class Overview:
         self.total = NO_PARTITIONS
         self.names: list[str] = []
         """Of all streams, in order."""
+        self.version = 0
+        """Grows with each change of what is counted, or of the names."""
+        self.names_version = 0
+        """Grows with each name that comes or goes."""
+        self._name_changes: deque[tuple[str, bool]] = deque(maxlen=NAME_CHANGES_MAX)
         self.worked = 0
         """Partitions counted and streams looked at since it began."""
         self._next: MetadataImage | None = None  # what ``work`` goes towards
@@ -137,6 +146,13 @@ class Overview:
         if not self._left:
             self.image = self._next
         return self.image is not None
+
+    def name_changes(self, since: int) -> Iterator[tuple[str, bool]] | None:
+        """What has come (True) or gone since that ``names_version``; None: more than is known."""
+        count = self.names_version - since
+        if count > len(self._name_changes):
+            return None
+        return islice(self._name_changes, len(self._name_changes) - count, None)
 
     def counts(self, name: str) -> PartitionCounts:
         return self._entries[name].counts
@@ -234,6 +250,8 @@ class Overview:
     def _keep(self, name: str, known: OverviewEntry | None, now: OverviewEntry | None) -> None:
         before, led_before = (NO_PARTITIONS, {}) if known is None else known[1:]
         after, led_after = (NO_PARTITIONS, {}) if now is None else now[1:]
+        if before != after or led_before != led_after:
+            self.version += 1
         if before != after:
             self.total = self.total.plus(before, -1).plus(after)
         if before[1:] != after[1:]:
@@ -252,6 +270,9 @@ class Overview:
             del self._entries[name]
         if known is None or now is None:
             place = bisect_left(self.names, name)
+            self.version += 1
+            self.names_version += 1
+            self._name_changes.append((name, now is not None))
             if now is not None:
                 self.names.insert(place, name)
             else:

@@ -22,6 +22,11 @@ async def anybody(_: web.Request) -> bool:
     return True
 
 
+def event_bytes(event: str, data: str) -> bytes:
+    """``data`` is JSON on one line: a name or payload in it cannot begin another event."""
+    return f"event: {event}\ndata: {data}\n\n".encode()
+
+
 class Events:
     """One client's stream. Raises ConnectionError or TimeoutError where it does not take it."""
 
@@ -46,18 +51,14 @@ class Events:
         return await self._may_stay(self._request)
 
     async def send(self, event: str, data: Any) -> None:
-        await self.send_text(event, json.dumps(data, separators=(",", ":")))
-
-    async def send_text(self, event: str, data: str) -> None:
-        """``data`` is JSON on one line: a name or payload in it cannot begin another event."""
-        await self._write(f"event: {event}\ndata: {data}\n\n")
+        await self.send_bytes(event_bytes(event, json.dumps(data, separators=(",", ":"))))
 
     async def keep_alive(self) -> None:
-        await self._write(":\n\n")
+        await self.send_bytes(b":\n\n")
 
-    async def _write(self, text: str) -> None:
+    async def send_bytes(self, events: bytes) -> None:
         async with asyncio.timeout(WRITE_TIMEOUT_S):
-            await self._response.write(text.encode())
+            await self._response.write(events)
 
 
 class ClientLimit:
@@ -81,7 +82,7 @@ class ClientLimit:
         try:
             await response.prepare(request)
             events = Events(request, response, self._may_stay)
-            await events._write(f"retry: {FETCH_BACKOFF_MS}\n\n")
+            await events.send_bytes(b"retry: %d\n\n" % FETCH_BACKOFF_MS)
             await tell(events)
         except (ConnectionError, TimeoutError):
             pass  # it has gone, or takes nothing

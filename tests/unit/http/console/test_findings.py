@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from streamlog.findings import CRITICAL, NOTE, WARNING, Finding
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
-from streamlog.http.status_page.node_findings import findings
-from streamlog.http.status_page.overview import Overview
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot
+from streamlog.http.console.node_findings import findings
+from streamlog.http.console.overview import Overview
 from streamlog.metadata.nodes.node_condition import Facts, judge
 from streamlog.model import TopicPartition
 from tests.page_world import image, moment, partition, stream

@@ -1,18 +1,22 @@
 """What a watcher is shown: a summary, and one page of the list that was asked for. Pure."""
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
-from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.node_findings import findings
-from streamlog.http.status_page.overview import Overview, counts_of, wants
-from streamlog.http.status_page.query import LED_HERE, Query
-from streamlog.http.status_page.rates import Rates
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
+from streamlog.http.console.event_log import EVENTS_MAX, ClusterEvent, EventLog
+from streamlog.http.console.names import FilteredNames, SortedNames
+from streamlog.http.console.node_findings import findings
+from streamlog.http.console.overview import Overview, counts_of, wants
+from streamlog.http.console.query import LED_HERE, Query
+from streamlog.http.console.traffic import StreamSum, Traffic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition, consumer_lag
@@ -56,59 +60,127 @@ def _record_data(data: bytes | None, most: int) -> dict[str, Any] | None:
 
 Row = dict[str, Any]
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 FINDINGS_MAX: Final = 50
 SUMS_MS: Final = 900
-SUMS_MAX: Final = 1_000
+LAGS_MAX: Final = 10_000
+ROWS_KEPT_MAX: Final = 10_000
+LISTS_KEPT_MAX: Final = 64
+"""Filtered lists of names that are kept; the one that was used longest ago goes."""
+SORTED_MS: Final = 60_000
+"""A sorted list that nobody asks for is let go after this."""
 SUMMED_MAX: Final = 500
 """Partitions of which a turn adds up what they hold."""
 LAGGING_MAX: Final = 10
 """Partitions of a group that are told one by one, those with the most to read first."""
 
 
+class ShownRow(NamedTuple):
+    """A row, and its JSON: most rows are the same from one look to the next."""
+
+    key: str
+    row: Row
+    text: str
+
+
+def _shown_row(key: str, row: Row) -> ShownRow:
+    return ShownRow(key, row, json.dumps(row, separators=(",", ":")))
+
+
 @dataclass(frozen=True, slots=True)
 class FoundItems:
     """A page, and how many rows there are in all."""
 
-    rows: list[Row]
+    shown: Sequence[ShownRow]
     total: int
+
+    @property
+    def rows(self) -> list[Row]:
+        return [it.row for it in self.shown]
 
 
 class _Places(NamedTuple):
     """Where partitions are in a list of them: so many are shown of these streams and all before."""
 
-    image: MetadataImage
-    asked: Query
+    version: int
     names: Sequence[str]
     ends: list[int]
+
+
+class _StreamRow(NamedTuple):
+    stream: StreamImage
+    shown: ShownRow
+
+
+class _PartitionRow(NamedTuple):
+    """The row, and what it was made of."""
+
+    made_of: tuple[object, ...]
+    shown: ShownRow
 
 
 class View:
     """``prepare`` each look in turns of the event loop; then the rest of it is cheap.
 
-    Holds what makes it cheap to look again: counts and lists of images that have not changed.
+    Holds what makes it cheap to look again: counts, lists and rows that have not changed. It is told
+    what has: ``follow`` an image, ``moved`` the streams whose sums or rates are others.
     """
 
-    def __init__(self, local: Local, rates: Rates, chronicle: EventLog) -> None:
+    def __init__(self, local: Local, traffic: Traffic, chronicle: EventLog) -> None:
         self._local = local
-        self._rates = rates
+        self._traffic = traffic
         self._chronicle = chronicle
         self.overview = Overview()
-        self._sums: dict[str, tuple[int, Row]] = {}
-        self._lags: dict[str, tuple[int, Row]] = {}
-        self._named: tuple[MetadataImage, Query, Sequence[str]] | None = None
-        self._placed: _Places | None = None
+        self._image: MetadataImage | None = None
+        self._streams_kept: dict[str, _StreamRow] = {}
+        self._partitions_kept: dict[TopicPartition, _PartitionRow] = {}
+        self._events_kept: dict[int, ShownRow] = {}
+        self._lags: dict[str, tuple[int, ShownRow]] = {}
+        self._filtered: dict[str, FilteredNames] = {}
+        self._wanting: dict[Query, tuple[int, Sequence[str]]] = {}
+        self._sorted: dict[tuple[str, bool], SortedNames] = {}
+        self._places_kept: dict[Query, _Places] = {}
+
+    def follow(self, image: MetadataImage) -> None:
+        """What it says of streams has changed with those that it names; with all if it does not."""
+        known, self._image = self._image, image
+        if image is known:
+            return
+        if known is not None and image.parent_offset == known.offset:
+            for name in image.touched:
+                self._traffic.forget_sum(name)
+            self.moved(image.touched)
+        else:
+            self.forget()
+        self.overview.follow(image)
+
+    def moved(self, names: AbstractSet[str]) -> None:
+        """Their rates, or what is kept of them, are others now."""
+        for name in self._streams_kept.keys() & names:
+            del self._streams_kept[name]
+        for it in self._sorted.values():
+            it.update(names)
+
+    def forget(self) -> None:
+        """Whatever may have changed without a word."""
+        self._traffic.forget_sums()
+        self._streams_kept.clear()
+        self._sorted.clear()
 
     def prepare(self, moment: ClusterSnapshot, query: Query | None = None) -> Iterator[None]:
         """Does what takes long of a look, a turn at a time. What is left out is done by the look.
 
         Yields after each turn but the last; without any, ``moment`` is still the present one.
         """
-        self.overview.follow(moment.image)
+        self.follow(moment.image)
         while not self.overview.work():
             yield
         if query is None:
             return
+        if query.show == "streams" and query.sort not in ("", "name"):
+            yield from self._sorted_by(query, moment.now_ms).build(self.overview)
         summed = 0
         for count in self._preparing_rows(moment, query):
             summed += count
@@ -119,23 +191,12 @@ class View:
     def _preparing_rows(self, moment: ClusterSnapshot, query: Query) -> Iterator[int]:
         """How many partitions were looked at for them, in parts."""
         if query.show == "streams":
-            for name in _page(self._matching_streams(moment, query), query):
-                yield from self._summing(moment.image.streams[name], moment.now_ms)
+            for name in self._names_of_page(moment, query):
+                yield from self._summing(moment.image.streams[name])
         elif query.show == "groups":
-            for group in _page(_matching_groups(moment, query), query):
+            shown = moment.groups if query.sort == "lag" else self._groups_of_page(moment, query)
+            for group in shown:
                 yield from self._lagging(group, moment.now_ms)
-
-    def whole(self, moment: ClusterSnapshot, query: Query) -> Row:
-        """All that the page shows at once."""
-        found = self.list(moment, query)
-        return {
-            **self.summary(moment),
-            "list": query.show,
-            "page": query.page,
-            "size": query.size,
-            "total": found.total,
-            "rows": found.rows,
-        }
 
     def summary(self, moment: ClusterSnapshot) -> Row:
         found = findings(moment, self._overview_of(moment))
@@ -164,21 +225,19 @@ class View:
         return self._partitions_of_page(moment, query)
 
     def _overview_of(self, moment: ClusterSnapshot) -> Overview:
-        overview = self.overview
-        overview.follow(moment.image)
-        while not overview.work():
+        self.follow(moment.image)
+        while not self.overview.work():
             pass
-        return overview
+        return self.overview
 
     def _cluster(self, it: ClusterSnapshot) -> Row:
-        rate, overview = self._rates.total(), self._overview_of(it)
+        overview = self._overview_of(it)
         total = overview.total
         total = total._replace(leaderless=total.leaderless + overview.unled(it.silent))
         return {
             "id": it.cluster_id,
             "version": it.version,
             "node": it.node_id,
-            "time_ms": it.now_ms,
             "role": it.role,
             "epoch": it.quorum_epoch,
             "controller": it.controller,
@@ -187,79 +246,127 @@ class View:
             "streams": len(it.image.streams),
             "groups": len(it.groups),
             "groups_hidden": it.groups_hidden,
-            "rate": None if rate is None else round(rate, 1),
             "tail_refused": it.tail_refused,
             **total._asdict(),
         }
 
     def _streams(self, moment: ClusterSnapshot, query: Query) -> FoundItems:
+        total = len(self._matching_streams(moment, query))
+        streams = moment.image.streams
+        return FoundItems(
+            [self._stream(streams[name]) for name in self._names_of_page(moment, query)], total
+        )
+
+    def _names_of_page(self, moment: ClusterSnapshot, query: Query) -> Sequence[str]:
         names = self._matching_streams(moment, query)
-        streams = [moment.image.streams[name] for name in _page(names, query)]
-        return FoundItems([self._stream(it, moment.now_ms) for it in streams], len(names))
+        start = query.page * query.size
+        if not query.sort:
+            return names[start : start + query.size]
+        if query.sort == "name":
+            end = max(0, len(names) - start)
+            return names[max(0, end - query.size) : end][::-1]
+        if query.stream:
+            return names
+        ordered = self._sorted_by(query, moment.now_ms)
+        for _ in ordered.build(self.overview):
+            pass
+        ordered.follow(self.overview)
+        accept = None
+        if query.only:
+            accept = frozenset(names).__contains__
+        elif query.filter:
+            accept = partial(_contains, query.filter)
+        return ordered.some(start, query.size, accept)
+
+    def _sorted_by(self, query: Query, now_ms: int) -> SortedNames:
+        key = query.sort, query.descending
+        found = self._sorted.get(key)
+        if found is None:
+            value_of = {
+                "records": lambda name: self._sum(name).records,
+                "size_bytes": lambda name: self._sum(name).size_bytes,
+                "rate": lambda name: self._traffic.of_stream(name) or 0.0,
+            }[query.sort]
+            found = self._sorted[key] = SortedNames(value_of, descending=query.descending)
+        found.used_ms = now_ms
+        for other, it in tuple(self._sorted.items()):
+            if now_ms - it.used_ms > SORTED_MS:
+                del self._sorted[other]
+        return found
 
     def _matching_streams(self, moment: ClusterSnapshot, query: Query) -> Sequence[str]:
-        """In order; the same until the image or the filter is another."""
+        """In order; not to be changed."""
+        overview = self._overview_of(moment)
+        if query.stream:
+            return (query.stream,) if query.stream in moment.image.streams else ()
+        if not query.only:
+            if not query.filter:
+                return overview.names
+            return self._names_with(query.filter).follow(overview)
         asked = Query(filter=query.filter, only=query.only)
-        named = self._named
-        if named is not None and named[0] is moment.image and named[1] == asked:
-            return named[2]
-        names = self._names(moment, asked)
-        self._named = (moment.image, asked, names)
+        version, names = self._wanting.get(asked, (-1, ()))
+        if version != overview.version:
+            wanting = (
+                overview.led_by(moment.node_id)
+                if asked.only == LED_HERE
+                else overview.wanting(asked.only)
+            )
+            names = sorted(it for it in wanting if asked.filter in it)
+            _remember(self._wanting, asked, (overview.version, names), LISTS_KEPT_MAX)
         return names
 
-    def _names(self, moment: ClusterSnapshot, asked: Query) -> Sequence[str]:
-        """Of the streams that have partitions such as are asked for."""
-        overview = self._overview_of(moment)
-        if asked.stream:
-            names: Sequence[str] = [asked.stream] if asked.stream in moment.image.streams else []
-        elif asked.only == LED_HERE:
-            names = sorted(overview.led_by(moment.node_id))
-        elif asked.only:
-            names = sorted(overview.wanting(asked.only))
-        else:
-            names = tuple(overview.names)
-        return [it for it in names if asked.filter in it] if asked.filter else names
+    def _names_with(self, text: str) -> FilteredNames:
+        found = self._filtered.pop(text, None) or FilteredNames(text)
+        _remember(self._filtered, text, found, LISTS_KEPT_MAX)
+        return found
 
-    def _stream(self, stream: StreamImage, now_ms: int) -> Row:
-        return {
+    def _stream(self, stream: StreamImage) -> ShownRow:
+        known = self._streams_kept.get(stream.name)
+        if known is not None and known.stream is stream:
+            return known.shown
+        total = self._sum(stream.name)
+        row = {
             "name": stream.name,
             "internal": is_internal(stream.name),
             "subjects": list(stream.config.subjects[:LAGGING_MAX]),
             "replicas": stream.config.replicas,
             **self.overview.counts(stream.name)._asdict(),
-            **self._sum(stream, now_ms),
+            "records": total.records,
+            "size_bytes": total.size_bytes,
+            "rate": self._traffic.of_stream(stream.name),
         }
+        shown = _shown_row(stream.name, row)
+        _remember(self._streams_kept, stream.name, _StreamRow(stream, shown), ROWS_KEPT_MAX)
+        return shown
 
-    def _sum(self, stream: StreamImage, now_ms: int) -> Row:
-        """Over its partitions here, which may be ten thousand: not for each look of each client."""
-        for _ in self._summing(stream, now_ms):
-            pass
-        return self._sums[stream.name][1]
+    def _sum(self, name: str) -> StreamSum:
+        known = self._traffic.sum_of(name)
+        if known is None:
+            stream = None if self._image is None else self._image.streams.get(name)
+            if stream is None:
+                return StreamSum(0, 0)
+            for _ in self._summing(stream):
+                pass
+            known = self._traffic.sum_of(name)
+        return known or StreamSum(0, 0)
 
-    def _summing(self, stream: StreamImage, now_ms: int) -> Iterator[int]:
-        """Adds up where what is known is too old; how many partitions it took, in parts."""
-        known = self._sums.get(stream.name)
-        if known is not None and 0 <= now_ms - known[0] < SUMS_MS:
+    def _summing(self, stream: StreamImage) -> Iterator[int]:
+        """Adds up over its partitions here, which may be ten thousand, unless it is known; how many
+        partitions it took, in parts. By what the traffic knows, which moves the sum along later.
+        """
+        if self._traffic.sum_of(stream.name) is not None:
             return
         records = size_bytes = 0
-        rates = []
         count = len(stream.partitions)
         for start in range(0, count, SUMMED_MAX):
             for number in range(start, min(start + SUMMED_MAX, count)):
                 tp = TopicPartition(stream.name, number)
-                kept, rate = self._local.kept(tp), self._rates.of(tp)
+                kept = self._traffic.held(tp) or self._local.kept(tp)
                 if kept is not None:
-                    records += max(0, kept.high_watermark - kept.log_start_offset)
+                    records += kept.records
                     size_bytes += kept.size_bytes
-                if rate is not None:
-                    rates.append(rate)
             yield min(SUMMED_MAX, count - start)
-        row: Row = {
-            "records": records,
-            "size_bytes": size_bytes,
-            "rate": round(sum(rates), 1) if rates else None,
-        }
-        _remember(self._sums, stream.name, (now_ms, row))
+        self._traffic.keep_sum(stream.name, StreamSum(records, size_bytes))
 
     def _partitions(self, moment: ClusterSnapshot, query: Query) -> FoundItems:
         found = self._partitions_of_page(moment, query)
@@ -276,7 +383,7 @@ class View:
         first = bisect_right(places.ends, start)
         skipped = start - (places.ends[first - 1] if first else 0)
         found: MutableSequence[TopicPartition] = []
-        for name in places.names[first:]:
+        for name in islice(places.names, first, None):
             numbers = _numbers(moment, moment.image.streams[name], query.only)
             wanted = numbers[skipped : skipped + query.size - len(found)]
             found += [TopicPartition(name, number) for number in wanted]
@@ -286,22 +393,28 @@ class View:
         return found
 
     def _places(self, moment: ClusterSnapshot, query: Query) -> _Places:
-        """The same until the image or the filter is another."""
+        """The same until what is counted or the filter is another."""
         asked = Query(filter=query.filter, stream=query.stream, only=query.only)
-        placed = self._placed
-        if placed is not None and placed.image is moment.image and placed.asked == asked:
+        overview = self._overview_of(moment)
+        placed = self._places_kept.get(asked)
+        if placed is not None and placed.version == overview.version:
             return placed
-        names = self._names(moment, asked)
+        names = self._matching_streams(moment, asked)
         node_id = moment.node_id if asked.only == LED_HERE else None
-        count = self._overview_of(moment).count
-        ends = list(accumulate(count(name, asked.only, node_id) for name in names))
-        self._placed = _Places(moment.image, asked, names, ends)
-        return self._placed
+        ends = list(accumulate(overview.count(name, asked.only, node_id) for name in names))
+        placed = _Places(overview.version, tuple(names), ends)
+        _remember(self._places_kept, asked, placed, LISTS_KEPT_MAX)
+        return placed
 
-    def _partition(self, image: MetadataImage, tp: TopicPartition) -> Row:
+    def _partition(self, image: MetadataImage, tp: TopicPartition) -> ShownRow:
         stream = image.streams[tp.stream]
         it = stream.partitions[tp.partition]
-        rate, kept = self._rates.of(tp), self._local.statistics(tp)
+        rate, kept = self._traffic.of(tp), self._local.statistics(tp)
+        end = self._local.end(tp)
+        made_of = (it, stream.config, rate, kept, end)
+        known = self._partitions_kept.get(tp)
+        if known is not None and known.made_of == made_of:
+            return known.shown
         row = {
             "stream": tp.stream,
             "partition": tp.partition,
@@ -310,8 +423,8 @@ class View:
             "replicas": list(it.replicas),
             "isr": list(it.isr),
             "wants": sorted(wants(stream, tp.partition, it)),
-            "high_watermark": self._local.end(tp),
-            "rate": None if rate is None else round(rate, 1),
+            "high_watermark": end,
+            "rate": rate,
             "kept_here": kept is not None,
         }
         if kept is not None:
@@ -321,24 +434,29 @@ class View:
                 "size_bytes": kept.size_bytes,
                 "lag": kept.follower_lag if kept.is_leader else None,
             }
-        return row
+        shown = _shown_row(f"{tp.stream}/{tp.partition}", row)
+        _remember(self._partitions_kept, tp, _PartitionRow(made_of, shown), ROWS_KEPT_MAX)
+        return shown
 
     def _groups(self, moment: ClusterSnapshot, query: Query) -> FoundItems:
-        groups = _matching_groups(moment, query)
-        rows = [self._group(it, moment.now_ms) for it in _page(groups, query)]
-        return FoundItems(rows, len(groups))
+        groups = self._groups_of_page(moment, query)
+        rows = [self._group(it, moment.now_ms) for it in groups]
+        return FoundItems(rows, len(_matching_groups(moment, query)))
 
-    def _group(self, group: CoordinatedGroup, now_ms: int) -> Row:
+    def _groups_of_page(self, moment: ClusterSnapshot, query: Query) -> Sequence[CoordinatedGroup]:
+        groups = _matching_groups(moment, query)
+        if query.sort == "lag":
+            groups.sort(key=lambda it: int(self._group(it, moment.now_ms).row["lag"]))
+        elif query.sort == "members":
+            groups.sort(key=lambda it: it.member_count)
+        if query.descending:
+            groups.reverse()
+        return _page(groups, query)
+
+    def _group(self, group: CoordinatedGroup, now_ms: int) -> ShownRow:
         for _ in self._lagging(group, now_ms):
             pass
-        return {
-            "group": group.group_id,
-            "state": group.state,
-            "members": group.member_count,
-            "coordinator": group.coordinator,
-            "partitions": len(group.committed),
-            **self._lags[group.group_id][1],
-        }
+        return self._lags[group.group_id][1]
 
     def _lagging(self, group: CoordinatedGroup, now_ms: int) -> Iterator[int]:
         """As ``_summing``: a group may have committed in ten thousand partitions, too."""
@@ -356,6 +474,11 @@ class View:
             if not number % SUMMED_MAX:
                 yield SUMMED_MAX
         row: Row = {
+            "group": group.group_id,
+            "state": group.state,
+            "members": group.member_count,
+            "coordinator": group.coordinator,
+            "partitions": len(group.committed),
             "lag": sum(lag for lag, _, _ in lags),
             "lag_unknown": unknown,
             "furthest": [
@@ -363,12 +486,24 @@ class View:
                 for lag, tp, offset in nsmallest(LAGGING_MAX, lags, key=lambda it: (-it[0], it[1]))
             ],
         }
-        _remember(self._lags, group.group_id, (now_ms, row))
+        shown = (
+            known[1]
+            if known is not None and known[1].row == row
+            else _shown_row(group.group_id, row)
+        )
+        _remember(self._lags, group.group_id, (now_ms, shown), LAGS_MAX)
         yield len(group.committed) % SUMMED_MAX
 
     def _events(self, query: Query) -> FoundItems:
         events = [it for it in self._chronicle.latest(10_000) if query.filter in it.text]
-        return FoundItems([it._asdict() for it in _page(events, query)], len(events))
+        return FoundItems([self._event(it) for it in _page(events, query)], len(events))
+
+    def _event(self, event: ClusterEvent) -> ShownRow:
+        known = self._events_kept.get(event.number)
+        if known is None:
+            known = _shown_row(str(event.number), event._asdict())
+            _remember(self._events_kept, event.number, known, EVENTS_MAX)
+        return known
 
 
 def _numbers(moment: ClusterSnapshot, stream: StreamImage, only: str) -> Sequence[int]:
@@ -388,10 +523,15 @@ def _matching_groups(moment: ClusterSnapshot, query: Query) -> list[CoordinatedG
     return sorted(found, key=lambda it: it.group_id)
 
 
-def _remember(known: dict[str, tuple[int, Row]], name: str, told: tuple[int, Row]) -> None:
-    if len(known) >= SUMS_MAX and name not in known:
-        known.clear()
-    known[name] = told
+def _contains(text: str, name: str) -> bool:
+    return text in name
+
+
+def _remember(known: dict[K, V], key: K, value: V, most: int) -> None:
+    """What was put there longest ago makes room."""
+    if len(known) >= most and key not in known:
+        del known[next(iter(known))]
+    known[key] = value
 
 
 def _page(rows: Sequence[T], query: Query) -> Sequence[T]:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.http.status_page.overview import WANTS, Overview, PartitionCounts, wants
+from streamlog.http.console.overview import WANTS, Overview, PartitionCounts, wants
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.page_world import ALL, ONE, THREE, TWO, image, partition, stream

@@ -21,8 +21,8 @@ from streamlog.findings import (
     without_leader,
     worst_first,
 )
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
-from streamlog.http.status_page.overview import (
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot
+from streamlog.http.console.overview import (
     LEADERLESS,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,

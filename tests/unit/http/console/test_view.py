@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from streamlog.errors import InvalidRequest
-from streamlog.http.status_page.cluster_snapshot import LocalReplicaState
-from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.query import ROWS_MAX, Query
-from streamlog.http.status_page.rates import Rates
-from streamlog.http.status_page.view import SUMMED_MAX, View
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.event_log import EventLog
+from streamlog.http.console.query import ROWS_MAX, Query
+from streamlog.http.console.traffic import Traffic
+from streamlog.http.console.view import SUMMED_MAX, View
 from streamlog.model import NodeId, TopicPartition
 from tests.page_world import LocalPartitions, Progress, image, moment, partition, stream
 
@@ -20,7 +20,7 @@ S0, S1, T0 = TopicPartition("s", 0), TopicPartition("s", 1), TopicPartition("t",
 
 
 def view(local: LocalPartitions | None = None) -> View:
-    return View(local or LocalPartitions(), Rates(), EventLog())
+    return View(local or LocalPartitions(), Traffic(), EventLog())
 
 
 def test_streams_in_order_with_what_they_want() -> None:
@@ -77,12 +77,63 @@ def test_an_image_that_has_not_changed_is_not_walked_again() -> None:
     whole = replace(stream("s", *partitions), partitions=partitions)
     shown, it = view(), moment(image(whole))
     query = Query(show="partitions", page=3, size=ROWS_MAX, filter="s")
-    first = shown.whole(it, query)
+    first = shown.list(it, query).rows
     walks = partitions.walks
     assert walks > 0
     for _ in range(10):
-        assert shown.whole(it, query) == first
+        assert shown.list(it, query).rows == first
+        shown.summary(it)
     assert partitions.walks == walks
+
+
+def test_a_row_that_has_not_changed_is_not_made_again() -> None:
+    streams = [stream(f"s{number}", partition()) for number in range(3)]
+    shown, it = view(), moment(image(*streams))
+    before = shown.list(it, Query()).shown
+    shown.moved({"s1", "elsewhere"})
+    after = shown.list(it, Query()).shown
+    assert [a is b for a, b in zip(before, after, strict=True)] == [True, False, True]
+    partitions = Query(show="partitions")
+    pairs = zip(shown.list(it, partitions).shown, shown.list(it, partitions).shown, strict=True)
+    assert all(a is b for a, b in pairs)
+
+
+def sorted_names(shown: View, it: ClusterSnapshot, **query: Any) -> list[str]:
+    return [row["name"] for row in shown.list(it, Query(**query)).rows]
+
+
+def test_streams_are_sorted_on_the_node_and_follow_what_moves() -> None:
+    traffic = Traffic()
+    shown = View(LocalPartitions(), traffic, EventLog())
+    held = {TopicPartition(f"s{n}", 0): LocalReplicaState(0, n, 100 - n) for n in range(5)}
+    it = moment(image(*(stream(f"s{n}", partition()) for n in range(5))))
+    traffic.begin(0, dict(held))
+    assert sorted_names(shown, it, sort="records") == ["s0", "s1", "s2", "s3", "s4"]
+    most = {"sort": "records", "descending": True}
+    assert sorted_names(shown, it, **most, size=2) == ["s4", "s3"]
+    assert sorted_names(shown, it, **most, size=2, page=2) == ["s0"]
+    assert sorted_names(shown, it, sort="size_bytes") == ["s4", "s3", "s2", "s1", "s0"]
+    assert sorted_names(shown, it, sort="name", descending=True) == ["s4", "s3", "s2", "s1", "s0"]
+    assert sorted_names(shown, it, sort="name", descending=True, size=2, page=2) == ["s0"]
+    moves = [(TopicPartition("s1", 0), LocalReplicaState(0, 50, 200))]
+    shown.moved(traffic.look(1_000, moves))
+    assert sorted_names(shown, it, **most, size=1) == ["s1"]
+    assert sorted_names(shown, it, sort="rate", descending=True, size=1) == ["s1"]
+    gone = moment(
+        replace(it.image, streams=it.image.streams.delete("s1"), offset=8, parent_offset=7,
+                touched=frozenset({"s1"}))
+    )  # fmt: skip
+    assert sorted_names(shown, gone, **most) == ["s4", "s3", "s2", "s0"]
+    assert sorted_names(shown, gone, **most, filter="3") == ["s3"]
+
+
+def test_groups_by_lag() -> None:
+    groups = [Progress("a", {S0: 9}), Progress("b", {S0: 1}), Progress("c", {S0: 5}, "Empty", 4)]
+    it = moment(image(stream("s", partition(), partition())), groups=groups)
+    query = Query(show="groups", sort="lag", descending=True)
+    assert [row["group"] for row in view().list(it, query).rows] == ["b", "c", "a"]
+    by_members = Query(show="groups", sort="members", descending=True, size=1)
+    assert [row["group"] for row in view().list(it, by_members).rows] == ["c"]
 
 
 def test_groups_with_what_they_have_to_read() -> None:
@@ -120,6 +171,8 @@ def test_the_summary_says_who_is_who() -> None:
         {"size": "0"},
         {"size": str(ROWS_MAX + 1)},
         {"filter": "x" * 257},
+        {"sort": "secrets"},
+        {"order": "up"},
     ],
 )
 def test_a_wrong_question_is_refused(given: dict[str, str]) -> None:
@@ -131,6 +184,9 @@ def test_what_is_asked_for() -> None:
     given = {"show": "partitions", "filter": "a", "only": "led_here", "page": "2", "size": "7"}
     assert Query.of(given) == Query("partitions", "a", "", "led_here", 2, 7)
     assert Query.of({}, show="events").show == "events"
+    assert Query.of({"sort": "name", "order": "asc"}) == Query()
+    assert Query.of({"order": "desc"}) == Query(sort="name", descending=True)
+    assert Query.of({"sort": "lag"}, show="groups") == Query("groups", sort="lag")
 
 
 class Rows(LocalPartitions):

@@ -20,9 +20,9 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.http.status_page.query import TEXT_MAX, number
-from streamlog.http.status_page.sse import ClientLimit, Events, MayStay, anybody
-from streamlog.http.status_page.view import shown
+from streamlog.http.console.query import TEXT_MAX, number
+from streamlog.http.console.sse import ClientLimit, Events, MayStay, anybody
+from streamlog.http.console.view import shown
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.stream.config import PARTITIONS_MAX
 from streamlog.model import TopicPartition

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from streamlog.errors import InvalidRequest
-from streamlog.http.status_page.overview import WANTS as PARTITION_WANTS
+from streamlog.http.console.overview import WANTS as PARTITION_WANTS
 
 LISTS: Final = ("streams", "partitions", "groups", "events")
 LED_HERE: Final = "led_here"
 WANTS: Final = (*PARTITION_WANTS, LED_HERE)
+
+SORTS: Final = {
+    "streams": ("name", "records", "size_bytes", "rate"),
+    "groups": ("group", "lag", "members"),
+}
+"""What a list may be sorted by; the first is what it is sorted by unless something else is asked."""
+ORDERS: Final = ("asc", "desc")
 
 ROWS: Final = 50
 ROWS_MAX: Final = 200
@@ -27,6 +34,9 @@ class Query:
     only: str = ""
     page: int = 0
     size: int = ROWS
+    sort: str = ""
+    """One of ``SORTS`` of what is shown; empty: by name."""
+    descending: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, show: str | None = None) -> Self:
@@ -37,6 +47,15 @@ class Query:
             raise InvalidRequest(f"show: one of {', '.join(LISTS)}")
         if only and only not in WANTS:
             raise InvalidRequest(f"only: one of {', '.join(WANTS)}")
+        sorts = SORTS.get(shown, ("",))
+        sort, order = given.get("sort", ""), given.get("order", "asc")
+        if sort and sort not in sorts:
+            raise InvalidRequest(f"sort: one of {', '.join(sorts)}")
+        if order not in ORDERS:
+            raise InvalidRequest("order: asc or desc")
+        descending = order == "desc"
+        if sort in ("", sorts[0]):
+            sort = sorts[0] if descending else ""
         return cls(
             shown,
             _text(given, "filter"),
@@ -44,6 +63,8 @@ class Query:
             only,
             number(given, "page", 0, PAGE_MAX),
             number(given, "size", ROWS, ROWS_MAX, least=1),
+            sort,
+            descending,
         )
 
 

@@ -72,6 +72,10 @@ class LocalReplicaState(NamedTuple):
     high_watermark: int
     size_bytes: int
 
+    @property
+    def records(self) -> int:
+        return max(0, self.high_watermark - self.log_start_offset)
+
 
 class Local(Protocol):
     """What this node keeps; asked for the rows that are shown, and no others."""

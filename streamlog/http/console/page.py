@@ -1,4 +1,4 @@
-"""The status page as a whole: what it is made of, and what of it runs."""
+"""The console as a whole: what it is made of, and what of it runs."""
 
 import asyncio
 import logging
@@ -15,17 +15,25 @@ from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.event_log import EventLog
+from streamlog.http.console.live import Live, WatchedPartitions
+from streamlog.http.console.messages.tail import (
+    LeaderTail,
+    LocalTail,
+    MayRead,
+    Tail,
+    Tailed,
+    everyone,
+)
+from streamlog.http.console.other_nodes import NodeProbe, RemoteGroups
+from streamlog.http.console.sse import MayStay, anybody
+from streamlog.http.console.traffic import Traffic
+from streamlog.http.console.view import View
 from streamlog.http.gauges.log_ends import LogEnds
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
-from streamlog.http.status_page.event_log import EventLog
-from streamlog.http.status_page.live import Live, WatchedPartitions
-from streamlog.http.status_page.other_nodes import NodeProbe, RemoteGroups
-from streamlog.http.status_page.rates import Rates
-from streamlog.http.status_page.sse import MayStay, anybody
-from streamlog.http.status_page.tail import LeaderTail, LocalTail, MayRead, Tail, Tailed, everyone
-from streamlog.http.status_page.view import View
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 
@@ -55,7 +63,7 @@ class Assets:
     async def _file(self, name: str, content_type: str, _: web.Request) -> web.Response:
         body = self._bodies.get(name)
         if body is None:
-            folder = resources.files("streamlog.http.status_page") / "static"
+            folder = resources.files("streamlog.http.console") / "static"
             body = self._bodies[name] = (folder / name).read_bytes()
         return web.Response(body=body, content_type=content_type, charset="utf-8")
 
@@ -68,7 +76,7 @@ PAUSE_S: Final = 5.0
 """Before what failed is begun again."""
 
 
-class StatusPage:
+class Console:
     """``run`` as a task, ``apply`` at each change of the image; ``routes`` for the site."""
 
     def __init__(
@@ -76,7 +84,7 @@ class StatusPage:
         *,
         node_id: NodeId,
         settings: HttpSection,
-        moment: Callable[["StatusPage"], ClusterSnapshot],
+        moment: Callable[["Console"], ClusterSnapshot],
         survey: Callable[[], Awaitable[None]],
         image: Callable[[], MetadataImage],
         partitions: ReplicaManager,
@@ -92,7 +100,7 @@ class StatusPage:
         """
         self._partitions = partitions
         self._image = image
-        self._rates = Rates()
+        self._traffic = Traffic()
         self._interest = WatchedPartitions()
         chronicle = EventLog()
         self._security = security
@@ -111,10 +119,12 @@ class StatusPage:
         )
         self._live = Live(
             moment=lambda: moment(self),
-            ends=self._all_ends,
+            held=self._all_held,
+            moves=self._moved,
+            away=self._away,
             survey=survey,
-            view=View(self, self._rates, chronicle),
-            rates=self._rates,
+            view=View(self, self._traffic, chronicle),
+            traffic=self._traffic,
             chronicle=chronicle,
             interest=self._interest,
             clients_max=settings.status_clients_max,
@@ -146,7 +156,7 @@ class StatusPage:
         try:
             self._live.changed(old, new)
         except Exception:
-            logger.exception("the status page was not told of a change")
+            logger.exception("the console was not told of a change")
 
     def close(self) -> None:
         """Ends all streams of events, before the site stops."""
@@ -163,22 +173,29 @@ class StatusPage:
 
     def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
         try:
-            it = self._partitions.partition(tp)
+            return _held(self._partitions.partition(tp))
         except StreamlogError:
             return None
-        return LocalReplicaState(it.log_start_offset, it.high_watermark, it.size_bytes)
 
     def end(self, tp: TopicPartition) -> int | None:
         return self._ends.end(tp)
 
-    async def _all_ends(self) -> Mapping[TopicPartition, int]:
-        found = await self._ends.known(self._wanted())
-        async for it in cooperatively(self._partitions.partitions()):
-            found[it.tp] = it.high_watermark
-        return found
+    async def _all_held(self) -> dict[TopicPartition, LocalReplicaState]:
+        return {it.tp: _held(it) async for it in cooperatively(self._partitions.partitions())}
+
+    def _moved(self, go_on: bool) -> list[tuple[TopicPartition, LocalReplicaState | None]]:
+        moved = self._partitions.moved(go_on=go_on)
+        return [(it.tp, None if it.closed else _held(it)) for it in moved]
+
+    async def _away(self) -> Mapping[TopicPartition, int]:
+        """Of the rows looked at."""
+        shown = self._interest.partitions(wall_ms())
+        return await self._ends.known(tp for tp in shown if self.kept(tp) is None)
 
     def _wanted(self) -> set[TopicPartition]:
         """Ends that are shown: of the rows looked at, and of what groups elsewhere read."""
+        if not self._is_watched():
+            return set()
         committed = {tp for group in self.groups.groups for tp in group.committed}
         return self._interest.partitions(wall_ms()) | committed
 
@@ -202,11 +219,15 @@ class StatusPage:
         return LeaderTail(Cluster(servers, timeout_ms=TIMEOUT_MS, security=self._security), tp)
 
 
+def _held(it: Partition) -> LocalReplicaState:
+    return LocalReplicaState(it.log_start_offset, it.high_watermark, it.size_bytes)
+
+
 async def _steadily(service: Callable[[], Awaitable[None]]) -> None:
     """A page is no reason for a node to end: what fails is begun again, and said."""
     while True:
         try:
             await service()
         except Exception:
-            logger.exception("a part of the status page failed")
+            logger.exception("a part of the console failed")
         await asyncio.sleep(PAUSE_S)
