@@ -157,9 +157,10 @@ class Live:
         clients_max: int,
         may_stay: MayStay = anybody,
     ) -> None:
-        """``held`` looks at every partition here, in turns; ``moves`` are those that have moved
-        since it was called last; they are noted until it is called with False. ``away``: ends of partitions that are not
-        here, and are shown. ``survey`` is awaited before a moment, which tells of the last one.
+        """``held`` looks at every partition here, in turns. ``moves`` are those that have moved
+        since it was called last; they are noted until it is called with False. ``away``: ends of
+        partitions that are not here, and are shown. ``survey`` is awaited before a moment, which
+        tells of the last one.
         """
         self._moment = moment
         self._held = held

@@ -18,14 +18,14 @@ from streamlog.fairness import cooperatively
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.console.event_log import EventLog
 from streamlog.http.console.live import Live, WatchedPartitions
-from streamlog.http.console.messages.tail import (
-    LeaderTail,
-    LocalTail,
-    MayRead,
-    Tail,
-    Tailed,
-    everyone,
+from streamlog.http.console.messages.browse import Browse
+from streamlog.http.console.messages.decode import Schemas
+from streamlog.http.console.messages.partition_source import (
+    LeaderSource,
+    LocalSource,
+    PartitionSource,
 )
+from streamlog.http.console.messages.tail import MayRead, Tail, everyone
 from streamlog.http.console.other_nodes import NodeProbe, RemoteGroups
 from streamlog.http.console.sse import MayStay, anybody
 from streamlog.http.console.traffic import Traffic
@@ -137,10 +137,22 @@ class Console:
             may_read=may_read,
             may_stay=may_stay,
         )
+        self._browse = Browse(
+            open_partition=self._open,
+            partitions_of=lambda name: len(image().stream(name).partitions),
+            refused=lambda: moment(self).tail_refused,
+            schemas=Schemas(settings.schemas_dir),
+            may_read=may_read,
+        )
         self._assets = Assets()
 
     def routes(self) -> list[web.RouteDef]:
-        return [*self._assets.routes(), *self._live.routes(), *self._tail.routes()]
+        return [
+            *self._assets.routes(),
+            *self._live.routes(),
+            *self._tail.routes(),
+            *self._browse.routes(),
+        ]
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -205,18 +217,18 @@ class Console:
     def _is_watched(self) -> bool:
         return self._live.is_watched(wall_ms())
 
-    def _open(self, tp: TopicPartition) -> Tailed:
+    def _open(self, tp: TopicPartition) -> PartitionSource:
         """Raises StreamNotFound, PartitionNotFound."""
         image = self._image()
         image.stream(tp.stream).partition(tp.partition)
         try:
             partition = self._partitions.partition(tp)
             if partition.may_serve_reads and partition.high_watermark_known:
-                return LocalTail(partition)
+                return LocalSource(partition)
         except StreamlogError:
             pass  # its leader may serve it
         servers = [(it.host, it.port) for it in image.nodes.values() if not it.fenced]
-        return LeaderTail(Cluster(servers, timeout_ms=TIMEOUT_MS, security=self._security), tp)
+        return LeaderSource(Cluster(servers, timeout_ms=TIMEOUT_MS, security=self._security), tp)
 
 
 def _held(it: Partition) -> LocalReplicaState:

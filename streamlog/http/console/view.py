@@ -20,43 +20,6 @@ from streamlog.http.console.traffic import StreamSum, Traffic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition, consumer_lag
-from streamlog.record.codec import Record
-
-KEY_BYTES_MAX: Final = 256
-VALUE_BYTES_MAX: Final = 2_048
-HEADERS_MAX: Final = 20
-HEADER_BYTES_MAX: Final = 256
-
-
-def shown(record: Record) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": _record_data(record.key, KEY_BYTES_MAX),
-        "value": _record_data(record.value, VALUE_BYTES_MAX),
-        "headers": [
-            [name[:HEADER_BYTES_MAX], _record_data(value, HEADER_BYTES_MAX)]
-            for name, value in record.headers[:HEADERS_MAX]
-        ],
-        "headers_more": max(0, len(record.headers) - HEADERS_MAX),
-    }
-
-
-def _record_data(data: bytes | None, most: int) -> dict[str, Any] | None:
-    """Text where it is UTF-8, else hexadecimal; with its true length where it was cut."""
-    if data is None:
-        return None
-    cut = bytes(data[:most])
-    try:
-        # A cut may go through the middle of a character.
-        text, form = cut.decode(errors="strict" if len(data) <= most else "ignore"), "text"
-        if len(data) > most and len(cut) - len(text.encode()) > 3:
-            raise UnicodeError
-    except UnicodeError:
-        text, form = cut[: most // 2].hex(" "), "hex"
-    whole = len(data) <= (most if form == "text" else most // 2)
-    return {form: text, "size_bytes": len(data), "cut": not whole}
-
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -109,11 +72,6 @@ class _Places(NamedTuple):
     ends: list[int]
 
 
-class _StreamRow(NamedTuple):
-    stream: StreamImage
-    shown: ShownRow
-
-
 class _PartitionRow(NamedTuple):
     """The row, and what it was made of."""
 
@@ -134,7 +92,8 @@ class View:
         self._chronicle = chronicle
         self.overview = Overview()
         self._image: MetadataImage | None = None
-        self._streams_kept: dict[str, _StreamRow] = {}
+        self._streams_kept: dict[str, ShownRow] = {}
+        """Each is right until its stream changes, or moves."""
         self._partitions_kept: dict[TopicPartition, _PartitionRow] = {}
         self._events_kept: dict[int, ShownRow] = {}
         self._lags: dict[str, tuple[int, ShownRow]] = {}
@@ -192,7 +151,8 @@ class View:
         """How many partitions were looked at for them, in parts."""
         if query.show == "streams":
             for name in self._names_of_page(moment, query):
-                yield from self._summing(moment.image.streams[name])
+                if name not in self._streams_kept:
+                    yield from self._summing(moment.image.streams[name])
         elif query.show == "groups":
             shown = moment.groups if query.sort == "lag" else self._groups_of_page(moment, query)
             for group in shown:
@@ -252,10 +212,9 @@ class View:
 
     def _streams(self, moment: ClusterSnapshot, query: Query) -> FoundItems:
         total = len(self._matching_streams(moment, query))
-        streams = moment.image.streams
-        return FoundItems(
-            [self._stream(streams[name]) for name in self._names_of_page(moment, query)], total
-        )
+        kept, streams = self._streams_kept, moment.image.streams
+        names = self._names_of_page(moment, query)
+        return FoundItems([kept.get(it) or self._stream(streams[it]) for it in names], total)
 
     def _names_of_page(self, moment: ClusterSnapshot, query: Query) -> Sequence[str]:
         names = self._matching_streams(moment, query)
@@ -321,9 +280,6 @@ class View:
         return found
 
     def _stream(self, stream: StreamImage) -> ShownRow:
-        known = self._streams_kept.get(stream.name)
-        if known is not None and known.stream is stream:
-            return known.shown
         total = self._sum(stream.name)
         row = {
             "name": stream.name,
@@ -336,7 +292,7 @@ class View:
             "rate": self._traffic.of_stream(stream.name),
         }
         shown = _shown_row(stream.name, row)
-        _remember(self._streams_kept, stream.name, _StreamRow(stream, shown), ROWS_KEPT_MAX)
+        _remember(self._streams_kept, stream.name, shown, ROWS_KEPT_MAX)
         return shown
 
     def _sum(self, name: str) -> StreamSum:

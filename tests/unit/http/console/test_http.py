@@ -15,9 +15,11 @@ from prometheus_client.registry import Collector
 from streamlog.config import HttpSection
 from streamlog.errors import NotLeader, PartitionNotFound, StreamNotFound
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot
+from streamlog.http.console.messages.browse import BROWSERS_MAX, Browse
+from streamlog.http.console.messages.decode import Schemas
+from streamlog.http.console.messages.partition_source import Piece, Take
 from streamlog.http.console.messages.tail import RECORDS_MAX, Tail
 from streamlog.http.console.page import Console
-from streamlog.http.console.view import shown
 from streamlog.http.site import Readiness, Site
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
@@ -53,11 +55,19 @@ class Stored:
             raise NotLeader(self.problem)
         return 0, self.end
 
-    async def read(self, offset: int, count: int) -> list[dict[str, Any]]:
-        last = min(self.end, offset + count)
-        return [
-            shown(Record(n, n, None, f"{HOSTILE}{n}".encode(), ())) for n in range(offset, last)
-        ]
+    async def offset_at(self, timestamp_ms: int) -> int:
+        return min(self.end, timestamp_ms)
+
+    async def look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+        last = min(self.end, stop, offset + 100)
+        taken: list[dict[str, Any]] = []
+        for n in range(offset, last):
+            made = take(Record(n, n, None, f"{HOSTILE}{n}".encode(), ()))
+            if made is not None:
+                taken.append(made)
+                if len(taken) == most:
+                    return Piece(taken, n + 1, n + 1 - offset, 10)
+        return Piece(taken, last, last - offset, 10)
 
     def close(self) -> None:
         self.closed = True
@@ -73,6 +83,7 @@ class World:
         self.image = image(stream("s", partition(), partition()))
         self.changes: dict[str, Any] = {}
         self.stored = Stored(100)
+        self.refused = ""
         self.page = Console(
             node_id=ONE,
             settings=HttpSection(status_clients_max=2),
@@ -91,11 +102,19 @@ class World:
             ),
             may_stay=self.may_stay,
         )
+        self.browse = Browse(
+            open_partition=self.open,
+            partitions_of=lambda name: len(self.image.stream(name).partitions),
+            refused=lambda: self.refused,
+            schemas=Schemas(None),
+            may_read=lambda request, stream: (
+                stream not in (request.headers.get("X-Deny"), *self.denied)
+            ),
+        )
         self.denied: set[str] = set()
         """Streams that nobody may read any more."""
         self.expelled: set[str] = set()
         """Tokens that are not let in any more."""
-        self.refused = ""
         self.broken = False
         self.site = Site(
             "127.0.0.1",
@@ -115,8 +134,9 @@ class World:
 
     def routes(self) -> list[web.RouteDef]:
         """The page's, with a tail of what is stored here."""
-        own = [it for it in self.page.routes() if it.path != "/api/tail"]
-        return [*own, *self.tail.routes()]
+        other = [*self.tail.routes(), *self.browse.routes()]
+        paths = {it.path for it in other}
+        return [*(it for it in self.page.routes() if it.path not in paths), *other]
 
     def moment(self, _: Console) -> ClusterSnapshot:
         if self.broken:
@@ -385,6 +405,74 @@ async def test_a_tail_that_is_refused_says_why(world: World, http: aiohttp.Clien
     world.refused = "payloads are not shown"
     async with http.get(world.url("/api/tail?stream=s")) as answer:
         assert (answer.status, await answer.text()) == (403, "payloads are not shown\n")
+
+
+# Messages
+
+
+async def test_pages_of_messages(world: World, http: aiohttp.ClientSession) -> None:
+    async with http.get(world.url("/api/messages?stream=s&partition=1&count=2")) as answer:
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        found = await answer.json()
+    assert [(it["partition"], it["offset"]) for it in found["records"]] == [(1, 99), (1, 98)]
+    assert found["records"][0]["value"] == {
+        "form": "text", "text": f"{HOSTILE}99", "size_bytes": 30, "cut": False,
+    }  # fmt: skip
+    assert (found["why"], found["next"], found["bounds"]) == ("count", "1:98", {"1": [0, 100]})
+    async with http.get(world.url("/api/messages?stream=s&count=3")) as answer:
+        both = await answer.json()
+    assert [(it["partition"], it["offset"]) for it in both["records"]] == [
+        (0, 99),
+        (1, 99),
+        (0, 98),
+    ]
+    assert both["next"] == "0:98,1:99"
+    async with http.get(
+        world.url("/api/messages?stream=s&partition=0&from=start&text=nowhere")
+    ) as answer:
+        nothing = await answer.json()
+    assert (nothing["records"], nothing["why"], nothing["scanned"]) == ([], "end", 100)
+    async with http.get(world.url("/api/message?stream=s&partition=0&offset=7")) as answer:
+        assert (await answer.json())["records"][0]["offset"] == 7
+    async with http.get(world.url("/api/schemas")) as answer:
+        assert await answer.json() == {"avro": [], "protobuf": []}
+
+
+async def test_messages_that_are_refused(world: World, http: aiohttp.ClientSession) -> None:
+    for query, status, said in (
+        ("stream=none", 404, "there is no stream 'none'"),
+        ("stream=s&partition=2", 404, "has 2 partitions"),
+        ("stream=s&at=7:1", 404, "has 2 partitions"),
+        ("stream=s&partition=x", 400, "partition: a number"),
+        ("stream=s&path=x", 400, "path: begins with $"),
+        ("stream=s&decode=xml", 400, "decode: one of"),
+        ("stream=s&decode=avro&schema=x", 400, "http.schemas_dir"),
+    ):
+        async with http.get(world.url(f"/api/messages?{query}")) as answer:
+            assert (answer.status, said in (text := await answer.text())) == (status, True), text
+            assert text.count("\n") == 1
+    async with http.get(world.url("/api/message?stream=s&offset=100")) as answer:
+        assert answer.status == 400
+    world.stored.problem = "nobody leads"
+    async with http.get(world.url("/api/messages?stream=s")) as answer:
+        assert (answer.status, await answer.text()) == (503, "nobody leads\n")
+    for name in ("s", "none"):
+        denied = {"X-Deny": name}
+        async with http.get(world.url(f"/api/messages?stream={name}"), headers=denied) as answer:
+            assert (answer.status, "with the right READ" in await answer.text()) == (403, True)
+    world.refused = "payloads are not shown"
+    async with http.get(world.url("/api/message?stream=s&offset=1")) as answer:
+        assert (answer.status, await answer.text()) == (403, "payloads are not shown\n")
+
+
+async def test_so_many_search_and_no_more(world: World, http: aiohttp.ClientSession) -> None:
+    world.browse._searching = BROWSERS_MAX
+    async with http.get(world.url("/api/messages?stream=s")) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    world.browse._searching -= 1
+    for _ in range(3):
+        async with http.get(world.url("/api/messages?stream=s")) as answer:
+            assert answer.status == 200
 
 
 async def test_who_watches_is_let_go_when_the_node_stops(

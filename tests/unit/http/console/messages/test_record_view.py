@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.http.console.view import (
+from streamlog.http.console.messages.decode import (
     HEADERS_MAX,
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
