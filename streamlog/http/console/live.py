@@ -256,7 +256,7 @@ class Live:
         async with self._turns:
             self._seen = None
             summary = self._view.summary(await self._prepared(None))
-        return _json(json.dumps({**summary, "traffic": self._traffic.last}, separators=(",", ":")))
+        return _json(_text({**summary, "traffic": self._traffic.last}))
 
     async def _list(self, request: web.Request) -> web.Response:
         query = _query(request, show=request.path.rpartition("/")[2])
@@ -317,6 +317,7 @@ class Live:
         channel.update(
             {
                 **self._summary_of(moment),
+                "stream": _text(self._view.stream(moment, query.stream) if query.stream else None),
                 "list": json.dumps(query.show),
                 "page": str(query.page),
                 "size": str(query.size),
@@ -330,8 +331,7 @@ class Live:
         """Part by part; once for all queries of a beat."""
         if self._summary is None or self._summary[0] != self._beats:
             parts = {**self._view.summary(moment), "traffic": self._traffic.last}
-            texts = {name: json.dumps(it, separators=(",", ":")) for name, it in parts.items()}
-            self._summary = self._beats, texts
+            self._summary = self._beats, {name: _text(it) for name, it in parts.items()}
             self._channels = {
                 query: it
                 for query, it in self._channels.items()
@@ -340,7 +340,7 @@ class Live:
         return self._summary[1]
 
     def _history(self) -> str:
-        return json.dumps(list(self._traffic.history), separators=(",", ":"))
+        return _text(list(self._traffic.history))
 
     async def _look(self, query: Query) -> ClusterSnapshot:
         moment = await self._prepared(query)
@@ -374,6 +374,10 @@ def _query(request: web.Request, *, show: str | None = None) -> Query:
         return Query.of(request.query, show=show)
     except InvalidRequest as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
+def _text(body: object) -> str:
+    return json.dumps(body, separators=(",", ":"))
 
 
 def _json(text: str) -> web.Response:

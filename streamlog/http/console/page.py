@@ -41,9 +41,6 @@ FILES: Final = {
     "/": ("index.html", "text/html"),
     "/static/console.css": ("console.css", "text/css"),
     "/static/console.js": ("console.js", "text/javascript"),
-    "/static/dom.js": ("dom.js", "text/javascript"),
-    "/static/lists.js": ("lists.js", "text/javascript"),
-    "/static/tail.js": ("tail.js", "text/javascript"),
     "/static/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
@@ -130,8 +127,10 @@ class Console:
             clients_max=settings.status_clients_max,
             may_stay=may_stay,
         )
+        schemas = Schemas(settings.schemas_dir)
         self._tail = Tail(
             open_partition=self._open,
+            schemas=schemas,
             clients_max=settings.tail_clients_max,
             refused=lambda: moment(self).tail_refused,
             may_read=may_read,
@@ -141,7 +140,7 @@ class Console:
             open_partition=self._open,
             partitions_of=lambda name: len(image().stream(name).partitions),
             refused=lambda: moment(self).tail_refused,
-            schemas=Schemas(settings.schemas_dir),
+            schemas=schemas,
             may_read=may_read,
         )
         self._assets = Assets()

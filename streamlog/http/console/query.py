@@ -8,6 +8,8 @@ from streamlog.errors import InvalidRequest
 from streamlog.http.console.overview import WANTS as PARTITION_WANTS
 
 LISTS: Final = ("streams", "partitions", "groups", "events")
+SHOWN: Final = (*LISTS, "summary")
+"""What may be watched: one of the lists, or none."""
 LED_HERE: Final = "led_here"
 WANTS: Final = (*PARTITION_WANTS, LED_HERE)
 
@@ -43,8 +45,8 @@ class Query:
         """From a URL. Raises InvalidRequest, in one line that says what may stand there."""
         shown = show or given.get("show", "streams")
         only = given.get("only", "")
-        if shown not in LISTS:
-            raise InvalidRequest(f"show: one of {', '.join(LISTS)}")
+        if shown not in SHOWN:
+            raise InvalidRequest(f"show: one of {', '.join(SHOWN)}")
         if only and only not in WANTS:
             raise InvalidRequest(f"only: one of {', '.join(WANTS)}")
         sorts = SORTS.get(shown, ("",))

@@ -175,8 +175,18 @@ class View:
                 return self._partitions(moment, query)
             case "groups":
                 return self._groups(moment, query)
-            case _:
+            case "events":
                 return self._events(query)
+        return FoundItems((), 0)
+
+    def stream(self, moment: ClusterSnapshot, name: str) -> Row | None:
+        """One by itself, with its configuration; None where there is none."""
+        stream = moment.image.streams.get(name)
+        if stream is None:
+            return None
+        config = stream.config.model_dump(mode="json", exclude_none=True)
+        shown = self._streams_kept.get(name) or self._stream(stream)
+        return {**shown.row, "created_ms": stream.created_ms, "config": config}
 
     def shown_partitions(self, moment: ClusterSnapshot, query: Query) -> Sequence[TopicPartition]:
         """Whose ends are worth asking others for."""

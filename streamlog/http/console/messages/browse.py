@@ -24,7 +24,7 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.http.console.messages.decode import AUTO, DECODED_BYTES_MAX, Decoding, Schemas, shown
+from streamlog.http.console.messages.decode import DECODED_BYTES_MAX, Decoding, Schemas, shown
 from streamlog.http.console.messages.message_filter import MessageFilter
 from streamlog.http.console.messages.partition_source import PartitionSource, Taken
 from streamlog.http.console.messages.tail import NOT_READABLE, MayRead, everyone
@@ -233,13 +233,8 @@ class Browse:
         finally:
             self._searching -= 1
 
-    async def _decoding(self, request: web.Request) -> Decoding:
-        form = request.query.get("decode", AUTO) or AUTO
-        schema = request.query.get("schema", "")
-        return await asyncio.to_thread(self._schemas.decoding, form, schema)
-
     async def _one(self, request: web.Request) -> dict[str, Any]:
-        decoding = await self._decoding(request)
+        decoding = await self._schemas.asked(request.query)
         partition = number(request.query, "partition", 0, PARTITIONS_MAX)
         offset = number(request.query, "offset", 0, OFFSET_MAX)
         tp = TopicPartition(request.query.get("stream", "")[:TEXT_MAX], partition)
@@ -259,7 +254,7 @@ class Browse:
 
     async def _found(self, request: web.Request) -> dict[str, Any]:
         query = BrowseQuery.of(request.query, lambda name: request.query.getall(name, []))
-        decoding = await self._decoding(request)
+        decoding = await self._schemas.asked(request.query)
         numbers = self._numbers(query)
         budget = Budget()
         found: dict[int, Progress] = {}

@@ -9,6 +9,7 @@ before it is put into JSON. An Avro schema with array items that take no bytes i
 a few bytes say that there are 2^60 of them.
 """
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping
@@ -158,6 +159,11 @@ class Schemas:
                     continue  # it is said where it is asked for by name
                 found["protobuf"] += [f"{path.stem}:{it}" for it in messages]
         return found
+
+    async def asked(self, given: Mapping[str, str]) -> Decoding:
+        """By a URL. Raises InvalidRequest."""
+        form, schema = given.get("decode", "") or AUTO, given.get("schema", "")
+        return await asyncio.to_thread(self.decoding, form, schema)
 
     def decoding(self, form: str, schema: str = "") -> Decoding:
         """Reads files. Raises InvalidRequest for a schema that is not there or cannot be used."""

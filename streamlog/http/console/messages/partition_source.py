@@ -137,11 +137,13 @@ class LeaderSource:
         self._cluster.close()
 
 
-async def newest(source: PartitionSource, offset: int, count: int, stop: int) -> list[Taken]:
-    """As the tail shows them: at most ``count`` from ``offset`` on."""
+async def newest(
+    source: PartitionSource, offset: int, count: int, stop: int, take: Take = shown
+) -> list[Taken]:
+    """At most ``count`` from ``offset`` on, whatever that costs: for a few."""
     found: list[Taken] = []
     while offset < stop and len(found) < count:
-        piece = await source.look(offset, stop, shown, count - len(found))
+        piece = await source.look(offset, stop, take, count - len(found))
         found += piece.taken
         offset = piece.next_offset
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -12,7 +13,8 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.http.console.messages.partition_source import PartitionSource, newest
+from streamlog.http.console.messages.decode import Schemas, shown
+from streamlog.http.console.messages.partition_source import PartitionSource, Take, newest
 from streamlog.http.console.query import TEXT_MAX, number
 from streamlog.http.console.sse import ClientLimit, Events, MayStay, anybody
 from streamlog.metadata.stream.config import PARTITIONS_MAX
@@ -47,6 +49,7 @@ class Tail:
         open_partition: Callable[[TopicPartition], PartitionSource],
         clients_max: int,
         refused: Callable[[], str],
+        schemas: Schemas,
         may_read: MayRead = everyone,
         may_stay: MayStay = anybody,
     ) -> None:
@@ -55,6 +58,7 @@ class Tail:
         ``may_stay``: whether they would still be let in.
         """
         self._may_read = may_read
+        self._schemas = schemas
         self._open = open_partition
         self._seats = ClientLimit(clients_max, "http.tail_clients_max", may_stay)
         self._refused = refused
@@ -76,6 +80,7 @@ class Tail:
             back = number(request.query, "last", RECORDS_MAX, RECORDS_MAX)
             if not self._may_read(request, name):  # whether there is one or not
                 return web.Response(status=403, text=f"{NOT_READABLE.format(name=name)}\n")
+            decoding = await self._schemas.asked(request.query)
             source = self._open(TopicPartition(name, partition))
         except (StreamNotFound, PartitionNotFound) as error:
             return web.Response(status=404, text=f"{error}\n")
@@ -85,7 +90,8 @@ class Tail:
             return web.Response(status=503, text=f"{error}\n")
 
         async def tell(events: Events) -> None:
-            await self._follow(events, source, back, may_read=lambda: self._may_read(request, name))
+            may_read = partial(self._may_read, request, name)
+            await self._follow(events, source, back, partial(shown, decoding=decoding), may_read)
 
         try:
             return await self._seats.serve(request, tell)
@@ -93,14 +99,19 @@ class Tail:
             source.close()
 
     async def _follow(
-        self, events: Events, source: PartitionSource, back: int, may_read: Callable[[], bool]
+        self,
+        events: Events,
+        source: PartitionSource,
+        back: int,
+        take: Take,
+        may_read: Callable[[], bool],
     ) -> None:
         """``may_read`` is asked before each look: a right may be taken away meanwhile."""
         position: int | None = None
         looks = failures = 0
         while not self._closed and await events.goes_on() and may_read():
             try:
-                told, position = await _some(source, position, back)
+                told, position = await _some(source, position, back, take)
                 failures = 0
             except StreamlogError as error:
                 failures += 1
@@ -119,7 +130,7 @@ class Tail:
 
 
 async def _some(
-    source: PartitionSource, position: int | None, back: int
+    source: PartitionSource, position: int | None, back: int, take: Take
 ) -> tuple[dict[str, Any] | None, int]:
     """What came since ``position``, and where that ends; None for nothing new."""
     start, end = await source.bounds()
@@ -135,7 +146,7 @@ async def _some(
         if position is None:
             told = {"high_watermark": end, "skipped": 0, "records": []}
         return told, end
-    records = await newest(source, first, RECORDS_MAX, end)
+    records = await newest(source, first, RECORDS_MAX, end, take)
     told = {
         "high_watermark": end,
         "skipped": skipped,

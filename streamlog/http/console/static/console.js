@@ -1,123 +1,229 @@
-// The status page: asks for one list at a time, and shows what comes as it comes.
+// The console. One query at a time is watched, and what changes is shown as it comes. The address says
+// all of what is shown, so that it can be sent to somebody. Names and payloads are strangers' text:
+// they are only ever set as text.
 
-import { byId, count, element, keyed, rate, setText } from "./dom.js";
-import { LISTS, fillRow, makeRow } from "./lists.js";
-import { startTail, stopTail } from "./tail.js";
+// Elements
 
-const SIZE = 50;
-const PAUSED = "Paused: what is shown is not kept up to date.";
+const byId = (id) => document.getElementById(id);
 
-const wanted = { show: "streams", filter: "", stream: "", only: "", page: 0 };
-let told = {};
-let source = null;
-let paused = false;
-let lostSince = null;
+function element(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
 
-// The address says what is shown, so that it can be sent to somebody.
+function drawing(name, attributes = {}, ...children) {
+  const { namespaceURI } = byId("drawing");
+  return filled(document.createElementNS(namespaceURI, name), attributes, children);
+}
+
+function filled(made, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((it) => it !== null && it !== undefined && it !== "" && it !== false));
+  return made;
+}
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function setAttribute(node, name, value) {
+  if (value === null) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
+// Children of ``parent`` become those of ``items``, by key: what is there stays, with its focus.
+function keyed(parent, items, keyOf, make, update) {
+  const known = new Map([...parent.children].map((it) => [it.dataset.key, it]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let child = known.get(key);
+    known.delete(key);
+    if (!child) {
+      child = make(item);
+      child.dataset.key = key;
+    }
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+    update?.(child, item);
+  }
+  for (const gone of known.values()) gone.remove();
+}
+
+const badge = (kind, text) => element("span", { class: `badge ${kind}` }, text);
+const link = (href, text) => element("a", { href }, text);
+
+function terms(list, pairs) {
+  keyed(list, pairs, ([name]) => name,
+    ([name]) => element("div", {}, element("dt", {}, name), element("dd")),
+    (box, [, text, kind]) => {
+      setAttribute(box, "class", kind || null);
+      setText(box.lastElementChild, text);
+    });
+}
+
+// Values
+
+const whole = new Intl.NumberFormat("en");
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const isKnown = (value) => value !== null && value !== undefined;
+const count = (value) => (isKnown(value) ? whole.format(value) : "–");
+const decimal = (value) => (value < 10 ? tenths.format(value) : whole.format(Math.round(value)));
+const rate = (value) => (isKnown(value) ? `${decimal(value)}/s` : "–");
+
+function bytes(value) {
+  if (!isKnown(value)) return "–";
+  let unit = 0;
+  while (value >= 1024 && unit < 5) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit ? tenths.format(value) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit]}`;
+}
+
+const time = (ms) =>
+  new Date(ms).toLocaleTimeString("en-GB", { hour12: false }) + "." + String(ms % 1000).padStart(3, "0");
+const dateTime = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC");
+
+// The address
+
+const VIEWS = ["overview", "streams", "messages", "groups", "partitions", "events", "stream"];
+let here = { view: "overview" };
+
+const addressOf = (values) => {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== "" && isKnown(value) && value !== 0) query.set(name, value);
+  }
+  return `/?${query}`;
+};
+const streamAddress = (stream) => addressOf({ view: "stream", stream });
+const messagesAddress = (stream, partition) => addressOf({ view: "messages", stream, partition });
 
 function readAddress() {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const given = new URLSearchParams(query);
-  const show = path === "tail" || path in LISTS ? path : "streams";
-  const page = Math.max(0, Number.parseInt(given.get("page") ?? "0", 10) || 0);
-  Object.assign(wanted, {
-    show, page,
-    filter: given.get("filter") ?? "",
-    stream: given.get("stream") ?? "",
-    only: given.get("only") ?? "",
-  });
-  const isTail = show === "tail";
-  byId("lists").hidden = isTail;
-  byId("tail").hidden = !isTail;
-  for (const link of byId("tabs").querySelectorAll("a")) {
-    const here = link.getAttribute("href") === `#/${show}`;
-    if (here) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  const given = Object.fromEntries(new URLSearchParams(location.search));
+  here = { ...given, view: VIEWS.includes(given.view) ? given.view : "overview" };
+  here.page = Math.max(0, Number.parseInt(given.page ?? "0", 10) || 0);
+}
+
+function go(changes, { replace = false } = {}) {
+  visit(addressOf({ ...here, page: 0, ...changes }), { replace });
+}
+
+function visit(address, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", address);
+  show({ focus: !replace });
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("a[href^='/?'], a[href='/']");
+  const plain = event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
+  if (!target || !plain) return;
+  event.preventDefault();
+  visit(target.getAttribute("href"));
+});
+window.addEventListener("popstate", () => show({ focus: true }));
+
+function show({ focus = false } = {}) {
+  readAddress();
+  const { view } = here;
+  const isList = view in LISTS || view === "stream";
+  byId("overview").hidden = view !== "overview";
+  byId("lists").hidden = !isList;
+  byId("messages").hidden = view !== "messages";
+  byId("stream").hidden = view !== "stream";
+  const tab = view === "stream" ? "streams" : view;
+  for (const it of byId("tabs").querySelectorAll("a")) {
+    setAttribute(it, "aria-current", it.getAttribute("href") === `/?view=${tab}` ? "page" : null);
   }
-  document.title = `${isTail ? "Tail" : LISTS[show].title} · streamlog`;
-  if (isTail) {
-    byId("tail-stream").value = wanted.stream;
-    byId("tail-partition").value = given.get("partition") ?? "0";
-    if (wanted.stream) startTail(wanted.stream, byId("tail-partition").value);
-  } else {
-    stopTail();
-    beginList();
-  }
+  if (isList) beginList();
+  if (view === "messages") beginMessages();
+  else stopFollowing();
+  const title = view === "overview" ? byId("overview-title") : view === "messages" ? byId("messages-title") : byId("list-title");
+  document.title = `${title.textContent} · streamlog`;
+  if (focus) title.focus({ preventScroll: true });
   listen();
 }
 
-function go(changes) {
-  const next = { ...wanted, page: 0, ...changes };
-  const query = new URLSearchParams();
-  for (const name of ["filter", "stream", "only", "page"]) {
-    if (next[name]) query.set(name, next[name]);
+// What is watched
+
+let told = {};
+let rows = new Map();
+let source = null;
+let paused = false;
+let lostSince = null;
+let traffic = [];
+let samples = []; // of what is charted on this view
+const SAMPLES_MAX = 300;
+const PAUSED = "Paused: what is shown is not kept up to date.";
+
+function watched() {
+  const { view } = here;
+  if (view === "stream") return { show: "partitions", stream: here.stream ?? "", only: here.only ?? "", page: here.page };
+  if (!(view in LISTS)) return { show: "summary" };
+  const asked = { show: view, page: here.page };
+  for (const name of ["filter", "only", "stream", "sort", "order"]) {
+    if (here[name]) asked[name] = here[name];
   }
-  const text = query.toString();
-  location.hash = `#/${next.show}${text ? "?" + text : ""}`;
+  return asked;
 }
-
-function beginList() {
-  const list = LISTS[wanted.show];
-  setText(byId("list-title"), list.title);
-  setText(byId("caption"), list.title);
-  byId("head").replaceChildren(element("tr", { role: "row" }, ...list.columns.map(([name, , kind]) =>
-    name ? element("th", { scope: "col", role: "columnheader", class: kind }, name)
-      : element("th", { scope: "col", role: "columnheader" }, element("span", { class: "unseen" }, "More")))));
-  byId("rows").replaceChildren();
-  byId("none").hidden = true;
-  setText(byId("range"), "");
-  if (document.activeElement !== byId("filter")) byId("filter").value = wanted.filter;
-  byId("only").value = wanted.only;
-  byId("only-label").hidden = !["streams", "partitions"].includes(wanted.show);
-  byId("only").querySelector("[value=led_here]").hidden = wanted.show !== "partitions";
-  byId("stream-only").hidden = !wanted.stream;
-  setText(byId("stream-only").querySelector("span"), `of ${wanted.stream}`);
-}
-
-// Live values
 
 function listen() {
   source?.close();
   source = null;
   told = {};
+  rows = new Map();
+  samples = [];
   if (paused) return;
-  const asked = { ...wanted, size: SIZE };
-  if (asked.show === "tail") Object.assign(asked, { show: "events", filter: "", stream: "", only: "" });
-  source = new EventSource(`/api/live?${new URLSearchParams(asked)}`);
+  source = new EventSource(`/api/live?${new URLSearchParams(watched())}`);
   source.addEventListener("state", (event) => {
-    found();
-    Object.assign(told, JSON.parse(event.data));
+    const change = JSON.parse(event.data);
+    byId("lost").hidden = true;
+    lostSince = null;
+    take(change);
     draw();
+    document.body.dataset.ready = "";
   });
   source.onerror = lost;
 }
 
-function lost() {
-  lostSince ??= new Date();
-  const lostBox = byId("lost");
-  const since = lostSince.toLocaleTimeString("en-GB");
-  setText(lostBox, `No word from this node since ${since}. What is shown is old; trying again.`);
-  lostBox.hidden = false;
-  if (source?.readyState === EventSource.CLOSED) setTimeout(() => paused || listen(), 3000);
+function take(change) {
+  for (const [key, row] of Object.entries(change.rows ?? {})) rows.set(key, row);
+  if (change.keys) {
+    const wanted = new Set(change.keys);
+    for (const key of rows.keys()) if (!wanted.has(key)) rows.delete(key);
+  }
+  if (change.history) traffic = change.history;
+  else if (change.traffic) traffic = [...traffic, change.traffic].slice(-SAMPLES_MAX);
+  Object.assign(told, change);
 }
 
-function found() {
-  lostSince = null;
-  byId("lost").hidden = true;
+function lost() {
+  lostSince ??= new Date();
+  const since = lostSince.toLocaleTimeString("en-GB");
+  setText(byId("lost"), `No word from this node since ${since}. What is shown is old; trying again.`);
+  byId("lost").hidden = false;
+  if (source?.readyState === EventSource.CLOSED) setTimeout(() => paused || listen(), 3000);
 }
 
 function draw() {
   drawHealth();
-  drawFigures();
-  drawNodes();
-  if (wanted.show !== "tail" && told.list === wanted.show) drawList();
+  const it = told.cluster;
+  setText(byId("where"), `node ${it.node} of ${it.id}`);
+  setText(byId("version"), `streamlog ${it.version}, metadata offset ${count(it.metadata_offset)}, quorum epoch ${count(it.epoch)}`);
+  if (here.view === "overview") drawOverview();
+  if (here.view === "stream") drawStream();
+  if (told.list === watched().show && !byId("lists").hidden) drawList();
 }
+
+// Health and overview
 
 // What stands between backquotes is something to type.
 const withCode = (text) => text.split("`").map((part, place) =>
   (place % 2 ? element("code", {}, part) : part));
 
-const AGAINST = { critical: ["bad", "Critical"], warning: ["warn", "Warning"], note: ["note", "Note"] };
+const SEVERITIES = { critical: ["bad", "Critical"], warning: ["warn", "Warning"], note: ["note", "Note"] };
 
 function drawHealth() {
   const { findings, findings_total: total } = told;
@@ -125,102 +231,521 @@ function drawHealth() {
   const verdict = bad === 0 ? "All is well: every node is alive, every replica in sync."
     : `${count(total)} ${total === 1 ? "thing is" : "things are"} wrong: ${findings[0].what}.`;
   setText(byId("verdict"), verdict);
-  byId("verdict").className = `verdict ${bad ? AGAINST[findings[0].severity][0] : "good"}`;
-  keyed(byId("findings"), findings, (it) => it.what + it.remedy, (it) => {
-    const [kind, name] = AGAINST[it.severity];
+  setAttribute(byId("verdict"), "class", `verdict ${bad ? SEVERITIES[findings[0].severity][0] : "good"}`);
+  keyed(byId("findings"), here.view === "overview" ? findings : [], (it) => it.what + it.remedy, (it) => {
+    const [kind, name] = SEVERITIES[it.severity];
     return element("li", { class: kind },
-      element("p", { class: "what" }, element("span", { class: `badge ${kind}` }, name), " ", it.what),
+      element("p", { class: "what" }, badge(kind, name), " ", it.what),
       element("p", { class: "remedy" }, ...withCode(it.remedy)));
   });
 }
 
-function drawFigures() {
+function drawOverview() {
   const it = told.cluster;
-  const controller = it.controller === null ? "nobody" : `node ${it.controller}`;
-  const figures = [
-    ["Records a second", rate(it.rate).replace("/s", "")],
+  terms(byId("figures"), [
     ["Streams", count(it.streams)],
     ["Partitions", count(it.partitions)],
     ["Without a leader", count(it.leaderless), it.leaderless && "bad"],
     ["Below min_isr", count(it.under_min_isr), it.under_min_isr && "bad"],
     ["Not in sync everywhere", count(it.under_replicated), it.under_replicated && "warn"],
     ["Groups", count(it.groups) + (it.groups_hidden ? ` (${count(it.groups_hidden)} not shown)` : "")],
-    ["Controller", controller],
-  ];
-  keyed(byId("figures"), figures, ([name]) => name,
-    ([name]) => element("div", {}, element("dt", {}, name), element("dd", {})),
-    (box, [, text, kind]) => {
-      box.className = kind || "";
-      setText(box.lastElementChild, text);
-    });
-  setText(byId("where"), `node ${it.node} of ${it.id}`);
-  setText(byId("version"), `streamlog ${it.version}, metadata offset ${count(it.metadata_offset)}, quorum epoch ${count(it.epoch)}`);
-}
-
-function drawNodes() {
-  keyed(byId("nodes"), told.nodes, (it) => String(it.node),
+    ["Controller", it.controller === null ? "nobody" : `node ${it.controller}`],
+  ]);
+  chart(byId("records-chart"), "Records a second, of partitions on this node", traffic.map(([at, records]) => [at, records]), decimal);
+  chart(byId("bytes-chart"), "Bytes a second, of partitions on this node", traffic.map(([at, , size]) => [at, size]), bytes);
+  keyed(byId("nodes"), told.nodes, (node) => String(node.node),
     () => element("li", {}, element("p", { class: "name" }), element("p", { class: "about" })),
-    (box, it) => {
-      const marks = [it.this && "this node", it.controller && "controller", !it.voter && "observer"];
-      box.className = it.alive ? (it.states[0] === "alive" ? "good" : "warn") : "bad";
-      const title = `Node ${it.node}: ${it.states.join(", ")}`;
-      setText(box.firstElementChild, title);
-      const about = [`${it.host}:${it.port}`, it.rack && `rack ${it.rack}`, ...marks,
-        `leads ${count(it.leaders)} of ${count(it.replicas)} kept`];
+    (box, node) => {
+      const marks = [node.this && "this node", node.controller && "controller", !node.voter && "observer"];
+      setAttribute(box, "class", node.alive ? (node.states[0] === "alive" ? "good" : "warn") : "bad");
+      setText(box.firstElementChild, `Node ${node.node}: ${node.states.join(", ")}`);
+      const about = [`${node.host}:${node.port}`, node.rack && `rack ${node.rack}`, ...marks,
+        `leads ${count(node.leaders)} of ${count(node.replicas)} kept`];
       setText(box.lastElementChild, about.filter(Boolean).join(" · "));
     });
 }
 
+// A line over time, with its largest and its latest value in words.
+
+const WIDTH = 600;
+const HEIGHT = 90;
+
+function chart(figure, title, points, format) {
+  if (!figure.firstElementChild) {
+    figure.append(
+      element("figcaption", {}, element("span"), element("strong")),
+      drawing("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+        drawing("path", { class: "area" }), drawing("path", { class: "line" })),
+      element("p", { class: "axis" }, element("span"), element("span")));
+  }
+  const [caption, svg, axis] = figure.children;
+  const latest = points.at(-1)?.[1];
+  setText(caption.firstElementChild, title);
+  setText(caption.lastElementChild, isKnown(latest) ? format(latest) : "–");
+  const most = Math.max(1, ...points.map(([, value]) => value));
+  const seconds = points.length ? Math.round((points.at(-1)[0] - points[0][0]) / 1000) : 0;
+  setText(axis.firstElementChild, seconds ? `last ${seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`}` : "since this page was opened");
+  setText(axis.lastElementChild, `most ${format(Math.max(0, ...points.map(([, value]) => value)))}`);
+  setAttribute(svg, "aria-label", title);
+  const begin = points[0]?.[0] ?? 0;
+  const span = Math.max(1, (points.at(-1)?.[0] ?? 0) - begin);
+  const places = points.map(([at, value]) =>
+    `${(((at - begin) / span) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`);
+  const line = places.length > 1 ? `M${places.join("L")}` : "";
+  setAttribute(svg.lastElementChild, "d", line);
+  setAttribute(svg.firstElementChild, "d", line && `${line}L${WIDTH},${HEIGHT}L0,${HEIGHT}Z`);
+}
+
+function sampled(value) {
+  const now = Date.now();
+  if (isKnown(value) && !(samples.length && now - samples.at(-1)[0] < 900)) samples.push([now, value]);
+  samples = samples.slice(-SAMPLES_MAX);
+  return samples;
+}
+
+// Lists
+
+const WANTS = {
+  leaderless: ["bad", "no leader"],
+  under_min_isr: ["bad", "below min_isr"],
+  under_replicated: ["warn", "not in sync"],
+  moving: ["note", "moving"],
+};
+
+function wanted(row) {
+  const found = Object.entries(WANTS)
+    .filter(([name]) => row[name])
+    .map(([name, [kind, text]]) => badge(kind, `${count(row[name])} ${text}`));
+  return found.length ? found : [badge("good", "well")];
+}
+
+function wants(row) {
+  const found = row.wants.map((name) => badge(...(WANTS[name] ?? ["note", name])));
+  return found.length ? found : [badge("good", "in sync")];
+}
+
+function furthest(row) {
+  const found = row.furthest.filter((it) => it.lag > 0).slice(0, 3);
+  return found.flatMap((it, place) => [place ? ", " : "",
+    link(addressOf({ view: "messages", stream: it.stream, partition: String(it.partition), from: String(it.offset) }), `${it.stream}/${it.partition}`),
+    `: ${count(it.lag)}`]).filter(Boolean);
+}
+
+// name, what it says, numbers stand to the right, what it is sorted by
+const LISTS = {
+  streams: {
+    title: "Streams",
+    sorts: { name: "name", records: "records", size_bytes: "size", rate: "rate" },
+    columns: [
+      ["Stream", (row) => link(streamAddress(row.name), row.name)],
+      ["State", wanted],
+      ["Subjects", (row) => (row.internal ? "internal" : row.subjects.join(", "))],
+      ["Partitions", (row) => count(row.partitions), "number"],
+      ["Replicas", (row) => count(row.replicas), "number"],
+      ["Records here", (row) => count(row.records), "number", "records"],
+      ["Size here", (row) => bytes(row.size_bytes), "number", "size_bytes"],
+      ["Rate", (row) => rate(row.rate), "number", "rate"],
+      ["", (row) => link(messagesAddress(row.name), "messages")],
+    ],
+  },
+  partitions: {
+    title: "Partitions",
+    sorts: {},
+    columns: [
+      ["Partition", (row) => link(streamAddress(row.stream), `${row.stream}/${row.partition}`)],
+      ["State", wants],
+      ["Leader", (row) => (row.leader === null ? "none" : String(row.leader)), "number"],
+      ["Epoch", (row) => count(row.epoch), "number"],
+      ["In sync", (row) => row.isr.join(", ") || "none"],
+      ["Replicas", (row) => row.replicas.join(", ")],
+      ["High watermark", (row) => count(row.high_watermark), "number"],
+      ["Lag", (row) => count(row.lag), "number"],
+      ["Rate", (row) => rate(row.rate), "number"],
+      ["Size here", (row) => bytes(row.size_bytes), "number"],
+      ["", (row) => link(messagesAddress(row.stream, String(row.partition)), "messages")],
+    ],
+  },
+  groups: {
+    title: "Consumer groups",
+    sorts: { group: "name", lag: "lag", members: "members" },
+    columns: [
+      ["Group", (row) => row.group],
+      ["State", (row) => badge(row.lag > 0 && row.members === 0 ? "warn" : "note", row.state)],
+      ["Members", (row) => count(row.members), "number", "members"],
+      ["Lag", (row) => count(row.lag) + (row.lag_unknown ? " or more" : ""), "number", "lag"],
+      ["Furthest behind", furthest],
+      ["Partitions", (row) => count(row.partitions), "number"],
+      ["Coordinator", (row) => String(row.coordinator), "number"],
+    ],
+  },
+  events: {
+    title: "Recent events",
+    sorts: {},
+    columns: [
+      ["Time", (row) => time(row.time_ms)],
+      ["About", (row) => badge("note", row.kind)],
+      ["What happened", (row) => row.text],
+    ],
+  },
+};
+
+const listShown = () => LISTS[here.view === "stream" ? "partitions" : here.view];
+let headOf = "";
+
+function beginList() {
+  const list = listShown();
+  const isStream = here.view === "stream";
+  const title = isStream ? `Stream ${here.stream ?? ""}` : list.title;
+  setText(byId("list-title"), title);
+  setText(byId("caption"), isStream ? `Partitions of ${here.stream ?? ""}` : title);
+  drawHead(list);
+  byId("rows").replaceChildren();
+  byId("none").hidden = true;
+  setText(byId("range"), "");
+  byId("filter-label").hidden = isStream;
+  if (document.activeElement !== byId("filter")) byId("filter").value = here.filter ?? "";
+  byId("only").value = here.only ?? "";
+  byId("only-label").hidden = !["streams", "partitions", "stream"].includes(here.view);
+  byId("only").querySelector("[value=led_here]").hidden = here.view === "streams";
+  byId("lag-chart").hidden = here.view !== "groups";
+  for (const id of ["lag-chart", "stream-chart"]) byId(id).replaceChildren();
+  const sorts = Object.entries(list.sorts);
+  byId("sort-label").hidden = !sorts.length;
+  byId("sort").replaceChildren(...sorts.flatMap(([value, name]) => [
+    element("option", { value: `${value} asc` }, `${name}, ascending`),
+    element("option", { value: `${value} desc` }, `${name}, descending`)]));
+  if (sorts.length) byId("sort").value = `${here.sort || sorts[0][0]} ${here.order || "asc"}`;
+}
+
+function drawHead(list) {
+  const key = `${here.view} ${here.sort} ${here.order}`;
+  if (key === headOf) return;
+  headOf = key;
+  byId("head").replaceChildren(element("tr", { role: "row" }, ...list.columns.map(([name, , kind, sort]) => {
+    const sorted = sort && here.sort === sort && (here.order === "desc" ? "descending" : "ascending");
+    const attributes = { scope: "col", role: "columnheader", class: kind, "aria-sort": sorted };
+    if (!name) return element("th", attributes, element("span", { class: "unseen" }, "More"));
+    if (!sort) return element("th", attributes, name);
+    const order = sorted === "descending" ? "asc" : "desc";
+    const mark = sorted ? (sorted === "descending" ? " ▼" : " ▲") : "";
+    return element("th", attributes, link(addressOf({ ...here, page: 0, sort, order }), name), mark && element("span", { "aria-hidden": "true" }, mark));
+  })));
+}
+
+function makeRow(list) {
+  // The roles are said, for a narrow screen lays cells out as blocks, which would take them away.
+  return element("tr", { role: "row" }, ...list.columns.map(([name, , kind], place) =>
+    element(place ? "td" : "th", {
+      class: kind, scope: place ? undefined : "row", role: place ? "cell" : "rowheader", "data-name": name,
+    })));
+}
+
+// Only cells that say something else are touched: a link keeps its focus.
+function fillRow(list, tr, row) {
+  list.columns.forEach(([, say], place) => {
+    const cell = tr.children[place];
+    const parts = [say(row)].flat();
+    const said = JSON.stringify(parts.map((it) => it.textContent ?? it));
+    if (cell.dataset.said === said) return;
+    const moved = cell.dataset.said !== undefined;
+    cell.dataset.said = said;
+    cell.replaceChildren(...parts.flatMap((it, index) => (index && it instanceof Element && it.matches(".badge") ? [" ", it] : [it])));
+    if (moved) {
+      cell.classList.remove("moved");
+      void cell.offsetWidth; // begins the fading again
+      cell.classList.add("moved");
+    }
+  });
+}
+
 function drawList() {
-  const list = LISTS[wanted.show];
-  keyed(byId("rows"), told.rows, list.key, () => makeRow(list), (tr, row) => fillRow(list, tr, row));
-  byId("none").hidden = told.rows.length > 0;
+  const list = listShown();
+  const shown = told.keys.map((key) => [key, rows.get(key)]).filter(([, row]) => row);
+  keyed(byId("rows"), shown, ([key]) => key, () => makeRow(list), (tr, [, row]) => {
+    if (tr.row === row) return;
+    tr.row = row;
+    fillRow(list, tr, row);
+  });
+  byId("none").hidden = shown.length > 0;
   const first = told.page * told.size;
-  const range = told.rows.length
-    ? `${count(first + 1)} to ${count(first + told.rows.length)} of ${count(told.total)}`
-    : `none of ${count(told.total)}`;
-  setText(byId("range"), range);
+  setText(byId("range"), shown.length
+    ? `${count(first + 1)} to ${count(first + shown.length)} of ${count(told.total)}`
+    : `none of ${count(told.total)}`);
   byId("before").disabled = told.page === 0;
   byId("after").disabled = first + told.size >= told.total;
+  if (here.view === "groups") {
+    const lag = shown.reduce((sum, [, row]) => sum + row.lag, 0);
+    chart(byId("lag-chart"), "Consumer lag of the groups shown", sampled(lag), whole.format);
+  }
+}
+
+// One stream
+
+function drawStream() {
+  const it = told.stream;
+  if (!it) {
+    setText(byId("stream-links"), `There is no stream ${here.stream ?? ""}.`);
+    for (const id of ["stream-figures", "stream-config", "stream-chart"]) byId(id).replaceChildren();
+    return;
+  }
+  keyed(byId("stream-links"), [it], (row) => row.name, (row) => link(messagesAddress(row.name), "Messages of this stream"));
+  terms(byId("stream-figures"), [
+    ["Subjects", it.internal ? "internal" : it.subjects.join(", ") || "none"],
+    ["Partitions", count(it.partitions)],
+    ["Replicas", count(it.replicas)],
+    ["Records here", count(it.records)],
+    ["Size here", bytes(it.size_bytes)],
+    ["Rate", rate(it.rate)],
+  ]);
+  chart(byId("stream-chart"), "Records a second, of partitions on this node", sampled(it.rate), decimal);
+  terms(byId("stream-config"), [["created", dateTime(it.created_ms)], ...Object.entries(it.config).map(([name, value]) =>
+    [name, typeof value === "string" ? value : JSON.stringify(value)])]);
+}
+
+// Messages
+
+const FOLLOWED_MAX = 200;
+const CONDITIONS = ["stream", "partition", "from", "text", "key", "subject", "header", "path", "decode", "schema", "count"];
+const WHY = {
+  count: "", end: "That is all there is.", records: "Stopped at the most messages of one search.",
+  bytes: "Stopped at the most bytes of one search.", time: "Stopped at the longest time of one search.",
+};
+let asking = null;
+let following = null;
+let schemas = null;
+
+const conditions = () => Object.fromEntries(CONDITIONS.filter((name) => here[name]).map((name) => [name, here[name]]));
+const stateOf = (text) => setText(byId("messages-state"), text);
+
+function beginMessages() {
+  stopFollowing();
+  const form = byId("messages-form");
+  for (const name of CONDITIONS) {
+    if (name !== "schema" && document.activeElement !== form.elements[name]) form.elements[name].value = here[name] ?? "";
+  }
+  const isMore = ["key", "subject", "header", "path", "decode", "count"].some((name) => here[name]);
+  if (isMore) byId("more").open = true;
+  void knowSchemas();
+  setText(byId("messages-title"), here.stream ? `Messages of ${here.stream}` : "Messages");
+  byId("records").replaceChildren();
+  byId("go-on").hidden = true;
+  if (!here.stream) stateOf("Name a stream.");
+  else if (here.follow) follow();
+  else void search();
+}
+
+async function knowSchemas() {
+  schemas ??= await answered("/api/schemas").catch(() => ({ avro: [], protobuf: [] }));
+  const form = byId("messages-form");
+  const names = schemas[form.elements.decode.value] ?? [];
+  byId("schema-label").hidden = !["avro", "protobuf"].includes(form.elements.decode.value);
+  byId("m-schema").replaceChildren(
+    element("option", { value: "" }, names.length ? "choose one" : "none: see http.schemas_dir"),
+    ...names.map((name) => element("option", { value: name }, name)));
+  byId("m-schema").value = here.schema ?? "";
+}
+
+// What the node answers; its words are what the error says.
+async function answered(address, options = {}) {
+  const answer = await fetch(address, options);
+  if (!answer.ok) throw new Error((await answer.text()).trim() || `${answer.status}`);
+  return answer.json();
+}
+
+async function search() {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  stateOf("Searching …");
+  byId("records").setAttribute("aria-busy", "true");
+  try {
+    const query = new URLSearchParams(conditions());
+    if (here.at) query.set("at", here.at);
+    const found = await answered(`/api/messages?${query}`, { signal });
+    byId("news").setAttribute("aria-live", "off");
+    byId("records").replaceChildren(...found.records.map((it) => shownMessage(here.stream, it)));
+    const newest = !here.from || here.from === "end";
+    const order = found.records.length > 1 ? (newest ? ", the newest first" : ", the oldest first") : "";
+    stateOf([`${count(found.records.length)} ${found.records.length === 1 ? "message" : "messages"}${order}.`,
+      `Looked at ${count(found.scanned)} (${bytes(found.scanned_bytes)}).`, WHY[found.why]].filter(Boolean).join(" "));
+    byId("go-on").hidden = !found.next;
+    if (found.next) {
+      setText(byId("go-on"), newest ? "Older messages" : "Newer messages");
+      byId("go-on").setAttribute("href", addressOf({ ...here, at: found.next }));
+    }
+  } catch (error) {
+    if (!signal.aborted) stateOf(`${error.message}`);
+  } finally {
+    if (!signal.aborted) byId("records").removeAttribute("aria-busy");
+  }
+}
+
+function shownMessage(stream, it) {
+  const place = { view: "messages", stream, partition: String(it.partition), from: String(it.offset), count: 1, decode: here.decode, schema: here.schema };
+  const subject = it.headers.find(([name]) => name === "subject")?.[1];
+  const headers = it.headers.filter(([name]) => name !== "subject").map(([name, value]) => `${name}: ${said(value)}`);
+  if (it.headers_more) headers.push(`and ${count(it.headers_more)} more`);
+  const name = `${it.partition}/${it.offset}`;
+  const body = element("pre", { tabindex: "0", "aria-label": `Value of ${name}` }, said(it.value));
+  const expand = element("button", { type: "button", class: "expand", "aria-expanded": "false", "aria-label": `Expand ${name}` }, "Expand");
+  expand.addEventListener("click", () => void expanded(stream, it, body, expand));
+  const shown = element("li", {},
+    element("p", { class: "place" }, expand,
+      link(addressOf(place), `${it.partition}/${count(it.offset)}`), " · ", element("time", { datetime: new Date(it.timestamp_ms).toISOString() }, dateTime(it.timestamp_ms)),
+      subject ? ` · ${said(subject)}` : "", it.key ? ` · key ${said(it.key)}` : "",
+      it.value ? ` · ${bytes(it.value.size_bytes)} ${it.value.form ?? ""}` : ""),
+    it.value?.problem ? element("p", { class: "problem" }, it.value.problem) : null,
+    body,
+    headers.length ? element("p", { class: "headers" }, headers.join(" · ")) : null);
+  if (here.count === "1") void expanded(stream, it, body, expand);
+  return shown;
+}
+
+// The whole value, laid out; or a few lines of it again.
+async function expanded(stream, it, body, expand) {
+  const isOpen = expand.getAttribute("aria-expanded") === "true";
+  try {
+    const value = it.value?.cut && !isOpen ? await wholeValue(stream, it) : it.value;
+    setText(body, isOpen ? said(it.value) : pretty(value));
+    setText(expand, isOpen ? "Expand" : "Fold");
+    expand.setAttribute("aria-expanded", String(!isOpen));
+    body.classList.toggle("whole", !isOpen);
+  } catch (error) {
+    stateOf(error.message);
+  }
+}
+
+async function wholeValue(stream, it) {
+  const query = new URLSearchParams({ stream, partition: it.partition, offset: it.offset });
+  for (const name of ["decode", "schema"]) if (here[name]) query.set(name, here[name]);
+  const found = await answered(`/api/message?${query}`);
+  return found.records.length ? found.records[0].value : it.value;
+}
+
+function said(data) {
+  if (data === null) return "null";
+  const text = data.text ?? data.hex;
+  return data.cut ? `${text} … (${bytes(data.size_bytes)} in all)` : text;
+}
+
+function pretty(data) {
+  if (data && !data.cut && ["json", "msgpack", "avro", "protobuf"].includes(data.form)) {
+    try {
+      return JSON.stringify(JSON.parse(data.text), null, 2);
+    } catch {
+      return said(data); // a number that is none in JSON
+    }
+  }
+  return said(data);
+}
+
+// Following the end of one partition
+
+function stopFollowing(text) {
+  asking?.abort();
+  following?.close();
+  following = null;
+  setAttribute(byId("follow"), "aria-pressed", "false");
+  setText(byId("follow"), "Follow");
+  if (text) stateOf(text);
+}
+
+function follow() {
+  const { stream } = here;
+  const partition = here.partition || "0";
+  const place = `${stream}/${partition}`;
+  stateOf(`Asking for ${place} …`);
+  setAttribute(byId("follow"), "aria-pressed", "true");
+  setText(byId("follow"), "Stop");
+  const query = new URLSearchParams({ stream, partition });
+  for (const name of ["decode", "schema"]) if (here[name]) query.set(name, here[name]);
+  following = new EventSource(`/api/tail?${query}`);
+  let passed = 0;
+  following.addEventListener("records", (event) => {
+    const found = JSON.parse(event.data);
+    passed += found.skipped;
+    const left = passed ? `; ${count(passed)} passed over, they came too fast to be read` : "";
+    stateOf(`Following ${place} up to ${count(found.high_watermark)}${left}`);
+    const list = byId("records");
+    byId("news").setAttribute("aria-live", byId("tail-speak").checked ? "polite" : "off");
+    for (const it of found.records) list.prepend(shownMessage(stream, { ...it, partition }));
+    while (list.children.length > FOLLOWED_MAX) list.lastElementChild.remove();
+  });
+  following.addEventListener("problem", (event) => stateOf(`${place}: ${JSON.parse(event.data).text}`));
+  following.onerror = () => {
+    if (following?.readyState === EventSource.CLOSED) void explain(query, place);
+    else stateOf(`${place}: no connection; trying again`);
+  };
+}
+
+// An EventSource does not say why it was refused; the answer to the same question does.
+async function explain(query, place) {
+  stopFollowing();
+  const stopping = new AbortController();
+  try {
+    const answer = await fetch(`/api/tail?${query}`, { signal: stopping.signal });
+    stateOf(`${place}: ${answer.ok ? "the connection was lost" : (await answer.text()).trim()}`);
+  } catch {
+    stateOf(`${place}: no connection`);
+  } finally {
+    stopping.abort();
+  }
 }
 
 // What a person does
 
 let typing = null;
-byId("filter").addEventListener("input", () => {
+const later = (call) => {
   clearTimeout(typing);
-  typing = setTimeout(() => go({ filter: byId("filter").value }), 250);
+  typing = setTimeout(call, 250);
+};
+byId("filter").addEventListener("input", () => later(() => go({ filter: byId("filter").value }, { replace: true })));
+byId("only").addEventListener("change", () => go({ only: byId("only").value }, { replace: true }));
+byId("sort").addEventListener("change", () => {
+  const [sort, order] = byId("sort").value.split(" ");
+  go({ sort, order }, { replace: true });
 });
-byId("only").addEventListener("change", () => go({ only: byId("only").value }));
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
-byId("any-stream").addEventListener("click", () => go({ stream: "" }));
-byId("before").addEventListener("click", () => go({ page: Math.max(0, wanted.page - 1) }));
-byId("after").addEventListener("click", () => go({ page: wanted.page + 1 }));
+byId("before").addEventListener("click", () => go({ page: Math.max(0, here.page - 1) }, { replace: false }));
+byId("after").addEventListener("click", () => go({ page: here.page + 1 }));
 byId("pause").addEventListener("click", () => {
   paused = !paused;
-  const button = byId("pause");
-  button.setAttribute("aria-pressed", String(paused));
-  setText(button, paused ? "Go on" : "Pause");
+  setAttribute(byId("pause"), "aria-pressed", String(paused));
+  setText(byId("pause"), paused ? "Go on" : "Pause");
   if (paused) {
     source?.close();
     setText(byId("verdict"), PAUSED);
   } else listen();
 });
-byId("tail-form").addEventListener("submit", (event) => {
+byId("messages-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const query = new URLSearchParams({
-    stream: byId("tail-stream").value, partition: byId("tail-partition").value,
-  });
-  const hash = `#/tail?${query}`;
-  if (location.hash === hash) startTail(byId("tail-stream").value, byId("tail-partition").value);
-  else location.hash = hash;
+  const given = Object.fromEntries(new FormData(byId("messages-form")));
+  const address = addressOf({ view: "messages", ...given });
+  visit(address, { replace: address === location.pathname + location.search });
 });
-byId("tail-stop").addEventListener("click", () => stopTail("Stopped."));
+byId("follow").addEventListener("click", () => {
+  const given = Object.fromEntries(new FormData(byId("messages-form")));
+  if (following) visit(addressOf({ view: "messages", ...given }), { replace: true });
+  else if (byId("messages-form").reportValidity()) visit(addressOf({ view: "messages", ...given, follow: 1 }), { replace: true });
+});
+byId("messages-form").elements.decode.addEventListener("change", () => void knowSchemas());
+byId("m-stream").addEventListener("input", () => later(async () => {
+  const query = new URLSearchParams({ filter: byId("m-stream").value, size: 20 });
+  const found = await answered(`/api/streams?${query}`).catch(() => ({ rows: [] }));
+  byId("stream-names").replaceChildren(...found.rows.map((row) => element("option", { value: row.name })));
+}));
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input, select, textarea, [contenteditable]");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  const box = here.view === "messages" ? byId("m-text") : byId("filter");
+  if (byId(here.view === "messages" ? "messages" : "lists").hidden || box.closest("[hidden]")) return;
+  event.preventDefault();
+  box.focus();
+});
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is ours
   byId("main").focus();
 });
-window.addEventListener("hashchange", readAddress);
 window.addEventListener("pagehide", () => source?.close());
 
-readAddress();
+show();

@@ -95,6 +95,7 @@ class World:
         )
         self.tail = Tail(
             open_partition=self.open,
+            schemas=Schemas(None),
             clients_max=1,
             refused=lambda: self.refused,
             may_read=lambda request, stream: (
