@@ -152,6 +152,18 @@ class OffsetOutOfRange(InvalidRequest):
         self.log_end_offset = log_end_offset
 
 
+class MessageNotFound(InvalidRequest):
+    """The stream has no such message, or has it no longer."""
+
+
+class MessageNotStored(MessageNotFound):
+    """No message has this sequence yet."""
+
+
+class MessageErased(MessageNotFound):
+    """The message was deleted by itself, or compacted away."""
+
+
 class RecordTooLarge(InvalidRequest):
     """A record or batch is larger than the stream's limit."""
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from streamlog.app.node import build_metadata
 from streamlog.config import Settings
+from streamlog.control.service import ControlService
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.log.storage.disk import Disk, OsDisk
@@ -17,6 +18,7 @@ from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -82,12 +84,20 @@ class LocalNode:
             lease=self.metadata.lease,
             around_read=traces.reading if traces else None,
         )
+        self.control = ControlService(
+            node_id=NODE_ID,
+            metadata=self.metadata,
+            partitions=self.registry,
+            peers=Peers(self._data_dir.cluster_id, NODE_ID),
+            lease=self.metadata.lease,
+        )
         self.api = ManagementApi(
             node_id=NODE_ID,
             nats=settings.nats,
             metadata=self.metadata,
             partitions=self.registry,
             metrics=self.metrics,
+            control=self.control,
             lease=self.metadata.lease,
         )
         self._wait_connected = wait_connected

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from streamlog.errors import OffsetOutOfRange
+from streamlog.model import TopicPartition
 from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
@@ -27,6 +28,7 @@ class FakePartition:
     """Batches in memory; reads whole ones, as a log does."""
 
     def __init__(self, batches: Sequence[Sequence[str]], compression: int = 0) -> None:
+        self.tp = TopicPartition("fake", 0)
         self.log_start_offset = 0
         self.erased = OffsetSet()
         self._batches: list[tuple[int, int, bytes]] = []

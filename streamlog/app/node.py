@@ -26,6 +26,7 @@ from streamlog.app.status import NodeStatus
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import Settings
+from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgress, GroupService
@@ -192,6 +193,13 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
+        self._control = ControlService(
+            node_id=data_dir.node_id,
+            metadata=self._metadata,
+            partitions=self._registry,
+            peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
+            lease=self._metadata.lease,
+        )
         self._activity = ActivityService(
             node_id=data_dir.node_id,
             settings=settings.activity,
@@ -255,6 +263,7 @@ class Node:
                 tls=self._certificates.kafka,
                 authority=self._admission.authority,
                 audit=self._admission.audit,
+                control=self._control,
             )
         )
 
@@ -275,6 +284,7 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
             metrics=metrics,
+            control=self._control,
             lease=self._metadata.lease,
             identity=self._admission.identity,
             audit=self._admission.audit,
@@ -334,7 +344,7 @@ class Node:
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
                 LifecycleStep("groups", self._groups.stop),
-                LifecycleStep("server", self._listener.stop),
+                LifecycleStep("server", self._stop_server),
                 LifecycleStep("metadata", self._metadata.close),
                 LifecycleStep("partitions", self._registry.close),
                 LifecycleStep("tracing", self._stop_tracing),
@@ -342,6 +352,10 @@ class Node:
                 LifecycleStep("access", self._admission.close),
             ),
         )
+
+    async def _stop_server(self) -> None:
+        await self._listener.stop()
+        self._control.close()
 
     def _rules(self) -> RuleBook:
         """Of the metadata; there are none before these are read."""

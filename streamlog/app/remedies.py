@@ -196,10 +196,6 @@ REMEDIES: Final = MappingProxyType(
         "insecure: any client that reaches this address may do anything": (
             "turn on [sasl] or client certificates; docs/security.md"
         ),
-        "nodes believe nothing of each other over NATS: they share no secret": (
-            "set authorization.node_secret_file, the same on each: else the management API knows only of"
-            " partitions that the answering node leads"
-        ),
         "permissive: any client may do anything": (
             "remove security.permissive when all have moved; docs/runbooks/turn-on-security.md"
         ),

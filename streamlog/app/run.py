@@ -19,7 +19,6 @@ from streamlog.app.extensions import PACKAGE, stale_extensions
 from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
-from streamlog.app.security import warn_of_no_secret
 from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
@@ -75,7 +74,6 @@ def run_node(settings: Settings) -> None:
     configure_logs(settings.logging.format, settings.logging.level)
     check_extensions()
     check_exposure(settings)
-    warn_of_no_secret(settings)
     allow_open_files()
     collect_seldom()
     node_id = NodeId(settings.node.id)

@@ -23,7 +23,7 @@ from streamlog.client.security import ClientLogin, Security, secret_in
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.http.access import HttpAccess, LogIn
-from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
+from streamlog.jetstream.auth.identity import RequestIdentities
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -91,9 +91,7 @@ class NodeSecurity:
         self.authority = Authority(
             settings.authorization, rules, self.audit, enforced=settings.authentication_on
         )
-        self.identity = RequestIdentities(
-            self.authority, settings.authorization, node_secrets_of(settings)
-        )
+        self.identity = RequestIdentities(self.authority, settings.authorization)
         sasl = settings.sasl
         patience = (
             LoginRateLimit(sasl.failures_per_address_max)
@@ -110,7 +108,6 @@ class NodeSecurity:
 
     async def open(self) -> None:
         """Raises ConfigError."""
-        check_node_secrets(self._settings)
         self._file.open()
         self.authority.load()
 
@@ -162,15 +159,6 @@ def _own_subject(certificates: Certificates) -> str | None:
     """Of what the socket API shows, which is shown to other nodes as well."""
     own = certificates.shown.get(KAFKA)
     return own.subject if own is not None else None
-
-
-def warn_of_no_secret(settings: Settings) -> None:
-    """Certificates are shown on the socket API alone: over NATS nodes prove by a secret that they
-    are nodes.
-    """
-    has_secret = settings.authorization.node_secret_file or settings.sasl.node_password_file
-    if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
-        logger.warning("nodes believe nothing of each other over NATS: they share no secret")
 
 
 def to_nodes(settings: Settings, certificates: Certificates) -> Security:

@@ -1,4 +1,4 @@
-"""Who asks over NATS: requests signed with an NKey, and those of nodes with what they share.
+"""Who asks over NATS: requests signed with an NKey.
 
 NATS does not tell a client who published a message. A user who wants to be known signs the request:
 the headers ``Streamlog-Nkey`` (the public key of an NKey user), ``Streamlog-Time`` (milliseconds
@@ -11,28 +11,23 @@ nothing, and its nonce is not remembered, so that no client fills the memory wit
 
 The reply subject is signed, so that a subscriber to the API's subjects cannot send a copy with a
 reply subject of its own, and be answered in the sender's place.
-
-Nodes sign what they ask of each other in the same way, by HMAC-SHA256 with a secret that all of them have.
-Their nonces are numbers that count up, see ``CountedRequests``: no rate of requests is too high.
 """
 
 import base64
 import binascii
 import hashlib
-import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from streamlog.authn.nonces import CountedRequests, Nonces
+from streamlog.authn.nonces import Nonces
 from streamlog.clock import wall_ms
 from streamlog.errors import AuthenticationFailed
 
 KEY: Final = "Streamlog-Nkey"
-NODE: Final = "Streamlog-Node"
 TIME: Final = "Streamlog-Time"
 NONCE: Final = "Streamlog-Nonce"
 REPLY: Final = "Streamlog-Reply"
@@ -62,19 +57,14 @@ def sign(
     *,
     now_ms: int,
     reply: str = "",
-    nonce: str = "",
 ) -> dict[str, str]:
     """The headers of a request. ``who``: the one that tells the key; ``reply``: where the answer is
-    to go; ``nonce``: instead of one made by chance.
+    to go.
     """
-    time_ms, nonce = str(now_ms), nonce or secrets.token_urlsafe(18)
+    time_ms, nonce = str(now_ms), secrets.token_urlsafe(18)
     text = signed_text(subject, payload, time_ms, nonce, reply=reply)
     where = {REPLY: reply} if reply else {}
     return {**who, TIME: time_ms, NONCE: nonce, **where, SIGNATURE: _encoded(signature(text))}
-
-
-def node_signature(secret: bytes) -> Callable[[bytes], bytes]:
-    return lambda text: hmac.digest(secret, text, "sha256")
 
 
 class RequestVerifier:
@@ -83,18 +73,15 @@ class RequestVerifier:
     def __init__(
         self,
         window_ms: int,
-        node_secrets: Callable[[], Sequence[bytes]] = tuple,
         now_ms: Callable[[], int] = wall_ms,
         *,
         checks_reply: bool = True,
     ) -> None:
         """``checks_reply``: a request counts with the reply subject that it was signed with."""
         self._window_ms = window_ms
-        self._node_secrets = node_secrets
         self._now_ms = now_ms
         self._checks_reply = checks_reply
         self._nonces = Nonces()
-        self._node_requests = CountedRequests()
 
     def user(
         self,
@@ -117,22 +104,8 @@ class RequestVerifier:
                 "the signature is not this key's over this request"
             ) from None
         if is_known(key):
-            self._remember(self._nonces, key, headers[NONCE])
+            self._remember(key, headers[NONCE])
         return key
-
-    def node(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, reply: str = ""
-    ) -> None:
-        """Some node of this cluster has signed."""
-        if NODE not in headers:
-            raise AuthenticationFailed("only nodes of the cluster may ask that, and they sign")
-        text = self._text(subject, payload, headers, reply)
-        given = _decoded(headers[SIGNATURE])
-        known = [hmac.digest(secret, text, "sha256") for secret in self._node_secrets()]
-        if not sum(hmac.compare_digest(each, given) for each in known):  # all, for steady time
-            raise AuthenticationFailed("no secret of this node's makes that signature")
-        sender, _, number = headers[NONCE].rpartition(".")
-        self._remember(self._node_requests, sender, number)
 
     def _text(self, subject: str, payload: bytes, headers: Mapping[str, str], reply: str) -> bytes:
         missing = [name for name in (TIME, NONCE, SIGNATURE) if not headers.get(name)]
@@ -155,11 +128,11 @@ class RequestVerifier:
             )
         return signed_text(subject, payload, time_ms, nonce, reply=signed_reply)
 
-    def _remember(self, nonces: Nonces | CountedRequests, signer: str, nonce: str) -> None:
+    def _remember(self, signer: str, nonce: str) -> None:
         """After the signature was found right: no other client fills the memory."""
         now_ms = self._now_ms()
         until_ms = now_ms + 2 * self._window_ms
-        if refusal := nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):
+        if refusal := self._nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):
             raise AuthenticationFailed(refusal)
 
 

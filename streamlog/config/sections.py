@@ -223,10 +223,6 @@ class AuthorizationSection(Section):
     nats_request_info: bool = False
     """Trust the header ``Nats-Request-Info`` of requests over NATS. Set this only if all clients of
     the management API reach it through a service import of another account."""
-    node_secret_file: Path | None = None
-    """File with the secrets that sign requests between nodes over NATS, the same on each node:
-    lines of 16 or more characters. Nodes sign with the first one. Default:
-    ``sasl.node_password_file``."""
     signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
     """Maximum difference between the time of a signed request over NATS and the node's clock."""
     check_reply_subject: bool = True

@@ -1,4 +1,4 @@
-"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask.
+"""The service: requests of JetStream's API in, one reply to each.
 
 Requests that are answered side by side have a limit, and so have those that wait for their turn.
 
@@ -25,6 +25,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
+from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
@@ -33,15 +34,12 @@ from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import ReplayGuard, RequestIdentities, RequestIdentity
 from streamlog.jetstream.connection import AdminConnection, NatsLatency
 from streamlog.jetstream.dispatcher import RequestDispatcher
-from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import LocalLeader
-from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
+from streamlog.jetstream.errors import OVERLOADED, ApiError
 from streamlog.jetstream.messages.direct_get import no_responders, status
+from streamlog.jetstream.messages.direct_get_requests import DIRECT as DIRECT_OF_NODE
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
 from streamlog.jetstream.messages.republisher import Republisher, Unpublished
-from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -114,8 +112,6 @@ SHOWN_CHARS: Final = 250
 
 ANONYMOUS_IDENTITY: Final = RequestIdentity(ANONYMOUS_SESSION, None)
 
-Answering = Callable[[Msg], Awaitable[None]]
-
 
 class ManagementApi:
     """Answers for as long as ``run`` runs; waits for a NATS that is not there.
@@ -131,6 +127,7 @@ class ManagementApi:
         metadata: Metadata,
         partitions: ReplicaManager,
         metrics: NodeMetrics,
+        control: ControlService,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
@@ -141,14 +138,13 @@ class ManagementApi:
         self._access = NatsOptions(nats)
         self._options = self._access.options(f"streamlog node {node_id} admin")
         self._domain = nats.domain
-        self._leader = LocalLeader(partitions, lease)
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        sign = (lambda _subject, _data, _reply: None) if identity is None else identity.as_node
-        nodes = NodeRpc(lambda: self._client, nats.domain, sign)
-        leaders = LeaderRouter(node_id, self._leader, nodes, image=lambda: metadata.image)
-        self._verbs = RequestDispatcher(metadata, leaders, domain=nats.domain, now_ms=now_ms)
-        self._direct = DirectRequests(self._leader, leaders, self._verbs)
+        self._verbs = RequestDispatcher(
+            metadata, control.leaders, domain=nats.domain, now_ms=now_ms
+        )
+        self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
+        control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
             node=node_name(node_id),
             domain=nats.domain,
@@ -168,7 +164,6 @@ class ManagementApi:
         self._complaints = NatsErrorCounts(metrics, "admin")
         self.complaint: NatsError | None = None
         """Why it is not heard, as far as that is known."""
-        self._own: Subscription | None = None
         self._clients: list[Subscription] = []
         """What is subscribed to for clients; empty without the lease."""
         self._wanted = lease is None or lease.held
@@ -181,7 +176,7 @@ class ManagementApi:
         self.latency = NatsLatency()
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
         self._reply_subjects = ReplySubjects()
-        self._turns, self._node_turns = ConcurrencyLimit(), ConcurrencyLimit()
+        self._turns = ConcurrencyLimit()
         self._requests: asyncio.TaskGroup | None = None
         self.is_ready = False
         """Requests are listened for, or will be as soon as NATS is back."""
@@ -218,9 +213,6 @@ class ManagementApi:
         client, self._stopping, self._wanted = self._client, True, False
         await self._listen_or_not(client)
         await self._turns.wait_all_done()
-        if self._own is not None:
-            await _end(client, self._own)
-        await self._node_turns.wait_all_done()
         self._stopped.set()
         with contextlib.suppress(OSError):  # NATS is gone, too
             await client.close()
@@ -234,7 +226,7 @@ class ManagementApi:
                 logger.exception("connecting to NATS failed")
                 await self._client.close()
                 await asyncio.sleep(self._options["reconnect_time_wait"])
-            self._clients, self._own = [], None
+            self._clients = []
             self._client = AdminConnection(self._access)
 
     async def _measure(self) -> None:
@@ -267,8 +259,6 @@ class ManagementApi:
             closed_cb=self._client_closed,
         )
         self.complaint = None
-        own = subject_of(self._domain, self._node_id, "*")
-        self._own = await client.subscribe(own, cb=self._asked_by_node)
         await self._listen_or_not(client)
         await client.flush()
         self.is_ready = True
@@ -305,15 +295,6 @@ class ManagementApi:
     # left waiting in nats-py, which drops what it cannot keep.
 
     async def _asked_by_client(self, message: Msg) -> None:
-        await self._take(message, self._turns, self._answer_client, self._refuse_client)
-
-    async def _asked_by_node(self, message: Msg) -> None:
-        """With turns of their own: clients' requests wait for those of other nodes."""
-        await self._take(message, self._node_turns, self._answer_node, self._refuse_node)
-
-    async def _take(
-        self, message: Msg, turns: ConcurrencyLimit, answer: Answering, refuse: Answering
-    ) -> None:
         assert self._requests is not None, "run has begun"
         if not message.reply:
             return
@@ -321,16 +302,13 @@ class ManagementApi:
             extra = {"subject": message.subject[:SHOWN_CHARS], "reply": message.reply[:SHOWN_CHARS]}
             logger.warning("a request is not answered at such a subject", extra=extra)
             return
+        size = len(message.data)
         try:
-            turns.admit(len(message.data))
+            self._turns.admit(size)
         except Overloaded:
-            await _telling(refuse(message))
+            await _telling(self._refuse_client(message))
         else:
-            self._requests.create_task(self._in_turn(message, turns, answer))
-
-    async def _in_turn(self, message: Msg, turns: ConcurrencyLimit, answer: Answering) -> None:
-        async with turns.turn(len(message.data)):
-            await _telling(answer(message))
+            self._requests.create_task(_in_turn(self._turns, size, self._answer_client(message)))
 
     async def _refuse_client(self, message: Msg) -> None:
         verb = self._verb(message.subject)
@@ -339,9 +317,6 @@ class ManagementApi:
         else:
             reply = json.dumps(self._verbs.overloaded(verb)).encode()
             await self._client.publish(message.reply, reply)
-
-    async def _refuse_node(self, message: Msg) -> None:
-        await self._client.publish(message.reply, encode_error(ApiRefused(OVERLOADED)))
 
     async def _answer_client(self, message: Msg) -> None:
         verb = self._verb(message.subject)
@@ -395,26 +370,6 @@ class ManagementApi:
         prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
         return subject.removeprefix(prefix)
 
-    async def _answer_node(self, message: Msg) -> None:
-        verb = message.subject.rpartition(".")[2]
-        try:
-            if self._identity is not None:
-                self._identity.check_node(message)
-            fields = json.loads(message.data)
-            if verb == "DIRECT":
-                if not self._reply_subjects.allows(text(fields, "reply")):
-                    raise ApiRefused(BAD_REQUEST)
-                await self._direct.answer_for(self._client, message, fields)
-                return
-            data = encode_answer(await self._leader.answer(verb, fields))
-            if len(data) > self._client.max_payload:
-                raise ApiRefused(TOO_LARGE)
-        except Exception as error:
-            if not isinstance(error, ApiRefused | StreamlogError):
-                logger.error("another node's request failed", extra={"verb": verb}, exc_info=error)
-            data = encode_error(error)
-        await self._client.publish(message.reply, data)
-
     def _fitting(self, reply: dict[str, Any]) -> bytes:
         data = json.dumps(reply).encode()
         if len(data) > self._client.max_payload:
@@ -459,6 +414,11 @@ class ManagementApi:
 
     async def _client_closed(self) -> None:
         self._closed.set()
+
+
+async def _in_turn(turns: ConcurrencyLimit, size_bytes: int, answering: Awaitable[None]) -> None:
+    async with turns.turn(size_bytes):
+        await _telling(answering)
 
 
 async def _telling(answering: Awaitable[None]) -> None:

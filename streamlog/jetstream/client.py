@@ -14,13 +14,10 @@ from streamlog.clock import wall_ms
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.auth.signed_request import ask
-from streamlog.jetstream.errors import ApiRefused, streamlog_error
-from streamlog.jetstream.leaders.leader_router import STATES_AT_ONCE, states_at
-from streamlog.jetstream.leaders.node_rpc import NodeRpc
+from streamlog.jetstream.errors import streamlog_error
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_from_json, config_to_json
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS
-from streamlog.model import NodeId, TopicPartition
 from streamlog.nats_tools.connect import Nats, connect_once, section_of
 
 TIMEOUT_S = 5.0
@@ -114,25 +111,6 @@ class ManagementClient:
                 return found
             if len(found) > LISTED_MAX:
                 raise CorruptData(f"more than {LISTED_MAX} streams are told of")
-
-    async def lags(
-        self, leaders: Mapping[TopicPartition, NodeId]
-    ) -> dict[TopicPartition, dict[NodeId, int]]:
-        """By how many records followers are behind, as far as the leaders named here tell."""
-        nodes = NodeRpc(lambda: self._client, self._domain)
-        by_leader: dict[NodeId, list[TopicPartition]] = {}
-        for tp, leader in leaders.items():
-            by_leader.setdefault(leader, []).append(tp)
-        found: dict[TopicPartition, dict[NodeId, int]] = {}
-        for leader, tps in by_leader.items():
-            for i in range(0, len(tps), STATES_AT_ONCE):
-                try:
-                    states = await states_at(nodes, leader, tps[i : i + STATES_AT_ONCE])
-                except ApiRefused:  # nodes that know who is a node tell no other client
-                    break
-                for tp, state in states.items():
-                    found[tp] = dict(state.replica_lags)
-        return found
 
     async def purge(
         self, name: str, *, before_sequence: int | None = None, keep: int | None = None

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.auth.authorization import check_verb
@@ -21,13 +23,11 @@ from streamlog.jetstream.errors import (
     ApiRefused,
     api_error,
 )
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.requests import request_schemas
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
-from streamlog.jetstream.verbs.read_barrier import ReadBarrier
 from streamlog.jetstream.verbs.streams import Consumers, Streams
 
 # When a request's body is read at all: nats-server has four ways, each verb one of them.

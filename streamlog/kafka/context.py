@@ -10,6 +10,7 @@ from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
+from streamlog.control.service import ControlService
 from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.cluster_view import ClusterView
@@ -52,6 +53,8 @@ class Context(ClusterView):
     authority: Authority | None = None
     """The rules in force; None: there are none."""
     audit: Audit = field(default_factory=Audit)
+    control: ControlService | None = None
+    """None: nothing is administered here."""
 
     @property
     def authentication_on(self) -> bool:

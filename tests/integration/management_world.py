@@ -10,7 +10,8 @@ import uuid
 from pathlib import Path
 
 from streamlog.config import LogSection, NatsSection
-from streamlog.errors import NoController
+from streamlog.control.service import ControlService
+from streamlog.errors import NoController, NodeUnreachable
 from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.commands import (
     AwaitApplied,
@@ -27,6 +28,7 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.controller import decide
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -41,6 +43,23 @@ FRONT = IDS[0]
 """It alone answers the bare prefix, so that a test knows whom it asks."""
 
 
+class PeersHere:
+    """In the place of sockets between the nodes: ports are ids of nodes."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    async def command(
+        self, address: PeerAddress, data: bytes, timeout_ms: int, *, purpose: str = ""
+    ) -> bytes:
+        member = self._world.members[NodeId(address.port)]
+        if not member.answers_nodes:
+            error = NodeUnreachable(f"{address}: nothing listens there")
+            error.refused = True
+            raise error
+        return await member.control.nodes.answer(data)
+
+
 class Member:
     """One node, and the metadata as it sees them."""
 
@@ -53,12 +72,21 @@ class Member:
             path, node_id=node_id, settings=LogSection(sync="os"), metrics=NodeMetrics()
         )
         self.lease = FakeLease()
+        self.control = ControlService(
+            node_id=node_id,
+            metadata=self,  # type: ignore[arg-type]
+            partitions=self.registry,
+            peers=PeersHere(world),  # type: ignore[arg-type]
+            lease=self.lease,
+        )
+        self.answers_nodes = True
         self.api = ManagementApi(
             node_id=node_id,
             nats=NatsSection(servers=(url,), default_api_prefix=node_id == FRONT),
             metadata=self,  # type: ignore[arg-type]
             partitions=self.registry,
             metrics=NodeMetrics(),
+            control=self.control,
             lease=self.lease,
         )
         self._world = world
@@ -128,7 +156,7 @@ class World:
             granted = await self.request(
                 RegisterNode(
                     node_id=node_id, incarnation=uuid.uuid4(), directory_id=uuid.uuid4(),
-                    host="127.0.0.1", port=9092,
+                    host="127.0.0.1", port=node_id,
                 )
             )  # fmt: skip
             epoch = granted.result["node_epoch"]

@@ -12,8 +12,11 @@ from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
+from streamlog.control.leaders import leader_router
+from streamlog.control.leaders.node_requests import decode_answer, encode_request
+from streamlog.errors import StreamlogError
 from streamlog.jetstream.client import ManagementClient
-from streamlog.jetstream.leaders import leader_router
+from streamlog.jetstream.messages import direct_get
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.integration.management_world import FRONT, IDS, Member, World
@@ -228,12 +231,56 @@ async def led_elsewhere(world: World, js: JetStreamContext) -> tuple[str, Member
     raise AssertionError("the leaders are not spread")
 
 
+async def direct_answer(nc: Client, stream: str, query: dict[str, Any]) -> list[tuple[Any, bytes]]:
+    """All messages of an answer: their headers, and what they carry."""
+    inbox, found = nc.new_inbox(), list[tuple[Any, bytes]]()
+    subscription = await nc.subscribe(inbox)
+    await nc.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(query).encode(), reply=inbox)
+    while True:
+        message = await subscription.next_msg(timeout=5)
+        found.append((message.headers, message.data))
+        if (message.headers or {}).get("Status"):
+            await subscription.unsubscribe()
+            return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"seq": 1, "batch": 30},
+        {"seq": 3, "batch": 7},
+        {"seq": 1, "batch": 30, "max_bytes": 60},
+        {"seq": 2, "batch": 30, "next_by_subj": "*.1"},
+        {"start_time": "2000-01-01T00:00:00Z", "batch": 5},
+        {"multi_last": ["*.*"]},
+        {"multi_last": ["*.1", "*.2"], "up_to_seq": 9},
+        {"seq": 99, "batch": 3},
+        {"multi_last": ["none"]},
+    ],
+)
+async def test_a_direct_get_comes_from_the_leader_in_parts(
+    world: World,
+    nc: Client,
+    js: JetStreamContext,
+    monkeypatch: pytest.MonkeyPatch,
+    query: dict[str, Any],
+) -> None:
+    for name in ("a", "b"):
+        await js.add_stream(name=name, subjects=[f"{name}.>"], allow_direct=True)
+    name = next(name for name in ("a", "b") if world.leader(name) != FRONT)
+    for _ in range(4):
+        await world.store_all(name, *(b"%d" % i for i in range(4)))
+    whole = await direct_answer(nc, name, query)
+    monkeypatch.setattr(direct_get, "PART_BYTES", 1)
+    assert await direct_answer(nc, name, query) == whole
+
+
 async def test_a_leader_that_is_away_is_an_error_in_time(
     world: World, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader_router, "PATIENCE_S", 0.2)
     name, leader = await led_elsewhere(world, js)
-    await leader.api.stop()
+    leader.answers_nodes = False
     assert await error_of(js.get_msg(name, 1)) == (503, 10008)
     with pytest.raises(NoRespondersError):  # what nats-py makes of the status 503
         await js.get_msg(name, 1, direct=True)
@@ -310,19 +357,20 @@ def count_requests(member: Member, asked: list[NodeId]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "body"),
+    ("verb", "fields"),
     [
-        ("NONSENSE", b"{}"), ("MSG", b"{}"), ("MSG", b"\xff"), ("STATE", b"{}"), ("STATE", b""),
-        ("STATE", b'{"partitions":[["a"]]}'), ("STATE", b'{"partitions":7}'),
-        ("PURGE", b'{"stream":7}'), ("PURGE", b'{"stream":"a","partition":-1}'),
-        ("PURGE", b'{"stream":"none","partition":0,"seq":1}'),
+        ("NONSENSE", {}), ("MESSAGE", {}), ("STATE", {}), ("STATE", {"partitions": [["a"]]}),
+        ("STATE", {"partitions": 7}), ("PURGE", {"stream": 7}),
+        ("PURGE", {"stream": "a", "partition": -1}), ("DIRECT", {"stream": "a", "partition": 0}),
+        ("PURGE", {"stream": "none", "partition": 0, "seq": 1, "keep": 0, "filter": ""}),
     ],
 )  # fmt: skip
 async def test_a_question_between_nodes_that_makes_no_sense_costs_one_answer(
-    world: World, nc: Client, js: JetStreamContext, verb: str, body: bytes
+    world: World, js: JetStreamContext, verb: str, fields: dict[str, Any]
 ) -> None:
-    answer = await nc.request(f"$JS.streamlog.NODE.1.{verb}", body, timeout=2)
-    assert set(json.loads(answer.data)) in ({"error"}, {"not_leader"})
+    answer = await world.front.control.nodes.answer(encode_request(verb, fields))
+    with pytest.raises(StreamlogError):
+        decode_answer(answer)
     await js.add_stream(name="orders")
 
 

@@ -16,9 +16,6 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import ServiceUnavailableError
 
-from streamlog.errors import StreamlogError
-from streamlog.jetstream.leaders.node_rpc import NodeRpc
-from streamlog.model import NodeId
 from tests.local_node import LocalNode, until
 from tests.secured_nats import ConfiguredNats
 
@@ -81,12 +78,6 @@ def local(tmp_path: Path, server: ConfiguredNats) -> LocalNode:
     return LocalNode(tmp_path / "data", server.url, default_api_prefix=False, nats=LOGIN)
 
 
-async def ask_a_node(node: LocalNode) -> None:
-    """As one node asks another."""
-    nodes = NodeRpc(lambda: node.api._client, "streamlog")
-    await nodes.ask(NodeId(1), "STATE", {"partitions": [["orders", 0]]}, timeout_s=0.5)
-
-
 async def test_all_of_them_are_enough(
     tmp_path: Path, start_nats: StartNats, connect: Connect,
     caplog: pytest.LogCaptureFixture,
@@ -107,7 +98,6 @@ async def test_all_of_them_are_enough(
         assert json.loads((await own.next_msg(2)).data)["seq"] == 1003
         assert (await js.get_msg("orders", 1)).data == b"1"
         assert (await js.stream_info("orders")).state.messages == 1003
-        await ask_a_node(node)
         await js.purge_stream("orders")
         await js.delete_stream("orders")
         assert node.api.complaint is None
@@ -153,7 +143,6 @@ async def test_without_the_subject_of_a_stream(
     ("line", "subject"),
     [
         ('"$JS.streamlog.API.>', "$JS.streamlog.API.>"),
-        ('"$JS.streamlog.NODE.>"                  # what', "$JS.streamlog.NODE.1.*"),
     ],
 )
 async def test_without_what_the_management_api_listens_to(
@@ -174,7 +163,6 @@ async def test_without_what_the_management_api_listens_to(
         server.start()
         await until(lambda: node.api.complaint is None)
         await answered(nc.jetstream(domain="streamlog"))
-        await ask_a_node(node)
 
 
 async def answered(js: JetStreamContext) -> None:
@@ -187,25 +175,6 @@ async def answered(js: JetStreamContext) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('"_INBOX.streamlog.>"', 'Subscription to "_INBOX.streamlog.'),
-        ('"$JS.streamlog.NODE.>"                  # to', 'Publish to "$JS.streamlog.NODE.1.'),
-    ],
-)
-async def test_without_what_nodes_ask_each_other_with(
-    tmp_path: Path, start_nats: StartNats, caplog: pytest.LogCaptureFixture, line: str, said: str
-) -> None:
-    server = start_nats(line)
-    async with local(tmp_path, server) as node:
-        for _ in range(2):
-            with pytest.raises(StreamlogError):
-                await ask_a_node(node)
-        await until(lambda: bool(forbidden(caplog)))
-        assert [said in text for text, _ in forbidden(caplog)] == [True]
 
 
 async def test_without_answers(

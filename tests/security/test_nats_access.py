@@ -11,10 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from streamlog.authz.signature import KEY, NODE, NONCE, REPLY, SIGNATURE, TIME, node_signature, sign
-from streamlog.jetstream.auth.identity import stretched
-from streamlog.jetstream.leaders.node_rpc import subject_of
-from streamlog.model import NodeId
+from streamlog.authz.signature import KEY, NONCE, REPLY, SIGNATURE, TIME, sign
 from tests.guarded_node import GuardedNode
 from tests.secured_nats import KeyPair
 
@@ -179,32 +176,6 @@ async def test_what_nats_reports_is_not_believed_unasked(
     asker = Asker(client)
     subject = f"{PREFIX}STREAM.INFO.secret"
     assert code(await asker.send(subject, b"", {"Nats-Request-Info": info})) == 404
-
-
-async def test_nodes_answer_nodes_alone(guarded: GuardedNode, client: Client) -> None:
-    asker = Asker(client)
-    subject = subject_of("streamlog", NodeId(1), "PURGE")
-    data = json.dumps({"stream": "orders", "partition": 0}).encode()
-    wrong = signed_as_node(client, subject, data, b"guessed")
-    admin = Asker(client, guarded.admin_key).headers(subject, data)
-    for headers in (None, wrong, admin):
-        assert code(await asker.send(subject, data, headers)) == 401
-    secret = stretched((guarded.directory / "node-password").read_bytes().strip())
-    subject = subject_of("streamlog", NodeId(1), "NO_SUCH_VERB")
-    right = signed_as_node(client, subject, data, secret)
-    elsewhere = await asker.answer(subject, data, right, client.new_inbox())
-    assert code(json.loads(elsewhere.splitlines()[0])) == 401
-    assert code(await asker.send(subject, data, right)) not in (0, 401)
-    assert code(await asker.send(subject, data, right)) == 401, "once"
-    reader = Asker(client, guarded.admin_key)
-    assert (await reader.ask("STREAM.INFO.orders"))["state"]["messages"] == 10
-
-
-def signed_as_node(client: Client, subject: str, data: bytes, secret: bytes) -> dict[str, str]:
-    return sign(
-        {NODE: "1"}, subject, data, node_signature(secret), now_ms=time.time_ns() // 1_000_000,
-        reply=client.new_inbox(), nonce="another process of a node.1",
-    )  # fmt: skip
 
 
 async def test_commands_sign_with_the_nkey_of_nats(guarded: GuardedNode) -> None:

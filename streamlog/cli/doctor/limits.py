@@ -62,7 +62,6 @@ def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[s
         ("http.tls_key", http.tls_key),
         ("http.token_file", http.token_file),
         ("sasl.node_password_file", sasl.node_password_file),
-        ("authorization.node_secret_file", settings.authorization.node_secret_file),
         ("nats.nkey_seed", nats.nkey_seed),
         ("nats.credentials", nats.credentials),
         ("nats.tls_key", nats.tls_key),

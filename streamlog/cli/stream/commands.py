@@ -82,15 +82,10 @@ async def _look_up(
 
 async def _partitions(client: "ManagementClient", stream: str, servers: str) -> Partitions:
     from streamlog.client.cluster import Cluster
-    from streamlog.model import NO_LEADER, TopicPartition
 
     async with Cluster.at(servers, security=chosen_security()) as cluster:
         infos = (await cluster.topic(stream)).partitions
-    leaders = {
-        TopicPartition(stream, it.partition): it.leader for it in infos if it.leader != NO_LEADER
-    }
-    lags = await client.lags(leaders)
-    return [_partition(it, lags.get(TopicPartition(stream, it.partition), {})) for it in infos]
+    return [_partition(it, {}) for it in infos]
 
 
 def _partition(info: "PartitionInfo", lags: dict[Any, int]) -> dict[str, Any]:

@@ -1,33 +1,39 @@
 """DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
 
+import contextlib
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import nats.errors
 from nats.aio.msg import Msg
 
 from streamlog.acl.rules import Operation
-from streamlog.errors import StreamNotFound
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.leaders.local_leader import LocalLeader, tp_of
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer
+from streamlog.errors import NotLeader, StreamNotFound
 from streamlog.jetstream.connection import AdminConnection
 from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
 from streamlog.jetstream.errors import ApiError, ApiRefused
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import LocalLeader, tp_of
 from streamlog.jetstream.messages.direct_get import (
     LEVEL_MISSING,
+    DirectPart,
     DirectReply,
+    Progress,
+    direct_part,
     direct_replies,
     no_responders,
     status,
 )
-from streamlog.jetstream.messages.message_query import DirectQuery
-from streamlog.jetstream.requests.fields import Fields, text
-from streamlog.partition.partition import Partition
+from streamlog.jetstream.messages.direct_query import DirectQuery
+from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 PREFIX: Final = "DIRECT.GET."
+DIRECT: Final = "DIRECT"
+"""The request of a node that has no replica in sync."""
 TOO_LARGE: Final = ApiError(
     500, 10051, "the message and its headers are larger than NATS lets through"
 )
@@ -54,32 +60,63 @@ class DirectRequests:
                 await connection.send_block(message.reply, no_responders(message.subject))
                 return
             query = _query(message, subject if dot else None)
-            partition = await self._leaders.direct(name, query, message.reply)
+            replies = await self._replies(name, query)
         except Exception as error:
             refused = status(self._verbs.failed(error, verb))
             await connection.send_block(message.reply, refused.block)
             return
-        if partition is not None:
-            await self._send(connection, message.reply, name, partition, query)
+        await self._send(connection, message.reply, replies)
 
-    async def answer_for(self, connection: AdminConnection, message: Msg, fields: Fields) -> None:
-        """Another node's request: it hears at once whether it will be answered from here."""
-        tp, query = tp_of(fields), DirectQuery.of_travelled(_object(fields, "query"))
-        partition = self._leader.readable(tp)
-        await connection.publish(message.reply, b"{}\n")
-        await self._send(connection, text(fields, "reply"), tp.stream, partition, query)
+    async def _replies(self, stream: str, query: DirectQuery) -> AsyncIterator[DirectReply]:
+        """By the replica of partition 0 that is here, if it is in sync; otherwise the leader's, of
+        which the first part is here when this returns. Raises NotLeader, NodeUnreachable, ...
+        """
+        tp = TopicPartition(stream, 0)
+        with contextlib.suppress(NotLeader):
+            return direct_replies(stream, self._leader.readable(tp), query)
+        return self._parts(tp, query, await self._part_at_leader(tp, query, Progress()))
+
+    async def _parts(
+        self, tp: TopicPartition, query: DirectQuery, part: DirectPart
+    ) -> AsyncIterator[DirectReply]:
+        while True:
+            for reply in part.replies:
+                yield reply
+            if part.progress is None:
+                return
+            part = await self._part_at_leader(tp, query, part.progress)
+
+    async def _part_at_leader(
+        self, tp: TopicPartition, query: DirectQuery, progress: Progress
+    ) -> DirectPart:
+        async def here() -> DirectPart:
+            return await direct_part(tp.stream, self._leader.readable(tp), query, progress)
+
+        fields = {
+            "stream": tp.stream,
+            "partition": tp.partition,
+            "query": query.json(),
+            "progress": progress.json(),
+        }
+        return await self._leaders.at_leader(
+            tp, DIRECT, fields, here=here, decode=_part_of, repeatable=True
+        )
+
+    async def answer_node(self, fields: Fields) -> NodeAnswer:
+        """A part of an answer, for a node that has no replica in sync."""
+        tp, query = tp_of(fields), DirectQuery.of_travelled(fields["query"])
+        progress = Progress(*fields["progress"])
+        part = await direct_part(tp.stream, self._leader.readable(tp), query, progress)
+        pieces = [piece for reply in part.replies for piece in reply]
+        rest = None if part.progress is None else part.progress.json()
+        return NodeAnswer({"sizes": list(map(len, pieces)), "rest": rest}, b"".join(pieces))
 
     async def _send(
-        self,
-        connection: AdminConnection,
-        reply: str,
-        stream: str,
-        partition: Partition,
-        query: DirectQuery,
+        self, connection: AdminConnection, reply: str, replies: AsyncIterator[DirectReply]
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""
         try:
-            async for found in direct_replies(stream, partition, query):
+            async for found in replies:
                 await _send_one(connection, reply, found)
         except nats.errors.MaxPayloadError:
             await _send_one(connection, reply, status(TOO_LARGE))
@@ -87,6 +124,17 @@ class DirectRequests:
             raise
         except Exception as error:
             await _send_one(connection, reply, status(self._verbs.failed(error, "DIRECT.GET")))
+
+
+def _part_of(answer: NodeAnswer) -> DirectPart:
+    """What ``answer_node`` answers. Raises KeyError, TypeError, ValueError for what is none."""
+    pieces, position = list[bytes](), 0
+    for size in answer.fields["sizes"]:
+        pieces.append(answer.data[position : position + size])
+        position += size
+    rest = answer.fields["rest"]
+    replies = [DirectReply(*pair) for pair in zip(pieces[::2], pieces[1::2], strict=True)]
+    return DirectPart(replies, None if rest is None else Progress(*rest))
 
 
 async def _allows(name: str, verbs: RequestDispatcher) -> bool:
@@ -114,10 +162,3 @@ async def _send_one(connection: AdminConnection, reply: str, found: DirectReply)
         await connection.send_block(reply, found.block, found.data)
     else:
         await connection.publish(reply, found.data)
-
-
-def _object(fields: Fields, key: str) -> Mapping[str, Any]:
-    value = fields[key]
-    if not isinstance(value, dict):
-        raise TypeError(f"{key}: not an object")
-    return value

@@ -3,8 +3,8 @@
 from typing import Any
 
 from streamlog.authz.visibility import Metadata
+from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.ingest.admission.publish_headers import API_LEVEL
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.metadata.stream.config import INTERNAL_STREAMS
 

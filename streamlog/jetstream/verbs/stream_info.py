@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
+from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_to_json
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId

@@ -1,12 +1,23 @@
 """The verbs about streams and their consumers: a request's fields in; a reply's fields, or errors, out."""
 
 import asyncio
+import base64
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import Metadata
-from streamlog.errors import StreamExists, StreamNotFound
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.messages.stored_messages import StoredMessage
+from streamlog.control.messages.subject_counts import page_of
+from streamlog.control.read_barrier import ReadBarrier
+from streamlog.errors import (
+    MessageErased,
+    MessageNotFound,
+    MessageNotStored,
+    StreamExists,
+    StreamNotFound,
+)
 from streamlog.jetstream.auth.authorization import check_update
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
@@ -20,14 +31,12 @@ from streamlog.jetstream.errors import (
     message_delete_failed,
     no_consumer,
     purge_failed,
+    sequence_not_found,
 )
-from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.messages.message_query import MessageQuery
+from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.read_barrier import ReadBarrier
 from streamlog.jetstream.verbs.stream_config import check_creation, config_from_json, normalised
-from streamlog.jetstream.verbs.stream_info import stream_info
-from streamlog.jetstream.verbs.subject_counts import page_of
+from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import (
@@ -177,15 +186,22 @@ class Streams:
         check_may_be_cut(config)
         if config.deny_delete:
             raise ApiRefused(message_delete_failed("message delete not permitted"))
-        await self._leaders.delete(TopicPartition(name, 0), sequence)
+        try:
+            await self._leaders.delete(TopicPartition(name, 0), sequence)
+        except MessageNotStored:
+            raise ApiRefused(message_delete_failed("stream store EOF")) from None
+        except MessageErased:
+            raise ApiRefused(sequence_not_found(sequence)) from None
+        except MessageNotFound:
+            raise ApiRefused(message_delete_failed("no message found")) from None
         return {"success": True}
 
     async def message(self, name: str, fields: Fields) -> dict[str, Any]:
         """Of partition 0."""
-        query = MessageQuery.of(fields)
+        query = message_query(fields)
         await self.stream(name)
         found = await self._leaders.message(name, query)
-        return {"message": found.json(headers=not query.no_headers)}
+        return {"message": message_json(found, headers=not fields.get("no_hdr", False))}
 
     async def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound, but not for one that this node is about to hear of."""
@@ -247,6 +263,19 @@ class Streams:
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
+
+
+def message_json(message: StoredMessage, *, headers: bool = True) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "subject": message.subject,
+        "seq": message.sequence,
+        "time": rfc3339(message.timestamp_ms),
+    }
+    if message.data:
+        fields["data"] = base64.b64encode(message.data).decode()
+    if headers and message.header_block:
+        fields["hdrs"] = base64.b64encode(message.header_block).decode()
+    return fields
 
 
 NOT_SERVED: Final = no_consumer(

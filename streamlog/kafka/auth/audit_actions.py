@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.control.leaders.node_requests import is_node_request
 from streamlog.errors import StreamlogError
 from streamlog.kafka.auth.acl_codec import OPERATIONS, PERMISSIONS
 from streamlog.kafka.context import Context
@@ -85,6 +86,9 @@ def _users(request: Message) -> Iterator[str]:
 
 def _command(request: Message) -> Iterator[str]:
     """The command's kind, and which node or stream it is about."""
+    if is_node_request(request["request_data"]):
+        yield "a node's request"
+        return
     try:
         body = json.loads(bytes(request["request_data"]))
         about = body.get("stream") or body.get("node_id") or body.get("name") or ""
@@ -158,7 +162,7 @@ def _refusal(answer: Message) -> int | None:
     if answer["response_data"] is None:
         return None
     try:
-        decode_result(answer["response_data"])
+        decode_result(bytes(answer["response_data"]).partition(b"\n")[0])
     except StreamlogError as error:
         return code_of(error)
     return None

@@ -1,10 +1,12 @@
 from collections.abc import Iterable
+from typing import NoReturn
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
 from streamlog.errors import (
+    ClusterForbidden,
     FencedLeaderEpoch,
     GroupForbidden,
     NotLeader,
@@ -82,6 +84,13 @@ def group_refusal(operation: Operation, group: str, view: ClusterView) -> ErrorC
         except GroupForbidden:
             return ErrorCode.group_authorization_failed
     return ErrorCode.none
+
+
+def refuse_to_clients(what: str, view: ClusterView) -> NoReturn:
+    """Raises ClusterForbidden."""
+    if view.access is not None:
+        view.access.refuse_to_clients(what)
+    raise ClusterForbidden(f"{what}: only nodes of the cluster may ask that")
 
 
 def is_other_cluster(cluster_id: str | None, view: ClusterView) -> bool:

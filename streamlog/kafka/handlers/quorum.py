@@ -12,16 +12,18 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from streamlog.clock import wall_ms
+from streamlog.control.leaders.node_requests import encode_error, is_node_request
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
     NoController,
+    NotLeader,
     OffsetOutOfRange,
     Overloaded,
     StreamlogError,
 )
 from streamlog.kafka.auth.authorization import check_command
-from streamlog.kafka.auth.resource_checks import is_other_cluster
+from streamlog.kafka.auth.resource_checks import is_other_cluster, refuse_to_clients
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
@@ -230,15 +232,21 @@ CLIENT_COMMAND_BYTES_MAX: Final = 64 * 1024
 
 
 async def envelope(request: Message, _version: int, context: Context) -> Message:
-    """Envelope (58): a command for the controller, from another node or from the command line.
+    """Envelope (58): a command for the controller, from another node or from the command line; or what
+    another node asks about the partitions that this node leads.
 
     The principal tells them apart: what a node has handed on already goes no further.
 
-    What goes wrong with the command is in the answer's data, whatever it is.
+    What goes wrong with either is in the answer's data, whatever it is.
     """
     cluster_id = form.read_principal(request["request_principal"])
     if is_other_cluster(cluster_id, context):
         return {"response_data": None, "error_code": ErrorCode.inconsistent_cluster_id}
+    if is_node_request(request["request_data"]):
+        return {
+            "response_data": await _answer_node(request, context, is_node=cluster_id is not None),
+            "error_code": ErrorCode.none,
+        }
     try:
         _check_command_size(request, context)
         command = decode_command(request["request_data"])
@@ -250,6 +258,17 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
     except StreamlogError as error:
         data = encode_refused(error)
     return {"response_data": data, "error_code": ErrorCode.none}
+
+
+async def _answer_node(request: Message, context: Context, *, is_node: bool) -> bytes:
+    try:
+        if context.access is not None or not is_node:
+            refuse_to_clients("Envelope of a node's request", context)
+    except StreamlogError as error:
+        return encode_error(error)
+    if context.control is None:
+        return encode_error(NotLeader("this node leads nothing yet"))
+    return await context.control.nodes.answer(request["request_data"])
 
 
 def _check_command_size(request: Message, context: Context) -> None:

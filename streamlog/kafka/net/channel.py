@@ -12,8 +12,8 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.errors import BrokenInvariant, TlsFailed
-from streamlog.kafka.net.page_cache import is_cold, read_ahead
 from streamlog.log.segment.slice import FileSlice
+from streamlog.partition.page_cache import is_cold, read_ahead
 
 RECEIVE_BYTES: Final = 64 * 1024
 TICK_S: Final = 0.001

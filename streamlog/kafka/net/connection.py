@@ -25,7 +25,6 @@ from streamlog.kafka.net.channel import (
     SliceTruncated,
     SocketChannel,
 )
-from streamlog.kafka.net.page_cache import read_warm
 from streamlog.kafka.net.request_memory import (
     ELEMENT_BYTES,
     SMALL_BYTES,
@@ -34,6 +33,7 @@ from streamlog.kafka.net.request_memory import (
 )
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut
+from streamlog.partition.page_cache import read_warm
 from streamlog.tls.errors import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
 from streamlog.wire.framing import FrameSplitter

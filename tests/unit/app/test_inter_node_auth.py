@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.app.security import NodeSecurity, build_authenticator, warn_of_no_secret
+from streamlog.app.security import NodeSecurity, build_authenticator
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -40,22 +40,3 @@ def test_passwords_of_http_need_users() -> None:
     with pytest.raises(ConfigError, match="no users without a login") as caught:
         NodeSecurity(given, lambda: MetadataImage("c").rules, None, NodeMetrics())
     assert caught.value.key == "http.basic_auth"
-
-
-MUTUAL = {"cert": "/c", "key": "/k", "client_ca": "/ca", "client_auth": "required"}
-
-
-@pytest.mark.parametrize(
-    ("sections", "warned"),
-    [
-        ({"tls": MUTUAL, "cluster": VOTERS}, True),
-        ({"tls": MUTUAL}, False),
-        ({"cluster": VOTERS}, False),
-        ({"tls": MUTUAL, "cluster": VOTERS, "authorization": {"node_secret_file": "/s"}}, False),
-    ],
-)
-def test_nodes_that_share_no_secret_are_told(
-    sections: dict[str, dict[str, Any]], warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    warn_of_no_secret(settings(**sections))
-    assert ("share no secret" in caplog.text) == warned

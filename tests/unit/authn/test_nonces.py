@@ -1,13 +1,9 @@
 """Each signer's nonces count once, and no signer takes the places of another one."""
 
-from unittest.mock import patch
-
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from streamlog.authn import nonces as module
-from streamlog.authn.nonces import CountedRequests, Nonces
+from streamlog.authn.nonces import Nonces
 
 
 def spend(it: Nonces, signer: str, nonce: str, *, now_ms: int = 0) -> str:
@@ -48,43 +44,3 @@ def test_what_is_remembered_is_bounded_however_many_signers_there_are() -> None:
     it.clear()
     assert len(it) == 0
     assert spend(it, "0", "0") == ""
-
-
-def count(it: CountedRequests, number: int, *, sender: str = "a", now_ms: int = 0) -> str:
-    return it.spend(sender, str(number), until_ms=now_ms + 1_000, now_ms=now_ms)
-
-
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.lists(st.integers(0, 40), max_size=60))
-def test_each_number_counts_once_whatever_the_order(numbers: list[int]) -> None:
-    """As a set does, but for those that are too far behind, which are refused."""
-    with patch.multiple(module, REORDERED_MAX=8, _WINDOW_MASK=(1 << 8) - 1):
-        it, taken, highest = CountedRequests(), set[int](), -1
-        for number in numbers:
-            refusal = count(it, number)
-            assert (refusal == "") == (number > highest - 8 and number not in taken)
-            if not refusal:
-                taken.add(number)
-                highest = max(highest, number)
-
-
-def test_a_sender_is_remembered_as_long_as_its_requests_could_be_repeated() -> None:
-    it = CountedRequests()
-    assert count(it, 5) == ""
-    assert count(it, 5, sender="b", now_ms=900) == ""
-    assert "used" in count(it, 5, now_ms=1_000)
-    assert count(it, 6, now_ms=1_000) == ""
-    assert "used" in count(it, 5, now_ms=2_000), "the last request of it counts"
-    assert len(it) == 1
-    assert count(it, 5, now_ms=2_001) == ""
-
-
-def test_more_senders_than_a_cluster_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SENDERS_MAX", 2)
-    it = CountedRequests()
-    assert [count(it, 1, sender=sender) for sender in "ab"] == ["", ""]
-    assert "too many nodes" in count(it, 1, sender="c")
-    assert count(it, 2, sender="a") == "", "who is known goes on"
-    assert count(it, 1, sender="c", now_ms=1_001) == ""

@@ -1,17 +1,12 @@
 """Signed requests: for one subject, one body, one time, once."""
 
-import itertools
-
 import pytest
 
 from streamlog.authn import nonces
 from streamlog.authz.signature import (
     KEY,
-    NODE,
-    NONCE,
     REPLY,
     RequestVerifier,
-    node_signature,
     raw_key,
     sign,
 )
@@ -24,26 +19,13 @@ NOW_MS = 1_700_000_000_000
 class World:
     def __init__(self, window_ms: int = 30_000) -> None:
         self.now_ms = NOW_MS
-        self.secrets = [b"one" * 8, b"two" * 8]
-        self.verifier = RequestVerifier(window_ms, lambda: self.secrets, lambda: self.now_ms)
+        self.verifier = RequestVerifier(window_ms, lambda: self.now_ms)
 
 
 def signed(
     key: KeyPair, subject: str = "s", data: bytes = b"d", at: int = NOW_MS
 ) -> dict[str, str]:
     return sign({KEY: key.public}, subject, data, key.sign, now_ms=at)
-
-
-NUMBERS = itertools.count()
-
-
-def of_node(
-    secret: bytes, *, sender: str = "a-process-of-a-node", number: int | str = "", reply: str = ""
-) -> dict[str, str]:
-    """What a node signs."""
-    nonce = f"{sender}.{next(NUMBERS) if number == '' else number}"
-    signature = node_signature(secret)
-    return sign({NODE: "1"}, "s", b"d", signature, now_ms=NOW_MS, reply=reply, nonce=nonce)
 
 
 def test_a_key_is_known_by_what_it_signs() -> None:
@@ -105,15 +87,6 @@ def test_an_unknown_key_takes_no_place_of_a_known_one(monkeypatch: pytest.Monkey
         world.verifier.user("s", b"d", headers, admin.public.__eq__)
 
 
-def test_nodes_and_users_do_not_share_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
-    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
-    world, key = World(), user_key()
-    for _ in range(2):
-        world.verifier.user("s", b"d", signed(key))
-    world.verifier.node("s", b"d", of_node(world.secrets[0]))
-
-
 @pytest.mark.parametrize(
     "public", ["", "U", "UABC", "A" * 56, "U" + "A" * 55, "\N{SNOWMAN}", "u" * 56]
 )
@@ -125,37 +98,16 @@ def test_what_is_no_key_of_a_user(public: str) -> None:
         world.verifier.user("s", b"d", signed(key) | {KEY: public})
 
 
-def test_nodes_sign_with_any_secret_they_share() -> None:
-    world = World()
-    for secret in world.secrets:
-        headers = of_node(secret)
-        world.verifier.node("s", b"d", headers)
-        with pytest.raises(AuthenticationFailed):
-            world.verifier.node("s", b"d", headers)
-    wrong = of_node(b"three" * 8)
-    for headers in (wrong, {}, {NODE: "1"}, wrong | {NONCE: ""}):
-        with pytest.raises(AuthenticationFailed):
-            world.verifier.node("s", b"d", headers)
-    world.secrets.clear()
-    good = of_node(b"one" * 8)
-    with pytest.raises(AuthenticationFailed):
-        world.verifier.node("s", b"d", good)
-
-
 def test_a_request_counts_with_the_reply_subject_that_was_signed() -> None:
     world, key = World(), user_key()
     user = sign({KEY: key.public}, "s", b"d", key.sign, now_ms=NOW_MS, reply="_INBOX.mine")
-    node = of_node(world.secrets[0], reply="_INBOX.mine")
     changes: tuple[dict[str, str], ...]
     for reply in ("_INBOX.theirs", "", "_INBOX.mine.x"):
         changes = ({}, {REPLY: reply})
         for changed in changes:
             with pytest.raises(AuthenticationFailed):
                 world.verifier.user("s", b"d", user | changed, reply=reply)
-            with pytest.raises(AuthenticationFailed):
-                world.verifier.node("s", b"d", node | changed, reply=reply)
     assert world.verifier.user("s", b"d", user, reply="_INBOX.mine") == key.public
-    world.verifier.node("s", b"d", node, reply="_INBOX.mine")
 
 
 def test_where_reply_subjects_change_on_their_way_what_was_signed_is_not_compared() -> None:
@@ -165,24 +117,3 @@ def test_where_reply_subjects_change_on_their_way_what_was_signed_is_not_compare
     with pytest.raises(AuthenticationFailed, match="not this key's"):
         verifier.user("s", b"d", user | {REPLY: "_R_.x"}, reply="_R_.x")
     assert verifier.user("s", b"d", user, reply="_R_.x") == key.public
-
-
-def test_no_rate_of_requests_of_nodes_is_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may ask a node can have it ask others as often."""
-    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
-    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
-    world = World()
-    seen = [of_node(world.secrets[0]) for _ in range(300)]
-    for headers in seen:
-        world.verifier.node("s", b"d", headers)
-    for headers in seen:
-        with pytest.raises(AuthenticationFailed, match="used"):
-            world.verifier.node("s", b"d", headers)
-
-
-@pytest.mark.parametrize("number", ["-1", "\N{SUPERSCRIPT TWO}", "1" * 19, "x"])
-def test_what_is_no_number_of_a_request(number: str) -> None:
-    world = World()
-    sender = "a-process-of-a-node"
-    with pytest.raises(AuthenticationFailed, match="a dot and a number"):
-        world.verifier.node("s", b"d", of_node(world.secrets[0], sender=sender, number=number))

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from immutables import Map
 from nats.js.api import Base
 
+from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.jetstream.client import ReplicaDetails, stream_details
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
 from streamlog.jetstream.verbs.stream_info import NO_TIME, node_id_of, rfc3339, stream_info
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,

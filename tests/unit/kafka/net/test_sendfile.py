@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.kafka.net.channel import CHUNK_BYTES, SliceTruncated, SocketChannel
-from streamlog.kafka.net.page_cache import is_cold, read_warm
+from streamlog.partition.page_cache import is_cold, read_warm
 from tests.fake_partition import FileRange
 
 CONTENT = os.urandom(3 * CHUNK_BYTES + 17)
@@ -97,7 +97,7 @@ async def test_a_read_ahead_is_waited_for_when_the_sender_is_cancelled(
         return b""
 
     monkeypatch.setattr("streamlog.kafka.net.channel.is_cold", lambda *_: True)
-    monkeypatch.setattr("streamlog.kafka.net.page_cache.os.pread", slow)
+    monkeypatch.setattr("streamlog.partition.page_cache.os.pread", slow)
     with path.open("rb") as file, ThreadPoolExecutor(1) as readers:
         part = FileRange(file, 0, len(CONTENT))
         async with asyncio.TaskGroup() as tasks:

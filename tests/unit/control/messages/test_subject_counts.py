@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from streamlog.control.messages import subject_counts
+from streamlog.control.messages.subject_counts import SubjectPage, count_subjects, page_of, part_of
 from streamlog.errors import Overloaded
-from streamlog.jetstream.verbs import subject_counts
-from streamlog.jetstream.verbs.subject_counts import SubjectPage, count_subjects, page_of, part_of
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
 

@@ -1,11 +1,16 @@
-"""The leaders of all partitions: on this node, or asked for over NATS."""
+"""The leaders of all partitions: on this node, or asked for over the socket."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from streamlog.control.leaders.local_leader import LocalLeader, message_of
+from streamlog.control.leaders.node_requests import NodeAnswer, NodeRequests
+from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.control.messages.message_query import MessageQuery
+from streamlog.control.messages.stored_messages import StoredMessage
+from streamlog.control.messages.subject_counts import Part
 from streamlog.errors import (
     CorruptData,
     NodeUnreachable,
@@ -13,20 +18,13 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamlogError,
 )
-from streamlog.jetstream.leaders.local_leader import LocalLeader, message_of
-from streamlog.jetstream.leaders.node_rpc import NodeAnswer, NodeRpc
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
-from streamlog.jetstream.messages.message_query import DirectQuery, MessageQuery
-from streamlog.jetstream.messages.stored_messages import StoredMessage
-from streamlog.jetstream.verbs.subject_counts import Part
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.partition import Partition
 
 STATE_TIMEOUT_S: Final = 1.0
 """A leader that is not heard in this time is left out of a description."""
 STATES_AT_ONCE: Final = 500
-"""Partitions in one question: the answer stays far below what NATS lets through."""
+"""Partitions in one question."""
 REQUEST_TIMEOUT_S: Final = 2.0
 PATIENCE_S: Final = 4.0
 """How long a request waits for a leader while the next one is elected; clients wait 5 s."""
@@ -43,7 +41,7 @@ class LeaderRouter:
         self,
         node_id: NodeId,
         leader: LocalLeader,
-        nodes: NodeRpc,
+        nodes: NodeRequests,
         *,
         image: Callable[[], MetadataImage],
     ) -> None:
@@ -78,37 +76,23 @@ class LeaderRouter:
         return sum(await asyncio.gather(*(self._size_at(node_id) for node_id in nodes)))
 
     async def message(self, stream: str, query: MessageQuery) -> StoredMessage:
-        """Of partition 0. Raises Refused if there is none, and NotLeader, NodeUnreachable, ..."""
+        """Of partition 0. Raises MessageNotFound, NotLeader, NodeUnreachable, ..."""
         tp = TopicPartition(stream, 0)
         fields = {"stream": stream, "partition": 0, "query": query._asdict()}
-        return await self._at_leader(
+        return await self.at_leader(
             tp,
-            "MSG",
+            "MESSAGE",
             fields,
             here=lambda: self._here.message(tp, query),
             decode=message_of,
             repeatable=True,
         )
 
-    async def direct(self, stream: str, query: DirectQuery, reply: str) -> Partition | None:
-        """The replica of partition 0 that is here, if it is in sync; otherwise None, and the
-        leader has begun to answer at ``reply``. Raises NotLeader, NodeUnreachable, ...
-        """
-        tp = TopicPartition(stream, 0)
-        with contextlib.suppress(NotLeader):
-            return self._here.readable(tp)
-        fields = {"stream": stream, "partition": 0, "query": query.json(), "reply": reply}
-
-        async def here() -> Partition | None:
-            return self._here.readable(tp)
-
-        return await self._at_leader(tp, "DIRECT", fields, here=here, decode=lambda _: None)
-
     async def purge(
         self, tp: TopicPartition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
     ) -> int:
         """See ``removal.purge``."""
-        return await self._at_leader(
+        return await self.at_leader(
             tp,
             "PURGE",
             {**_fields(tp), "seq": sequence, "keep": keep, "filter": pattern},
@@ -118,7 +102,7 @@ class LeaderRouter:
 
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
         """See ``removal.delete``."""
-        await self._at_leader(
+        await self.at_leader(
             tp,
             "DELETE",
             {**_fields(tp), "seq": sequence},
@@ -137,7 +121,7 @@ class LeaderRouter:
         return found
 
     async def _subjects_from(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
-        return await self._at_leader(
+        return await self.at_leader(
             tp,
             "SUBJECTS",
             {**_fields(tp), "filter": pattern, "cursor": cursor},
@@ -161,7 +145,7 @@ class LeaderRouter:
         except StreamlogError:
             return None
 
-    async def _at_leader(
+    async def at_leader(
         self,
         tp: TopicPartition,
         verb: str,
@@ -215,7 +199,7 @@ class LeaderRouter:
 
 
 async def states_at(
-    nodes: NodeRpc, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool = False
+    nodes: NodeRequests, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool = False
 ) -> States:
     """Of those partitions that ``leader`` leads; of none if it does not answer."""
     try:

@@ -2,10 +2,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.jetstream.errors import ApiRefused
-from streamlog.jetstream.messages import stored_messages
-from streamlog.jetstream.messages.message_query import MessageQuery
-from streamlog.jetstream.messages.stored_messages import (
+from streamlog.control.messages import stored_messages
+from streamlog.control.messages.stored_messages import (
     find_message,
     last_message,
     last_of_many,
@@ -13,12 +11,16 @@ from streamlog.jetstream.messages.stored_messages import (
     next_message,
     stored_message,
 )
+from streamlog.errors import MessageNotFound
+from streamlog.jetstream.errors import ApiRefused
+from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.requests.request_schemas import MESSAGE
 from streamlog.jetstream.requests.schema import WrongType
+from streamlog.jetstream.verbs.streams import message_json
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
 from tests.readable_partition import TIME_MS, FakePartition
-from tests.unit.jetstream.messages.watched_index import WatchedPartition
+from tests.unit.control.messages.watched_index import WatchedPartition
 
 
 @pytest.fixture(params=[Compression.NONE, Compression.ZSTD])
@@ -31,7 +33,7 @@ async def test_by_sequence(partition: FakePartition) -> None:
     assert (found.subject, found.sequence, found.data) == ("a.1", 5, b"of a.1")
     assert found.timestamp_ms == TIME_MS + 4
     for sequence in (0, 7, 10**12):
-        with pytest.raises(ApiRefused):
+        with pytest.raises(MessageNotFound):
             await message_at(partition, sequence)  # type: ignore[arg-type]
 
 
@@ -40,7 +42,7 @@ async def test_by_sequence(partition: FakePartition) -> None:
 )
 async def test_the_last(partition: FakePartition, pattern: str, sequence: int | None) -> None:
     if sequence is None:
-        with pytest.raises(ApiRefused, match="no message found"):
+        with pytest.raises(MessageNotFound):
             await last_message(partition, pattern)  # type: ignore[arg-type]
     else:
         assert (await last_message(partition, pattern)).sequence == sequence  # type: ignore[arg-type]
@@ -54,7 +56,7 @@ async def test_the_next(
     partition: FakePartition, pattern: str, start: int, sequence: int | None
 ) -> None:
     if sequence is None:
-        with pytest.raises(ApiRefused, match="no message found"):
+        with pytest.raises(MessageNotFound):
             await next_message(partition, pattern, start)  # type: ignore[arg-type]
     else:
         found = await next_message(partition, pattern, start)  # type: ignore[arg-type]
@@ -64,9 +66,9 @@ async def test_the_next(
 async def test_what_is_purged_is_not_found(partition: FakePartition) -> None:
     partition.log_start_offset = 2
     partition.subjects.index.forget_below(2)
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await message_at(partition, 2)  # type: ignore[arg-type]
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await last_message(partition, "b.1")  # type: ignore[arg-type]
     assert (await next_message(partition, "a.*", 0)).sequence == 3  # type: ignore[arg-type]
 
@@ -74,9 +76,9 @@ async def test_what_is_purged_is_not_found(partition: FakePartition) -> None:
 async def test_what_is_not_committed_is_not_found(partition: FakePartition) -> None:
     partition.high_watermark = 4
     assert (await last_message(partition, "a.1")).sequence == 1  # type: ignore[arg-type]
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await last_message(partition, "c")  # type: ignore[arg-type]
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await next_message(partition, "a.1", 2)  # type: ignore[arg-type]
 
 
@@ -97,9 +99,9 @@ async def test_what_has_gone_when_it_is_read_is_looked_for_again(
     if "*" in pattern:
         assert (await next_message(partition, pattern, 0)).sequence == 3  # type: ignore[arg-type]
     partition.erased.add(2)
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await last_message(partition, pattern)  # type: ignore[arg-type]
-    with pytest.raises(ApiRefused):
+    with pytest.raises(MessageNotFound):
         await next_message(partition, pattern, 0)  # type: ignore[arg-type]
 
 
@@ -119,9 +121,9 @@ async def test_what_has_gone_when_it_is_read_is_looked_for_again(
 async def test_from_a_time_on(
     partition: FakePartition, fields: dict[str, Any], sequence: int | None
 ) -> None:
-    query = MessageQuery.of(MESSAGE.read(fields))
+    query = message_query(MESSAGE.read(fields))
     if sequence is None:
-        with pytest.raises(ApiRefused, match="no message found"):
+        with pytest.raises(MessageNotFound):
             await find_message(partition, query)  # type: ignore[arg-type]
     else:
         found = await find_message(partition, query)  # type: ignore[arg-type]
@@ -143,7 +145,7 @@ async def test_from_a_time_on(
 )
 def test_queries_that_are_none(fields: dict[str, Any]) -> None:
     with pytest.raises((ApiRefused, WrongType)):
-        MessageQuery.of(MESSAGE.read(fields))
+        message_query(MESSAGE.read(fields))
 
 
 async def test_the_last_of_many(partition: FakePartition) -> None:
@@ -202,7 +204,7 @@ def test_a_record_as_a_message() -> None:
     headers = (("subject", b"s"), ("reply", b"r"), ("X", b"1"), ("X", b"2"), ("empty", None))
     found = stored_message(Record(6, TIME_MS, None, b"v", headers))
     assert found.header_block == b"NATS/1.0\r\nX: 1\r\nX: 2\r\nempty: \r\n\r\n"
-    assert found.json() == {
+    assert message_json(found) == {
         "subject": "s",
         "seq": 7,
         "time": "2023-11-14T22:13:20.000Z",
@@ -214,7 +216,7 @@ def test_a_record_as_a_message() -> None:
 def test_a_record_that_was_no_message() -> None:
     found = stored_message(Record(0, TIME_MS, b"k", None, ()))
     assert (found.subject, found.header_block, found.data) == ("", b"", b"")
-    assert set(found.json()) == {"subject", "seq", "time"}
+    assert set(message_json(found)) == {"subject", "seq", "time"}
 
 
 def test_a_header_of_a_record_begins_no_other_header() -> None:

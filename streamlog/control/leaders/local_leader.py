@@ -4,23 +4,16 @@ Purges and deletions are among it: which messages are meant, and their end.
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.control.leaders.partition_state import LeaderPartitionState, state_of
+from streamlog.control.messages.matching import Matching
+from streamlog.control.messages.message_query import MessageQuery
+from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
+from streamlog.control.messages.subject_counts import Part, count_subjects, part_of
 from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
-from streamlog.jetstream.errors import (
-    BAD_REQUEST,
-    ApiRefused,
-    message_delete_failed,
-    sequence_not_found,
-)
-from streamlog.jetstream.leaders.node_rpc import NodeAnswer
-from streamlog.jetstream.leaders.partition_state import LeaderPartitionState, state_of
-from streamlog.jetstream.messages.matching import Matching
-from streamlog.jetstream.messages.message_query import MessageQuery
-from streamlog.jetstream.messages.stored_messages import StoredMessage, find_message, message_at
-from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.subject_counts import Part, count_subjects, part_of
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
@@ -60,17 +53,9 @@ async def purge(
 
 
 async def delete(partition: Partition, sequence: int) -> None:
-    """Have one message go. Returns when that is committed. Raises Refused, as ``purge`` else."""
-    offset = sequence - 1
-    if offset >= partition.high_watermark:
-        raise ApiRefused(message_delete_failed("stream store EOF"))
-    if offset < partition.log_start_offset:
-        raise ApiRefused(message_delete_failed("no message found"))
-    try:
-        await message_at(partition, sequence)
-    except ApiRefused:
-        raise ApiRefused(sequence_not_found(sequence)) from None
-    await partition.erasing.erase(OffsetSet([offset]))
+    """Have one message go. Returns when that is committed. Raises MessageNotFound, as ``purge`` else."""
+    await message_at(partition, sequence)
+    await partition.erasing.erase(OffsetSet([sequence - 1]))
     await _forget_front(partition)
 
 
@@ -108,7 +93,7 @@ def _start_of_last(found: OffsetSet, keep: int, upper: int) -> int:
 
 
 class LocalLeader:
-    """Called on the node itself, or by ``answer`` for another node. Raises NotLeader.
+    """Called on the node itself, or for another node by what ``register`` names. Raises NotLeader.
 
     Without the lease another may lead already, so that what is here may be old: nothing is told.
     """
@@ -116,21 +101,15 @@ class LocalLeader:
     def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
-        self._verbs: dict[str, Callable[[Fields], Awaitable[NodeAnswer]]] = {
-            "STATE": self._state,
-            "SIZE": self._size,
-            "MSG": self._message,
-            "PURGE": self._purge,
-            "DELETE": self._delete,
-            "SUBJECTS": self._subjects,
-        }
 
-    async def answer(self, verb: str, fields: Fields) -> NodeAnswer:
-        """What another node asks. Raises Refused and errors of streamlog."""
-        answer = self._verbs.get(verb)
-        if answer is None:
-            raise ApiRefused(BAD_REQUEST)
-        return await answer(fields)
+    def register(self, nodes: NodeRequests) -> None:
+        """Have other nodes' requests answered."""
+        nodes.register("STATE", self._state)
+        nodes.register("SIZE", self._size)
+        nodes.register("MESSAGE", self._message)
+        nodes.register("PURGE", self._purge)
+        nodes.register("DELETE", self._delete)
+        nodes.register("SUBJECTS", self._subjects)
 
     async def states(
         self, tps: Iterable[TopicPartition], *, details: bool = False
@@ -146,7 +125,7 @@ class LocalLeader:
         return sum(partition.statistics().size_bytes for partition in led)
 
     async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
-        """Raises Refused if there is none."""
+        """Raises MessageNotFound."""
         return await find_message(self._informed(tp), query)
 
     async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
@@ -156,7 +135,7 @@ class LocalLeader:
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
 
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
-        """Erase one message. Raises Refused if there is none."""
+        """Erase one message. Raises MessageNotFound."""
         await delete(self._informed(tp), sequence)
 
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
@@ -228,30 +207,29 @@ class LocalLeader:
         )
 
     async def _purge(self, fields: Fields) -> NodeAnswer:
-        sequence, keep = number(fields, "seq"), number(fields, "keep")
-        pattern = text(fields, "filter")
+        sequence, keep, pattern = int(fields["seq"]), int(fields["keep"]), str(fields["filter"])
         purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
         return NodeAnswer({"purged": purged})
 
     async def _delete(self, fields: Fields) -> NodeAnswer:
-        await self.delete(tp_of(fields), number(fields, "seq"))
+        await self.delete(tp_of(fields), int(fields["seq"]))
         return NodeAnswer({})
 
     async def _subjects(self, fields: Fields) -> NodeAnswer:
         """Without a filter they are counted alone."""
-        pattern = text(fields, "filter")
+        pattern = str(fields.get("filter", ""))
         if not pattern:
             return NodeAnswer({"count": await self.subject_count(tp_of(fields))})
-        part = await self.subjects(tp_of(fields), pattern, number(fields, "cursor"))
+        part = await self.subjects(tp_of(fields), pattern, int(fields["cursor"]))
         return NodeAnswer(part._asdict())
 
 
 def message_of(answer: NodeAnswer) -> StoredMessage:
-    """What MSG answers. Raises KeyError, TypeError, ValueError for what is none."""
+    """What MESSAGE answers. Raises KeyError, TypeError, ValueError for what is none."""
     fields: dict[str, Any] = dict(answer.fields)
     block = base64.b64decode(fields.pop("header_block"))
     return StoredMessage(**fields, header_block=block, data=answer.data)
 
 
 def tp_of(fields: Fields) -> TopicPartition:
-    return TopicPartition(text(fields, "stream"), number(fields, "partition"))
+    return TopicPartition(str(fields["stream"]), int(fields["partition"]))

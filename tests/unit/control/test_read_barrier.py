@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import NoController
-from streamlog.jetstream.verbs.read_barrier import ReadBarrier
 from streamlog.metadata.commands import AwaitApplied, Command
 from streamlog.metadata.forwarding import Granted
 

@@ -1,8 +1,9 @@
-"""Which messages a request asks for. Pure."""
+"""The messages that a JetStream request asks for: STREAM.MSG.GET one, DIRECT.GET one or many. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
+from streamlog.control.messages.message_query import MessageQuery
 from streamlog.jetstream.errors import BAD_REQUEST, ApiError, ApiRefused
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.request_schemas import MESSAGE
@@ -14,56 +15,31 @@ MALFORMED_REQUEST: Final = ApiError(408, 0, "Malformed Request")
 """Statuses of DIRECT.GET, which has no JSON to put an error in."""
 
 
-class MessageQuery(NamedTuple):
-    """By sequence or time; the last on ``last``; or the first on ``following`` from there on."""
+def message_query(fields: Fields) -> MessageQuery:
+    """Of STREAM.MSG.GET. Raises ApiRefused."""
+    query = read_message_query(fields)
+    if fields.get("batch", 0) > 0 or fields.get("max_bytes", 0) > 0:
+        raise ApiRefused(BAD_REQUEST)
+    if query.is_empty or query.is_contradictory:
+        raise ApiRefused(BAD_REQUEST)
+    return query
 
-    sequence: int = 0
-    last: str = ""
-    following: str = ""
-    start_ms: int | None = None
-    """Instead of a sequence: the first message of that time or later."""
-    no_headers: bool = False
 
-    @classmethod
-    def of(cls, fields: Fields) -> Self:
-        """Of STREAM.MSG.GET. Raises Refused."""
-        query = cls.read(fields)
-        if fields.get("batch", 0) > 0 or fields.get("max_bytes", 0) > 0:
-            raise ApiRefused(BAD_REQUEST)
-        if query.is_empty or query.is_contradictory:
-            raise ApiRefused(BAD_REQUEST)
-        return query
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        """Whatever it says."""
-        return cls(
-            sequence=fields.get("seq", 0),
-            last=fields.get("last_by_subj", ""),
-            following=fields.get("next_by_subj", ""),
-            start_ms=fields.get("start_time"),
-            no_headers=fields.get("no_hdr", False),
-        )
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.sequence or self.last or self.following) and self.start_ms is None
-
-    @property
-    def is_contradictory(self) -> bool:
-        by_time = self.start_ms is not None
-        return bool(
-            (self.sequence and self.last)
-            or (self.sequence and by_time)
-            or (by_time and self.last)
-            or (self.last and self.following)
-        )
+def read_message_query(fields: Fields) -> MessageQuery:
+    """Whatever it says."""
+    return MessageQuery(
+        sequence=fields.get("seq", 0),
+        last=fields.get("last_by_subj", ""),
+        following=fields.get("next_by_subj", ""),
+        start_ms=fields.get("start_time"),
+    )
 
 
 class DirectQuery(NamedTuple):
     """What DIRECT.GET asks for: one message, ``batch`` of them, or the last of each subject."""
 
     message: MessageQuery = MessageQuery()
+    no_headers: bool = False
     batch: int = 0
     """At most so many; 0: one, and no mark at the end."""
     bytes_max: int = 0
@@ -88,12 +64,9 @@ class DirectQuery(NamedTuple):
     def of_subject(cls, subject: str, body: bytes) -> Self:
         """The last message on the subject that ends the request's own. Raises Refused."""
         query = cls._of_json(body) if body else cls()
-        message = query.message
-        if not subject or query != cls(
-            message=MessageQuery(no_headers=message.no_headers), bytes_max=query.bytes_max
-        ):
+        if not subject or query != cls(no_headers=query.no_headers, bytes_max=query.bytes_max):
             raise ApiRefused(BAD_DIRECT_REQUEST)
-        return query._replace(message=message._replace(last=subject))
+        return query._replace(message=query.message._replace(last=subject))
 
     @classmethod
     def _of_json(cls, body: bytes) -> Self:
@@ -102,7 +75,8 @@ class DirectQuery(NamedTuple):
         except (ApiRefused, WrongType):
             raise ApiRefused(MALFORMED_REQUEST) from None
         return cls(
-            message=MessageQuery.read(fields),
+            message=read_message_query(fields),
+            no_headers=fields.get("no_hdr", False),
             batch=fields.get("batch", 0),
             bytes_max=fields.get("max_bytes", 0),
             multi_last=tuple(fields.get("multi_last", ())),

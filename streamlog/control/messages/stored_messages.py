@@ -5,19 +5,16 @@ the log; the first one by subject has the index made.
 """
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from streamlog.errors import Overloaded
-from streamlog.jetstream.errors import NO_MESSAGE, ApiRefused
-from streamlog.jetstream.messages.matching import LOOKED_AT_ONCE, LOOKS_AT_ONCE, TRIES_MAX, Matching
-from streamlog.jetstream.messages.message_query import MessageQuery
-from streamlog.jetstream.verbs.stream_info import rfc3339
-from streamlog.kafka.net.page_cache import read_warm
+from streamlog.control.messages.matching import LOOKED_AT_ONCE, LOOKS_AT_ONCE, TRIES_MAX, Matching
+from streamlog.control.messages.message_query import MessageQuery
+from streamlog.errors import MessageErased, MessageNotFound, MessageNotStored, Overloaded
+from streamlog.partition.page_cache import read_warm
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record, may_have, opened, opened_at_once, record_in
@@ -47,18 +44,6 @@ class StoredMessage:
     header_block: bytes
     """From ``NATS/1.0`` to the empty line; b"" without headers."""
     data: bytes
-
-    def json(self, *, headers: bool = True) -> dict[str, Any]:
-        message: dict[str, Any] = {
-            "subject": self.subject,
-            "seq": self.sequence,
-            "time": rfc3339(self.timestamp_ms),
-        }
-        if self.data:
-            message["data"] = base64.b64encode(self.data).decode()
-        if headers and self.header_block:
-            message["hdrs"] = base64.b64encode(self.header_block).decode()
-        return message
 
 
 def stored_message(record: Record) -> StoredMessage:
@@ -91,7 +76,7 @@ def _in_a_line(text: bytes) -> bytes:
 
 
 async def find_message(partition: Partition, query: MessageQuery) -> StoredMessage:
-    """Raises Refused if there is none; Overloaded where subjects cannot be known."""
+    """Raises MessageNotFound if there is none; Overloaded where subjects cannot be known."""
     if query.last:
         return await last_message(partition, query.last)
     sequence = await first_sequence(partition, query)
@@ -109,19 +94,21 @@ async def first_sequence(partition: Partition, query: MessageQuery) -> int:
 
 
 async def message_at(partition: Partition, sequence: int) -> StoredMessage:
-    """Raises Refused if there is none."""
+    """Raises MessageNotStored, MessageErased, and MessageNotFound for one before the log's start."""
     offset = sequence - 1
-    if not partition.log_start_offset <= offset < partition.high_watermark:
-        raise ApiRefused(NO_MESSAGE)
+    if offset >= partition.high_watermark:
+        raise MessageNotStored(f"{partition.tp} has no message {sequence} yet")
+    if offset < partition.log_start_offset:
+        raise MessageNotFound(f"{partition.tp} does not have message {sequence} any more")
     if offset in partition.erased:
-        raise ApiRefused(NO_MESSAGE)
+        raise MessageErased(f"message {sequence} of {partition.tp} is deleted")
     with await partition.read(offset, 1) as part:
         data = read_warm(part) if len(part) <= AT_ONCE_BYTES else None
         if data is None:
             data = await asyncio.to_thread(part.read)
     found = await _at(data, offset)
     if found is None:
-        raise ApiRefused(NO_MESSAGE)
+        raise MessageErased(f"message {sequence} of {partition.tp} is compacted away")
     return found
 
 
@@ -130,10 +117,10 @@ async def next_message(partition: Partition, pattern: str, from_sequence: int) -
     matching = Matching(partition.subjects, pattern, partition.high_watermark)
     offset = max(from_sequence - 1, 0)
     while (found := await matching.next(offset)) != NOTHING:
-        with contextlib.suppress(ApiRefused):  # taken away meanwhile
+        with contextlib.suppress(MessageNotFound):  # taken away meanwhile
             return await message_at(partition, found + 1)
         offset = found + 1
-    raise ApiRefused(NO_MESSAGE)
+    raise MessageNotFound(f"{partition.tp} has no message whose subject matches {pattern!r}")
 
 
 async def last_message(partition: Partition, pattern: str) -> StoredMessage:
@@ -141,9 +128,9 @@ async def last_message(partition: Partition, pattern: str) -> StoredMessage:
     below = partition.high_watermark
     matching = Matching(partition.subjects, pattern, below)
     while (below := await matching.last(below)) != NOTHING:
-        with contextlib.suppress(ApiRefused):
+        with contextlib.suppress(MessageNotFound):
             return await message_at(partition, below + 1)
-    raise ApiRefused(NO_MESSAGE)
+    raise MessageNotFound(f"{partition.tp} has no message whose subject matches {pattern!r}")
 
 
 async def last_of_many(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from streamlog.control.messages.passage import NEAR, messages_from
 from streamlog.errors import OffsetOutOfRange
-from streamlog.jetstream.messages.direct_get import NEAR, messages_from
 from tests.readable_partition import FakePartition
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from streamlog.control.messages import matching
+from streamlog.control.messages.matching import Matching
 from streamlog.errors import Overloaded
-from streamlog.jetstream.messages import matching
-from streamlog.jetstream.messages.matching import Matching
 from streamlog.record.compiled.subjects import NOTHING
 from tests.record_batches import HandRecord, record_bytes
-from tests.unit.jetstream.messages.watched_index import (
+from tests.unit.control.messages.watched_index import (
     MESSAGES,
     SUBJECTS,
     WatchedIndex,

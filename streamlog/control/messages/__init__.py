@@ -1,0 +1,1 @@
+"""The messages of a stream, as NATS messages: found by sequence, time or subject, read in order."""

@@ -1,0 +1,106 @@
+"""The passage of a partition: its messages from an offset on, in order, all or those of some subjects.
+
+Which ones match, the partition's index knows; of the log no more is read than has some of them.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final
+
+from streamlog.control.messages.matching import Matching
+from streamlog.control.messages.stored_messages import StoredMessage, stored_message
+from streamlog.errors import OffsetOutOfRange
+from streamlog.log.segment.slice import FileSlice
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import batches
+from streamlog.record.codec import Record, iter_records, record_at
+
+READ_BYTES: Final = 1024 * 1024
+"""Read at once where the next messages are near."""
+NEAR: Final = 64
+"""So many offsets apart; what is farther is read by itself, with the rest of its batch."""
+NAMED_AT_ONCE: Final = 1_000
+"""Offsets that are known before they are read: what goes meanwhile is left out."""
+PICKED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is held of one read: its batches may decompress to far more than was read."""
+RECORD_BYTES: Final = 300
+"""What a record takes beside its key, value and headers."""
+
+
+async def messages_from(
+    partition: Partition, pattern: str, offset: int
+) -> AsyncIterator[StoredMessage]:
+    """All that are committed by now, from ``offset`` on, whose subject matches; "": all.
+
+    Raises Overloaded where subjects cannot be known, CorruptBatch, StorageFailed.
+    """
+    end = partition.high_watermark
+    offset = max(offset, partition.log_start_offset)
+    matching = Matching(partition.subjects, pattern, end) if pattern else None
+    wanted: Sequence[int]
+    while offset < end:
+        if matching is None:
+            wanted, offset = range(offset, end), end
+        else:
+            wanted, offset = await matching.offsets(offset, end, limit=NAMED_AT_ONCE)
+        async for records in _read_all(partition, wanted):
+            for record in records:
+                if record.offset not in partition.erased:
+                    yield stored_message(record)
+
+
+async def count_from(partition: Partition, pattern: str, offset: int) -> int:
+    """How many these are; without a pattern those that were compacted away count, too."""
+    offset, end = max(offset, partition.log_start_offset), partition.high_watermark
+    if not pattern:
+        return max(0, end - offset) - partition.erased.count(offset, end)
+    return await Matching(partition.subjects, pattern, end).count(offset)
+
+
+async def _read_all(partition: Partition, wanted: Sequence[int]) -> AsyncIterator[list[Record]]:
+    """As far as they are there; some at a time."""
+    while wanted:
+        is_near = len(wanted) > 1 and wanted[1] - wanted[0] <= NEAR
+        try:
+            with await partition.read(wanted[0], READ_BYTES if is_near else 1) as part:
+                records, upper = await asyncio.to_thread(_picked, part, wanted)
+        except OffsetOutOfRange:
+            upper = partition.log_start_offset
+            if upper <= wanted[0]:
+                raise
+            records = []  # retention was quicker
+        yield records
+        wanted = wanted[bisect_left(wanted, upper) :]
+
+
+def _picked(part: FileSlice, wanted: Sequence[int]) -> tuple[list[Record], int]:
+    """Those of the wanted ones that are in the slice, and the end of what was looked at: of the
+    slice, or before it where they come to much. Of an empty slice that is the end of all.
+    """
+    found: list[Record] = []
+    left, upper = PICKED_BYTES_MAX, wanted[-1] + 1
+    for header, batch in batches(part.read()):
+        upper = header.next_offset
+        low, high = (bisect_left(wanted, it) for it in (header.base_offset, header.next_offset))
+        for record in _of_batch(batch, wanted[low:high]):
+            found.append(record)
+            left -= _size_of(record)
+            if left <= 0:
+                return found, record.offset + 1
+    return found, upper
+
+
+def _of_batch(batch: memoryview, wanted: Sequence[int]) -> Iterator[Record]:
+    if len(wanted) == 1:
+        record = record_at(batch, wanted[0])
+        if record is not None:
+            yield record
+    elif wanted:
+        chosen = set(wanted)
+        yield from (record for record in iter_records(batch) if record.offset in chosen)
+
+
+def _size_of(record: Record) -> int:
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(RECORD_BYTES + len(name) + len(it or b"") for name, it in record.headers)
