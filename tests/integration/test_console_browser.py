@@ -1,6 +1,7 @@
-"""The status page in a real browser, of three real nodes."""
+"""The console in a real browser, of three real nodes."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -80,19 +81,27 @@ def eventually(page: Any, selector: str, text: str) -> None:
 def test_it_loads_and_live_values_move(trio: Any, cli: Any, new_tab: Callable[..., Tab]) -> None:
     add_stream(cli, "moving --replicas 3 --partitions 2")
     tab = new_tab()
-    page = tab.open(http_of(trio, 0) + "#/partitions?stream=moving")
+    page = tab.open(http_of(trio, 0) + "?view=partitions&filter=moving")
     eventually(page, "#verdict", "All is well")
     eventually(page, "#rows", "moving/1")
     row = "#rows tr:first-child"
     assert text_of(page, f"{row} td[data-name='High watermark']") == "0"
     publish(trio.nats, "moving", b"one", b"two", b"three")
     eventually(page, f"{row} td[data-name='High watermark']", "3")
-    page.click("#tabs a[href='#/streams']")
+    page.click("#tabs a[href='/?view=streams']")
     eventually(page, "#list-title", "Streams")
-    page.fill("#filter", "movin")
+    assert page.evaluate("document.activeElement.id") == "list-title", "the new view is read out"
+    page.keyboard.press("/")
+    page.keyboard.type("movin")
+    page.wait_for_url("**/?view=streams&filter=movin")
     eventually(page, "#range", "1 to 1 of 1")
     assert page.evaluate("document.activeElement.id") == "filter"
-    page.click("#tabs a[href='#/events']")
+    page.click("#rows a:has-text('moving')")
+    eventually(page, "#stream-figures", "Records here")
+    eventually(page, "#rows", "moving/1")
+    page.go_back()
+    eventually(page, "#range", "1 to 1 of 1")
+    page.click("#tabs a[href='/?view=events']")
     eventually(page, "#rows", "stream moving was created")
     assert tab.problems == []
     own = http_of(trio, 0)
@@ -106,13 +115,18 @@ def test_hostile_names_and_payloads_do_not_run(
     publish(trio.nats, "hostile.<script>alert(3)</script>", HOSTILE.encode(), b"\xff\xfe",
             headers={"X-B": HOSTILE, "Streamlog-Key": HOSTILE})  # fmt: skip
     tab = new_tab()
-    page = tab.open(http_of(trio, 1) + "#/tail?stream=hostile")
+    page = tab.open(http_of(trio, 1) + "?view=messages&stream=hostile")
+    eventually(page, "#records", HOSTILE)
+    page.click("#follow")
+    eventually(page, "#messages-state", "Following hostile/0 up to 2")
     eventually(page, "#records", HOSTILE)
     assert page.query_selector_all("#records img, #records script, #records b") == []
-    page.goto(http_of(trio, 1) + "#/streams?filter=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(4)%3E")
+    page.goto(
+        http_of(trio, 1) + "?view=streams&filter=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(4)%3E"
+    )
     eventually(page, "#none", "Nothing here")
-    page.goto(http_of(trio, 1) + "#/tail?stream=" + "%3Cscript%3Ealert(5)%3C%2Fscript%3E")
-    eventually(page, "#tail-state", "there is no stream")
+    page.goto(http_of(trio, 1) + "?view=messages&stream=" + "%3Cscript%3Ealert(5)%3C%2Fscript%3E")
+    eventually(page, "#messages-state", "there is no stream")
     refused = page.evaluate("""() => {
         const script = document.createElement("script");
         try { script.textContent = "window.ran = 1"; } catch { return "refused"; }
@@ -123,6 +137,44 @@ def test_hostile_names_and_payloads_do_not_run(
     told = [it for it in tab.problems if "404" not in it and "Content Security" not in it
             and "TrustedScript" not in it]  # fmt: skip
     assert told == []
+
+
+def test_messages_are_searched_and_every_search_has_an_address(
+    trio: Any, cli: Any, new_tab: Callable[..., Tab]
+) -> None:
+    add_stream(cli, "searched --subject searched.*")
+    orders = [{"id": number, "buyer": {"vip": number % 3 == 0}} for number in range(100)]
+    publish(trio.nats, "searched.eu", *(json.dumps(it).encode() for it in orders))
+    publish(trio.nats, "searched.us", json.dumps({"pad": "x" * 9_000, "id": 7}).encode())
+    tab = new_tab()
+    page = tab.open(http_of(trio, 2) + "?view=streams&filter=searched")
+    eventually(page, "#rows", "searched")
+    page.click("#rows td a:has-text('messages')")
+    eventually(page, "#messages-state", "50 messages, the newest first")
+    page.click("#more summary")
+    page.fill("[name=path]", "$.buyer.vip = true")
+    page.select_option("[name=count]", "10")
+    page.keyboard.press("Tab")
+    page.click("#messages-form [type=submit]")
+    eventually(page, "#messages-state", "10 messages")
+    eventually(page, "#records li:first-child .place", "0/99")
+    page.click("#go-on")
+    eventually(page, "#records li:first-child .place", "0/69")
+    second = page.url
+    page.go_back()
+    eventually(page, "#records li:first-child .place", "0/99")
+    other = new_tab().open(second)
+    eventually(other, "#records li:first-child .place", "0/69")
+    assert other.input_value("[name=path]") == "$.buyer.vip = true"
+    page.goto(http_of(trio, 0) + "?view=messages&stream=searched&subject=searched.us")
+    eventually(page, "#messages-state", "1 message")
+    page.click("#records .expand")
+    eventually(page, "#records pre", '"id": 7')
+    assert page.get_attribute("#records .expand", "aria-expanded") == "true"
+    page.fill("#m-from", "yesterday")
+    page.click("#messages-form [type=submit]")
+    eventually(page, "#messages-state", "from: end, start, an offset")
+    assert [it for it in tab.problems if "400" not in it] == []
 
 
 def test_by_keyboard_alone(trio: Any, new_tab: Callable[..., Tab]) -> None:
@@ -152,8 +204,10 @@ def test_by_keyboard_alone(trio: Any, new_tab: Callable[..., Tab]) -> None:
 def test_text_can_be_read(trio: Any, new_tab: Callable[..., Tab], scheme: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""
     page = new_tab(color_scheme=scheme).open(http_of(trio, 0))
-    eventually(page, "#rows", "well")
-    assert page.evaluate(CONTRASTS) == []
+    for view in ("overview", "streams", "messages"):
+        page.click(f"#tabs a[href='/?view={view}']")
+        eventually(page, "#verdict", "well")
+        assert page.evaluate(CONTRASTS) == [], view
 
 
 @pytest.mark.parametrize("options", [{}, {**PHONE, "color_scheme": "dark"}], ids=["desk", "phone"])
@@ -167,18 +221,22 @@ def test_an_audit_of_accessibility_finds_nothing(
     page = new_tab(bypass_csp=True, **options).open(http_of(trio, 0))
     page.evaluate(axe)
     for where, shown in (
-        ("#/streams", "audited"), ("#/partitions", "audited/0"), ("#/groups", ""),
-        ("#/events", "was created"), ("#/tail?stream=audited", "one"),
+        ("overview", ""), ("streams", "audited"), ("partitions", "audited/0"), ("groups", ""),
+        ("events", "was created"), ("stream&stream=audited", "audited/0"),
+        ("messages&stream=audited&key=&count=10", "one"),
     ):  # fmt: skip
-        page.evaluate("(hash) => { location.hash = hash; }", where)
-        eventually(page, "#records" if "tail" in where else "#rows", shown)
+        page.evaluate(VISIT, f"/?view={where}")
+        if shown:
+            eventually(page, "#records" if "messages" in where else "#rows", shown)
         found = page.evaluate(AUDIT)
         assert found == [], where
 
 
-@pytest.mark.parametrize("where", ["streams", "partitions", "groups", "events", "tail"])
+@pytest.mark.parametrize(
+    "where", ["overview", "streams", "partitions", "groups", "events", "messages"]
+)
 def test_it_fits_a_phone(trio: Any, new_tab: Callable[..., Tab], where: str) -> None:
-    page = new_tab(**PHONE).open(http_of(trio, 0) + f"#/{where}")
+    page = new_tab(**PHONE).open(http_of(trio, 0) + f"?view={where}")
     eventually(page, "#verdict", "well")
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert wide <= 0, "nothing has to be scrolled sideways"
@@ -206,6 +264,15 @@ def test_a_killed_node_shows_by_itself(
     told = page.evaluate("fetch('/api/events').then((it) => it.json())")
     assert any(f"node {victim} is gone" in row["text"] for row in told["rows"])
 
+
+VISIT = """(address) => {
+  const link = document.createElement("a");
+  link.href = address;
+  link.setAttribute("href", address);
+  document.querySelector("footer").append(link);
+  link.click();
+  link.remove();
+}"""
 
 AUDIT = """async () => {
   const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
