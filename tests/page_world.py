@@ -1,4 +1,4 @@
-"""A cluster as the status page is told of it, made by hand."""
+"""A cluster as the console is told of it, made by hand."""
 
 import time
 import uuid

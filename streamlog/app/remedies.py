@@ -30,8 +30,8 @@ REMEDIES: Final = MappingProxyType(
         "stop failed": "the next start recovers what is missing; look at the error",
         "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
         "stopping at once": NOTHING,
-        "a part of the status page failed": _BUG,
-        "the status page was not told of a change": _BUG,
+        "a part of the console failed": _BUG,
+        "the console was not told of a change": _BUG,
         # metadata
         "others could read the data folder": "nothing: it is for the node's account alone from now "
         "on; change passwords if others may have read it",

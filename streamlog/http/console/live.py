@@ -75,11 +75,11 @@ ROUNDS_MAX: Final = 10
 PAUSE_S: Final = 0.4
 """The least between two messages to one client, however quickly the metadata changes."""
 KEEP_ALIVE_BEATS: Final = 15
-CHANNEL_BEATS: Final = 60
-"""A query that nobody watches is forgotten after so many beats."""
+BROADCAST_BEATS: Final = 60
+"""A query that no client watches is forgotten after so many beats."""
 
 
-class Channel:
+class Broadcast:
     """What all who watch with one query are told: the whole, or what has changed since the last
     version. Each is put into words once, however many are told.
     """
@@ -179,7 +179,7 @@ class Live:
         self._summary: tuple[int, dict[str, str]] | None = None
         self._seen: tuple[int, ClusterSnapshot] | None = None
         """Of a beat, for whatever is asked in it."""
-        self._channels: dict[Query, Channel] = {}
+        self._broadcasts: dict[Query, Broadcast] = {}
         self._known: tuple[int | None, Mapping[str, str]] | None = None
         self._is_measuring = False
 
@@ -279,14 +279,14 @@ class Live:
     async def _tell(self, events: Events, query: Query) -> None:
         """Only what has changed since the last time, part by part and row by row."""
         version = silent = 0
-        channel: Channel | None = None
+        broadcast: Broadcast | None = None
         while not self._beat.closed and await events.goes_on():
             rung = self._beat.next  # a change while this one is told is not missed
-            now = await self._channel(query)
-            if now is not channel:
-                channel, version = now, 0
-            told = channel.since(version, self._history)
-            version = channel.version
+            now = await self._broadcast(query)
+            if now is not broadcast:
+                broadcast, version = now, 0
+            told = broadcast.since(version, self._history)
+            version = broadcast.version
             if told:
                 await events.send_bytes(told)
                 silent = 0
@@ -296,25 +296,25 @@ class Live:
             await asyncio.sleep(PAUSE_S)
             await rung.wait()
 
-    async def _channel(self, query: Query) -> Channel:
+    async def _broadcast(self, query: Query) -> Broadcast:
         """As of this beat; looked at once for all who watch with the same query."""
-        channel = self._channels.get(query)
-        if channel is None or channel.beat != self._beats:
+        broadcast = self._broadcasts.get(query)
+        if broadcast is None or broadcast.beat != self._beats:
             async with self._turns:
-                channel = self._channels.get(query)
-                if channel is None:
-                    channel = self._channels[query] = Channel()
-                if channel.beat != self._beats:
-                    await self._update(channel, query)
-        channel.used = self._beats
-        return channel
+                broadcast = self._broadcasts.get(query)
+                if broadcast is None:
+                    broadcast = self._broadcasts[query] = Broadcast()
+                if broadcast.beat != self._beats:
+                    await self._update(broadcast, query)
+        broadcast.used = self._beats
+        return broadcast
 
-    async def _update(self, channel: Channel, query: Query) -> None:
+    async def _update(self, broadcast: Broadcast, query: Query) -> None:
         """``_turns`` is held."""
         moment = await self._look(query)
         beat = self._beats  # there may have been another one, before that moment
         found = self._view.list(moment, query)
-        channel.update(
+        broadcast.update(
             {
                 **self._summary_of(moment),
                 "stream": _text(self._view.stream(moment, query.stream) if query.stream else None),
@@ -325,17 +325,17 @@ class Live:
             },
             found.shown,
         )
-        channel.beat = beat
+        broadcast.beat = beat
 
     def _summary_of(self, moment: ClusterSnapshot) -> dict[str, str]:
         """Part by part; once for all queries of a beat."""
         if self._summary is None or self._summary[0] != self._beats:
             parts = {**self._view.summary(moment), "traffic": self._traffic.last}
             self._summary = self._beats, {name: _text(it) for name, it in parts.items()}
-            self._channels = {
+            self._broadcasts = {
                 query: it
-                for query, it in self._channels.items()
-                if self._beats - it.used < CHANNEL_BEATS
+                for query, it in self._broadcasts.items()
+                if self._beats - it.used < BROADCAST_BEATS
             }
         return self._summary[1]
 

@@ -51,7 +51,7 @@ class _Growth:
 
 
 class Traffic:
-    """``begin`` when somebody watches, ``look`` once a second from then on."""
+    """``begin`` when a client begins to watch, ``look`` once a second from then on."""
 
     GAP_MS: Final = 5_000
     """After a longer pause it has to begin again."""

@@ -33,7 +33,7 @@ ROWS_KEPT_MAX: Final = 10_000
 LISTS_KEPT_MAX: Final = 64
 """Filtered lists of names that are kept; the one that was used longest ago goes."""
 SORTED_MS: Final = 60_000
-"""A sorted list that nobody asks for is let go after this."""
+"""A sorted list that is not asked for is let go after this."""
 SUMMED_MAX: Final = 500
 """Partitions of which a turn adds up what they hold."""
 LAGGING_MAX: Final = 10

@@ -46,7 +46,7 @@ class ScheduledTasks:
         self._changed: set[Partition] = set()
         """Their checkpoints are behind."""
         self._moved: set[Partition] | None = None
-        """Their offsets have changed since ``moved`` was called last; None: nobody has asked."""
+        """Their offsets have changed since ``moved`` was called last; None: it has not been called."""
         self._dropped: set[LogId] = set()
         """Deleted, and still in the checkpoints."""
         self._unsynced: set[Partition] = set()

@@ -164,7 +164,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PartitionMatches:
     """Of one partition: what was found, in the order in which it is shown, and where to go on."""
 
     found: list[Taken]
@@ -257,7 +257,7 @@ class Browse:
         decoding = await self._schemas.asked(request.query)
         numbers = self._numbers(query)
         budget = Budget()
-        found: dict[int, Progress] = {}
+        found: dict[int, PartitionMatches] = {}
         why = ""
         for left, partition in zip(range(len(numbers), 0, -1), numbers, strict=True):
             source = self._open(TopicPartition(query.stream, partition))
@@ -301,7 +301,9 @@ class Browse:
         return range(count)
 
 
-def merged(found: Mapping[int, Progress], query: BrowseQuery) -> tuple[list[Taken], dict[int, int]]:
+def merged(
+    found: Mapping[int, PartitionMatches], query: BrowseQuery
+) -> tuple[list[Taken], dict[int, int]]:
     """The first ``count`` of all partitions by time, and where each goes on."""
     sign = -1 if query.start.is_end else 1
     of_all = [
@@ -317,7 +319,7 @@ def merged(found: Mapping[int, Progress], query: BrowseQuery) -> tuple[list[Take
 
 async def search(
     source: PartitionSource, query: BrowseQuery, decoding: Decoding, budget: Budget
-) -> Progress:
+) -> PartitionMatches:
     """In one partition. Raises StreamlogError."""
     start, end = await source.bounds()
     take = taking(query.wanted, decoding)
@@ -341,7 +343,7 @@ async def _first(source: PartitionSource, wanted: Start, start: int, end: int) -
 
 async def _forwards(
     source: PartitionSource, place: tuple[int, int, int], count: int, take: Any, budget: Budget
-) -> Progress:
+) -> PartitionMatches:
     at, start, end = place
     found: list[Taken] = []
     while at < end and len(found) < count and not budget.spent:
@@ -351,12 +353,12 @@ async def _forwards(
         budget.spend(piece.records, piece.size_bytes)
         at = piece.next_offset
         await _rest(began_s, budget)
-    return Progress(found, at if at < end else None, start, end)
+    return PartitionMatches(found, at if at < end else None, start, end)
 
 
 async def _backwards(
     source: PartitionSource, place: tuple[int, int, int], count: int, take: Any, budget: Budget
-) -> Progress:
+) -> PartitionMatches:
     start, below, end = place
     found: list[Taken] = []
     window = FIRST_WINDOW
@@ -371,7 +373,7 @@ async def _backwards(
         below = first if len(wanted) == len(of_window) else int(wanted[-1]["offset"])
         window = _next_window(window, records, size_bytes)
         await _rest(began_s, budget)
-    return Progress(found, below if below > start else None, start, end)
+    return PartitionMatches(found, below if below > start else None, start, end)
 
 
 async def _window(

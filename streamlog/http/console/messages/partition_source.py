@@ -29,7 +29,7 @@ Take = Callable[[Record], Taken | None]
 """What is made of a record, in a worker thread; None: it is not wanted."""
 
 
-class Piece(NamedTuple):
+class LookedAt(NamedTuple):
     """Some of a partition, looked at."""
 
     taken: list[Taken]
@@ -50,7 +50,7 @@ class PartitionSource(Protocol):
     async def offset_at(self, timestamp_ms: int) -> int:
         """The first committed offset of that time or later; the high watermark where there is none."""
 
-    async def look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+    async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         """At records from ``offset`` on, below ``stop``, until ``most`` are taken or it has been
         enough for once.
         """
@@ -71,7 +71,7 @@ class LocalSource:
         found = await self._partition.offset_for_timestamp(timestamp_ms)
         return self._partition.high_watermark if found is None else found[0]
 
-    async def look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+    async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         """The file is read and decoded in a worker thread."""
         with await self._partition.read(offset, READ_BYTES) as found:
             piece = await asyncio.to_thread(
@@ -103,14 +103,14 @@ class LeaderSource:
         found = await self._cluster.offset_for_timestamp(self._tp, timestamp_ms)
         return await self._cluster.latest_offset(self._tp) if found is None else found
 
-    async def look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+    async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         try:
             return await self._look(offset, stop, take, most)
         except OffsetOutOfRange:
             self._start = None
             raise
 
-    async def _look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+    async def _look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         async with PartitionReader(
             self._cluster,
             self._tp,
@@ -130,8 +130,8 @@ class LeaderSource:
                 at = piece.next_offset
                 is_enough = read_bytes >= READ_BYTES or size_bytes >= OPENED_BYTES_MAX
                 if len(taken) == most or is_enough or at >= stop:
-                    return Piece(taken, at, records, size_bytes)
-            return Piece(taken, max(at, stop), records, size_bytes)
+                    return LookedAt(taken, at, records, size_bytes)
+            return LookedAt(taken, max(at, stop), records, size_bytes)
 
     def close(self) -> None:
         self._cluster.close()
@@ -149,7 +149,7 @@ async def newest(
     return found
 
 
-def _look(found: list[Buffer], offset: int, stop: int, take: Take, most: int) -> Piece:
+def _look(found: list[Buffer], offset: int, stop: int, take: Take, most: int) -> LookedAt:
     """In a worker thread. Raises CorruptBatch."""
     taken: list[Taken] = []
     records = size_bytes = 0
@@ -160,15 +160,15 @@ def _look(found: list[Buffer], offset: int, stop: int, take: Take, most: int) ->
             if record.offset < offset:
                 continue
             if record.offset >= stop:
-                return Piece(taken, stop, records, size_bytes)
+                return LookedAt(taken, stop, records, size_bytes)
             records += 1
             size_bytes += len(record.value or b"") + len(record.key or b"")
             made = take(record)
             if made is not None:
                 taken.append(made)
                 if len(taken) == most:
-                    return Piece(taken, record.offset + 1, records, size_bytes)
+                    return LookedAt(taken, record.offset + 1, records, size_bytes)
         at = max(at, header.next_offset)
         if size_bytes >= OPENED_BYTES_MAX or at >= stop:
-            return Piece(taken, at, records, size_bytes)
-    return Piece(taken, at if found else stop, records, size_bytes)
+            return LookedAt(taken, at, records, size_bytes)
+    return LookedAt(taken, at if found else stop, records, size_bytes)

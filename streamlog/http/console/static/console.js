@@ -1,5 +1,5 @@
 // The console. One query at a time is watched, and what changes is shown as it comes. The address says
-// all of what is shown, so that it can be sent to somebody. Names and payloads are strangers' text:
+// all of what is shown, so that it can be sent to others. Names and payloads are strangers' text:
 // they are only ever set as text.
 
 // Elements

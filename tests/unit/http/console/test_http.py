@@ -17,7 +17,7 @@ from streamlog.errors import NotLeader, PartitionNotFound, StreamNotFound
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot
 from streamlog.http.console.messages.browse import BROWSERS_MAX, Browse
 from streamlog.http.console.messages.decode import Schemas
-from streamlog.http.console.messages.partition_source import Piece, Take
+from streamlog.http.console.messages.partition_source import LookedAt, Take
 from streamlog.http.console.messages.tail import RECORDS_MAX, Tail
 from streamlog.http.console.page import Console
 from streamlog.http.site import Readiness, Site
@@ -58,7 +58,7 @@ class Stored:
     async def offset_at(self, timestamp_ms: int) -> int:
         return min(self.end, timestamp_ms)
 
-    async def look(self, offset: int, stop: int, take: Take, most: int) -> Piece:
+    async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         last = min(self.end, stop, offset + 100)
         taken: list[dict[str, Any]] = []
         for n in range(offset, last):
@@ -66,8 +66,8 @@ class Stored:
             if made is not None:
                 taken.append(made)
                 if len(taken) == most:
-                    return Piece(taken, n + 1, n + 1 - offset, 10)
-        return Piece(taken, last, last - offset, 10)
+                    return LookedAt(taken, n + 1, n + 1 - offset, 10)
+        return LookedAt(taken, last, last - offset, 10)
 
     def close(self) -> None:
         self.closed = True

@@ -55,8 +55,8 @@ class World:
 
     async def whole(self, **query: Any) -> bytes:
         """What a new watcher is told."""
-        channel = await self.live._channel(Query(**query))
-        return channel.since(0, self.live._history)
+        broadcast = await self.live._broadcast(Query(**query))
+        return broadcast.since(0, self.live._history)
 
     async def told(self, **query: Any) -> dict[str, Any]:
         """The same, read."""
@@ -74,16 +74,16 @@ async def test_a_hundred_watchers_cost_one_look() -> None:
 async def test_only_rows_that_have_changed_are_told() -> None:
     world = World()
     world.image = many()
-    channel = await world.live._channel(Query())
-    assert (channel.version, channel.since(1, world.live._history)) == (1, b"")
+    broadcast = await world.live._broadcast(Query())
+    assert (broadcast.version, broadcast.since(1, world.live._history)) == (1, b"")
     for number in (3, 4711):  # one that is shown, and one that is not
         old, world.image = world.image, with_trouble(world.image, number)
         world.live.changed(old, world.image)
-        assert await world.live._channel(Query()) is channel
-        told = json.loads(channel.since(channel.version - 1, world.live._history)[19:])
+        assert await world.live._broadcast(Query()) is broadcast
+        told = json.loads(broadcast.since(broadcast.version - 1, world.live._history)[19:])
         assert [*told.get("rows", {})] == (["s-00003"] if number == 3 else [])
         assert "keys" not in told and "nodes" not in told
-    assert len(json.loads(channel.since(1, world.live._history)[19:])["rows"]) == ROWS, (
+    assert len(json.loads(broadcast.since(1, world.live._history)[19:])["rows"]) == ROWS, (
         "too far behind"
     )
 

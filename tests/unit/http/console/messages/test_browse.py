@@ -8,7 +8,13 @@ import pytest
 
 from streamlog.errors import InvalidRequest
 from streamlog.http.console.messages import browse
-from streamlog.http.console.messages.browse import BrowseQuery, Budget, Progress, Start, search
+from streamlog.http.console.messages.browse import (
+    BrowseQuery,
+    Budget,
+    PartitionMatches,
+    Start,
+    search,
+)
 from streamlog.http.console.messages.decode import Decoding
 from streamlog.http.console.messages.partition_source import LocalSource
 from tests.readable_partition import TIME_MS, FakePartition
@@ -31,11 +37,11 @@ def asked(**given: Any) -> BrowseQuery:
     return BrowseQuery.of(given, several.__getitem__)
 
 
-async def page(of: Any, query: BrowseQuery, budget: Budget | None = None) -> Progress:
+async def page(of: Any, query: BrowseQuery, budget: Budget | None = None) -> PartitionMatches:
     return await search(of, query, Decoding(), budget or Budget())
 
 
-def offsets(found: Progress) -> list[int]:
+def offsets(found: PartitionMatches) -> list[int]:
     return [it["offset"] for it in found.found]
 
 
@@ -134,11 +140,11 @@ def test_partitions_are_merged_by_time() -> None:
     def records(*times: int) -> list[dict[str, Any]]:
         return [{"offset": 100 + it, "timestamp_ms": it} for it in times]
 
-    parts = {0: Progress(records(9, 4), None), 1: Progress(records(8, 7, 5), 42)}
+    parts = {0: PartitionMatches(records(9, 4), None), 1: PartitionMatches(records(8, 7, 5), 42)}
     found, places = browse.merged(parts, asked(count=3))
     assert [it["timestamp_ms"] for it in found] == [9, 8, 7]
     assert places == {0: 105, 1: 106}, "below which each goes on"
-    parts = {0: Progress(records(1, 6), None), 1: Progress(records(2, 3), 42)}
+    parts = {0: PartitionMatches(records(1, 6), None), 1: PartitionMatches(records(2, 3), 42)}
     found, places = browse.merged(parts, asked(count=3, from_="start"))
     assert [(it["partition"], it["timestamp_ms"]) for it in found] == [(0, 1), (1, 2), (1, 3)]
     assert places == {0: 106, 1: 42}
