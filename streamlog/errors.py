@@ -13,6 +13,9 @@
         PartitionNotFound
         UnknownTopicId            no stream has this id, or none has it any more
         OffsetOutOfRange          below the log start or above the end
+        MessageNotFound           there is no such message, or not any more
+          MessageNotStored        no message has this sequence yet
+          MessageErased           it was deleted by itself, or compacted away
         RecordTooLarge
         InvalidRecord             a producer's batch is not what it may be
         InvalidTimestamp          a record claims a time far ahead of ours
@@ -64,6 +67,7 @@
         BlockNotReady             a ledger's block is yet to be cut
         ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
+      PartlyDone                  an operation failed half way; says what was done
       FeatureLevelUnknown         the metadata was written by a later streamlog
       CorruptData                 bytes on disk or wire are not what was written
         CorruptBatch
@@ -378,6 +382,10 @@ class ChannelNotReady(Unavailable):
 
 class RequestTimedOut(Unavailable):
     """No answer in the time allowed. Whether it was done is unknown."""
+
+
+class PartlyDone(StreamlogError):
+    """An operation on several things failed half way. The text says what was done."""
 
 
 class FeatureLevelUnknown(StreamlogError):

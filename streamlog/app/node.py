@@ -193,13 +193,6 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
-        self._control = ControlService(
-            node_id=data_dir.node_id,
-            metadata=self._metadata,
-            partitions=self._registry,
-            peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
-            lease=self._metadata.lease,
-        )
         self._activity = ActivityService(
             node_id=data_dir.node_id,
             settings=settings.activity,
@@ -210,6 +203,16 @@ class Node:
             settings, lambda: self._metadata.image, self._certificates
         )
         self._admission = NodeSecurity(settings, self._rules, authenticator, metrics)
+        self._control = ControlService(
+            node_id=data_dir.node_id,
+            metadata=self._metadata,
+            partitions=self._registry,
+            peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
+            lease=self._metadata.lease,
+            audit=self._admission.audit,
+            authority=self._admission.authority,
+            node_user=settings.sasl.node_user,
+        )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
         self._watched_by(metrics, security)

@@ -1,6 +1,9 @@
-"""What adapters ask: one object a node."""
+"""What the operations need of this node, and of others: one object a node."""
 
-from streamlog.authz.visibility import Metadata
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import NodeRequests
@@ -22,13 +25,26 @@ class ControlService:
         partitions: ReplicaManager,
         peers: Peers,
         lease: Lease | None = None,
+        audit: Audit | None = None,
+        authority: Authority | None = None,
+        node_user: str | None = None,
     ) -> None:
-        """``peers``: connections of its own to other nodes."""
+        """``peers``: connections of its own to other nodes; ``authority``: the rules of this node's file;
+        ``node_user``: whom nodes log in as.
+        """
+        self.authority = authority
+        self.node_user = node_user
+        self.audit = audit or Audit()
         self.freshness = ReadBarrier(metadata)
         self.nodes = NodeRequests(peers, lambda: metadata.image)
         self.leader = LocalLeader(partitions, lease)
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
+        self._metadata = metadata
+
+    def metadata_for(self, access: Permissions | None) -> Metadata:
+        """Without the streams that the caller may not know of."""
+        return self._metadata if access is None else AuthorizedMetadata(self._metadata, access)
 
     def close(self) -> None:
         """No other node is asked any more."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.control.leaders.node_requests import is_node_request
+from streamlog.control.operation import is_operation
 from streamlog.errors import StreamlogError
 from streamlog.kafka.auth.acl_codec import OPERATIONS, PERMISSIONS
 from streamlog.kafka.context import Context
@@ -133,8 +134,10 @@ _QUIET: Final = ("DescribeCluster", "AwaitApplied")
 
 def tell(api: Api, request: Message, answer: Message, context: Context) -> None:
     """One line of it; what nodes ask of each other is no act of anybody's."""
-    if api.key == registry.ENVELOPE and _is_between_nodes(request, context):
-        return
+    if api.key == registry.ENVELOPE and (
+        _is_between_nodes(request, context) or is_operation(request["request_data"])
+    ):
+        return  # an operation is told of by ``control``
     about = list(ADMINISTRATIVE[api.key](request))
     if api.key == registry.ENVELOPE and about[0].startswith(_QUIET):
         return

@@ -6,13 +6,16 @@ DescribeQuorum (55), and Envelope (58) for commands to the controller.
 """
 
 import asyncio
+import json
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.clock import wall_ms
+from streamlog.control.control import Control
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
+from streamlog.control.operation import Caller, decode_operation, is_operation
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
@@ -232,8 +235,8 @@ CLIENT_COMMAND_BYTES_MAX: Final = 64 * 1024
 
 
 async def envelope(request: Message, _version: int, context: Context) -> Message:
-    """Envelope (58): a command for the controller, from another node or from the command line; or what
-    another node asks about the partitions that this node leads.
+    """Envelope (58): a command for the controller, from another node or from the command line; what
+    another node asks about the partitions that this node leads; or an operation of ``control``.
 
     The principal tells them apart: what a node has handed on already goes no further.
 
@@ -247,6 +250,11 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
             "response_data": await _answer_node(request, context, is_node=cluster_id is not None),
             "error_code": ErrorCode.none,
         }
+    if is_operation(request["request_data"]):
+        return {
+            "response_data": await _operate(request, context),
+            "error_code": ErrorCode.none,
+        }
     try:
         _check_command_size(request, context)
         command = decode_command(request["request_data"])
@@ -258,6 +266,20 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
     except StreamlogError as error:
         data = encode_refused(error)
     return {"response_data": data, "error_code": ErrorCode.none}
+
+
+async def _operate(request: Message, context: Context) -> bytes:
+    """The caller's right is judged by the operation itself."""
+    try:
+        _check_command_size(request, context)
+        if context.control is None:
+            raise NoController("this node is about to start, or to stop")
+        name, arguments = decode_operation(request["request_data"])
+        caller = Caller(context.session, context.access, by="Kafka")
+        result = await Control(context.control, caller).call(name, arguments)
+    except StreamlogError as error:
+        return encode_refused(error)
+    return json.dumps({"offset": 0, "result": {"value": result}}).encode()
 
 
 async def _answer_node(request: Message, context: Context, *, is_node: bool) -> bytes:

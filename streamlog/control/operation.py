@@ -1,0 +1,234 @@
+"""What an operation is, to those that ask for one by its name: HTTP, the socket, the command line.
+
+An operation is a method that ``operation`` marks. Its parameters and its result have types, from which the
+schema of its JSON is made; the first line of its docstring says what it does. A method that changes something is
+an *act*: whatever comes of it is in the audit log, by whichever protocol it was asked for. Python code calls the
+method itself.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+
+from streamlog.authn.session import Session
+from streamlog.authz.permissions import Permissions
+from streamlog.control.service import ControlService
+from streamlog.errors import (
+    InvalidRequest,
+    MalformedFrame,
+    NotEnoughReplicasAfterAppend,
+    PartlyDone,
+    RequestTimedOut,
+    StorageFailed,
+    StreamlogError,
+)
+from streamlog.metadata.stream.config import StreamConfig
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+
+UNSURE: Final = (RequestTimedOut, StorageFailed, NotEnoughReplicasAfterAppend, PartlyDone)
+"""Errors after which it, or a part of it, may have been done, or may yet be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and by which protocol."""
+
+    session: Session
+    access: Permissions | None = None
+    """What the principal may do; None: everything."""
+    by: str = "a node"
+
+
+class Operations:
+    """Those of one kind, for one caller."""
+
+    def __init__(self, service: ControlService, caller: Caller) -> None:
+        self._service = service
+        self._caller = caller
+        self._access = caller.access
+        self._metadata = service.metadata_for(caller.access)
+
+
+@dataclass(frozen=True)
+class OperationSpec:
+    """One operation, as it is asked for by name."""
+
+    group: str
+    """The attribute of ``Control`` that has it."""
+    method: str
+    call: Callable[..., Awaitable[Any]]
+    http: str
+    """Its method and path, as in ``GET /streams/{name}``."""
+    is_act: bool
+    about: tuple[str, ...]
+    """Parameters that name what it is about, for the audit log."""
+    shown: Callable[[Any], Any] | None
+    """From what it returns to what is shown as JSON; None: the same."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}.{self.method}"
+
+    @property
+    def description(self) -> str:
+        return inspect.getdoc(self.call) or ""
+
+    @property
+    def summary(self) -> str:
+        return self.description.partition("\n")[0]
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The model of its JSON arguments. No others are taken."""
+        hints = get_type_hints(self.call, include_extras=True)
+        fields: dict[str, Any] = {}
+        for name, it in inspect.signature(self.call).parameters.items():
+            if name != "self":
+                kind = _JSON_TYPES.get(hints[name], hints[name])
+                default = ... if it.default is inspect.Parameter.empty else it.default
+                fields[name] = (kind, default)
+        config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        return create_model(self.name.replace(".", "_"), __config__=config, **fields)
+
+    @cached_property
+    def result(self) -> TypeAdapter[Any]:
+        """Of what is shown of its result."""
+        return TypeAdapter(get_type_hints(self.shown or self.call, include_extras=True)["return"])
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments for the method. Raises InvalidRequest, which names all that are wrong."""
+        try:
+            model = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            raise InvalidRequest("; ".join(map(_said, error.errors()))) from None
+        return {name: getattr(model, name) for name in type(model).model_fields}
+
+    def dump(self, result: Any) -> Any:
+        """The result in JSON's types."""
+        shown = result if self.shown is None else self.shown(result)
+        return self.result.dump_python(shown, mode="json")
+
+
+def _said(error: Any) -> str:
+    where = ".".join(map(str, error["loc"]))
+    return f"{where}: {error['msg']}" if where else str(error["msg"])
+
+
+def _config_of(value: Any) -> Any:
+    """With the defaults that depend on other settings. Raises InvalidStreamConfig, ..."""
+    return StreamConfig.of(**value) if isinstance(value, Mapping) else value
+
+
+_JSON_TYPES: Final[dict[Any, Any]] = {
+    StreamConfig: Annotated[StreamConfig, BeforeValidator(_config_of)],
+}
+
+_MARK: Final = "__operation__"
+_BEGIN: Final = b'{"operation":'
+
+
+def is_operation(data: bytes | memoryview) -> bool:
+    """Whether an Envelope asks for one; else it holds a command or a node's request."""
+    return bytes(data[: len(_BEGIN)]) == _BEGIN
+
+
+def encode_operation(name: str, arguments: Mapping[str, Any]) -> bytes:
+    return json.dumps({"operation": name, "arguments": arguments}).encode()
+
+
+def decode_operation(data: bytes | memoryview) -> tuple[str, dict[str, Any]]:
+    """Raises MalformedFrame."""
+    try:
+        content = json.loads(bytes(data))
+        return str(content["operation"]), dict(content.get("arguments") or {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise MalformedFrame("an operation does not decode") from None
+
+
+def operation(
+    http: str,
+    *,
+    about: Iterable[str] = (),
+    act: bool = False,
+    shown: Callable[[Any], Any] | None = None,
+) -> Callable[[F], F]:
+    """Marks a method of ``Operations``. Of an act the audit log has what comes of it."""
+
+    def mark(method: F) -> F:
+        names = tuple(about)
+        parameters = tuple(inspect.signature(method).parameters)[1:]
+
+        @functools.wraps(method)
+        async def run(self: Operations, *args: Any, **kwargs: Any) -> Any:
+            given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+            try:
+                result = await method(self, *args, **kwargs)
+            except BaseException as error:
+                tell(self, error, given)
+                raise
+            tell(self, None, given)
+            return result
+
+        def tell(self: Operations, error: BaseException | None, given: Mapping[str, Any]) -> None:
+            """A caller that goes away meanwhile does not hide what was done."""
+            if given.get("validate_only"):
+                return
+            caller = self._caller
+            only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
+            self._service.audit.acted(
+                caller.session,
+                name,
+                [_shown(given[it]) for it in names if given.get(it) is not None],
+                _outcome(error),
+                is_done=not only_failed,
+                by=caller.by,
+            )
+
+        name = method.__qualname__.partition("Operations")[0].lower() + "." + method.__name__
+        marked = run if act else method
+        setattr(marked, _MARK, (http, act, names, shown))
+        return cast(F, marked)
+
+    return mark
+
+
+def specs_of(group: str, kind: type[Operations]) -> dict[str, OperationSpec]:
+    """The operations of a class, by name."""
+    found: dict[str, OperationSpec] = {}
+    for name, method in vars(kind).items():
+        mark = getattr(method, _MARK, None)
+        if mark is not None:
+            spec = OperationSpec(group, name, method, *mark)
+            found[spec.name] = spec
+    return found
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "none"
+    if isinstance(error, asyncio.CancelledError):
+        return "the caller went away; whether it was done is not known"
+    return f"{type(error).__name__}: {error}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, StreamConfig):
+        return value.name
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_shown, value))
+    return str(value)

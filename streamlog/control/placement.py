@@ -1,0 +1,156 @@
+"""Operations on where partitions are and which node leads them."""
+
+from typing import NamedTuple
+
+from streamlog.acl.rules import Operation
+from streamlog.control.operation import Operations, operation
+from streamlog.errors import InvalidRequest, NodeNotFound, PartlyDone, StreamlogError
+from streamlog.metadata.commands import CancelMove, ElectLeader, MovePartition, RebalanceLeaders
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, PartitionImage
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+
+class NoReplacement(InvalidRequest):
+    """No other node is able to keep a partition."""
+
+
+class ElectedLeader(NamedTuple):
+    """Who leads the partition now."""
+
+    leader: NodeId
+
+
+class Move(NamedTuple):
+    """A partition that is being moved."""
+
+    stream: str
+    partition: int
+    replicas: tuple[NodeId, ...]
+    adding: tuple[NodeId, ...]
+    removing: tuple[NodeId, ...]
+
+
+class PlacementOperations(Operations):
+    """All of them need ALTER of the cluster; to list moves, DESCRIBE."""
+
+    def _check(self, right: Operation = Operation.ALTER) -> None:
+        """Raises ClusterForbidden."""
+        if self._access is not None:
+            self._access.check_cluster(right)
+
+    @operation("GET /moves")
+    async def moves(self) -> tuple[Move, ...]:
+        """List the partitions that are being moved."""
+        self._check(Operation.DESCRIBE)
+        await self._service.freshness.catch_up()
+        return tuple(
+            Move(name, number, it.replicas, it.adding, it.removing)
+            for name, stream in sorted(self._metadata.image.streams.items())
+            for number, it in enumerate(stream.partitions)
+            if it.is_moving
+        )
+
+    @operation("POST /streams/{stream}/move", about=("stream", "partition", "replicas"), act=True)
+    async def move(self, stream: str, partition: int, replicas: tuple[NodeId, ...]) -> None:
+        """Move a partition to other nodes, the first of which is to lead it.
+
+        The old replicas stay until the new ones are in sync.
+        """
+        self._check()
+        command = MovePartition(stream=stream, partition=partition, replicas=replicas)
+        await self._metadata.request(command)
+
+    @operation("POST /streams/{stream}/cancel-move", about=("stream", "partition"), act=True)
+    async def cancel_move(self, stream: str, partition: int) -> None:
+        """Cancel the move of a partition: it stays where it was."""
+        self._check()
+        await self._metadata.request(CancelMove(stream=stream, partition=partition))
+
+    @operation("POST /streams/{stream}/elect", about=("stream", "partition", "leader"), act=True)
+    async def elect(
+        self, stream: str, partition: int, leader: NodeId | None = None, unclean: bool = False
+    ) -> ElectedLeader:
+        """Elect a leader of a partition: the node that is named, or the preferred replica.
+
+        ``unclean`` lets any live replica lead where none of the in-sync replicas is alive: the records that
+        it lacks are lost.
+        """
+        self._check()
+        command = ElectLeader(stream=stream, partition=partition, leader=leader, unclean=unclean)
+        granted = await self._metadata.request(command)
+        return ElectedLeader(NodeId(granted.result["leader"]))
+
+    @operation("POST /rebalance-leaders", act=True)
+    async def rebalance_leaders(self) -> int:
+        """Have preferred replicas lead again, everywhere; how many leaders changed."""
+        self._check()
+        moved = 0
+        while True:  # the controller moves a bounded number at a time
+            result = (await self._metadata.request(RebalanceLeaders())).result
+            moved += int(result["moved"])
+            if result["moved"] == 0 or result["left"] == 0:
+                return moved
+
+    @operation("POST /streams/{stream}/replace-node", about=("stream", "node"), act=True)
+    async def replace_node(self, stream: str, node: NodeId) -> int:
+        """Move the partitions of a stream that a node keeps to other nodes; how many there are.
+
+        A rack that has none of the other replicas comes first, then the node that keeps least. The moves go on
+        after the answer.
+        """
+        self._check()
+        partitions = self._metadata.image.stream(stream).partitions
+        kept = [number for number, it in enumerate(partitions) if node in it.target]
+        if not kept:
+            raise NodeNotFound(f"node {node} keeps no partition of {stream!r}")
+        for done, number in enumerate(kept):
+            image = self._metadata.image
+            try:
+                replicas = without_node(image, image.stream(stream).partition(number), node)
+                command = MovePartition(stream=stream, partition=number, replicas=replicas)
+                await self._metadata.request(command)
+            except StreamlogError as error:
+                if not done:
+                    raise
+                raise PartlyDone(
+                    f"partitions {kept[:done]} of {stream!r} are moved; {number}: {error}"
+                ) from None
+        return len(kept)
+
+
+def without_node(
+    image: MetadataImage, partition: PartitionImage, leaving: NodeId
+) -> tuple[NodeId, ...]:
+    """The replicas when another node has taken the place of ``leaving``. Raises NoReplacement."""
+    target = partition.target
+    staying = [node_id for node_id in target if node_id != leaving]
+    racks = {image.nodes[node_id].rack for node_id in staying if node_id in image.nodes} - {None}
+    others = [
+        node
+        for node_id, node in sorted(image.nodes.items())
+        if node_id not in target and is_able(node)
+    ]
+    if not others:
+        raise NoReplacement(f"no other node can take the place of node {leaving}")
+    chosen = min(others, key=lambda it: (it.rack in racks, image.load(it.node_id).replicas))
+    return tuple(chosen.node_id if node_id == leaving else node_id for node_id in target)
+
+
+def is_able(node: NodeImage | None) -> bool:
+    """It may be given partitions, or lead them."""
+    return node is not None and not node.fenced and not node.draining
+
+
+def needs_election(partition: PartitionImage, *, unclean: bool) -> bool:
+    """Whether an election would change its leader."""
+    return partition.leader == NO_LEADER if unclean else partition.leader != partition.target[0]
+
+
+def partitions_that_need_election(image: MetadataImage, *, unclean: bool) -> list[TopicPartition]:
+    """Of all streams, by name."""
+    return [
+        TopicPartition(name, number)
+        for name, stream in sorted(image.streams.items())
+        for number, partition in enumerate(stream.partitions)
+        if needs_election(partition, unclean=unclean)
+    ]

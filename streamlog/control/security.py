@@ -1,0 +1,160 @@
+"""Operations on users, access rules and quotas."""
+
+import asyncio
+import secrets
+from base64 import b64encode
+from typing import Final, NamedTuple
+
+from streamlog.acl.filters import RuleFilter, found
+from streamlog.acl.rules import Operation, Rule
+from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
+from streamlog.control.operation import Operations, operation
+from streamlog.errors import InvalidRequest
+from streamlog.metadata import controller
+from streamlog.metadata.commands import AddAccessRules, AlterQuota, AlterUser, RemoveAccessRules
+from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
+from streamlog.metadata.image.quota import Quota, QuotaKey
+from streamlog.model import ScramName
+
+SECRET_BYTES: Final = 32
+
+
+class User(NamedTuple):
+    """Who may log in by a password. Nothing that the password could be guessed from."""
+
+    name: str
+    iterations: dict[str, int]
+    """By mechanism."""
+
+
+class RulesFound(NamedTuple):
+    """Rules of the cluster's metadata, and those of this node's own file."""
+
+    rules: tuple[Rule, ...]
+    file_rules: tuple[Rule, ...]
+
+
+class UserOperations(Operations):
+    """Users with passwords. Needs DESCRIBE, or ALTER, of the cluster."""
+
+    @operation("GET /users")
+    async def list(self) -> tuple[User, ...]:
+        """List the users that have a password."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.DESCRIBE)
+        await self._service.freshness.catch_up()
+        users = self._metadata.image.users
+        return tuple(
+            User(name, {it: stored.iterations for it, stored in sorted(users[name].items())})
+            for name in sorted(users)
+        )
+
+    @operation("PUT /users/{name}", about=("name",), act=True)
+    async def set_password(
+        self, name: str, password: str, mechanism: ScramName = "SCRAM-SHA-512"
+    ) -> None:
+        """Set the password of a user. A user that is not there yet is created."""
+        self._check(name)
+        salt = secrets.token_bytes(16)
+        scram = Scram(mechanism)
+        salted = await asyncio.to_thread(salted_password, scram, password, salt, ITERATIONS)
+        stored = StoredCredential.of(credential_of(scram, salted, salt, ITERATIONS))
+        await self._metadata.request(self._command(name, {mechanism: stored}, ()))
+
+    @operation("DELETE /users/{name}", about=("name",), act=True)
+    async def delete(self, name: str) -> None:
+        """Take all passwords of a user away."""
+        self._check(name)
+        await self._service.freshness.catch_up()
+        known = tuple(self._metadata.image.users.get(name, {}))
+        if not known:
+            raise InvalidRequest(f"there is no user {name!r} with a password")
+        await self._metadata.request(self._command(name, {}, known))
+
+    @operation("PATCH /users/{name}", about=("name", "removed"), act=True)
+    async def alter(self, name: str, changed: Credentials, removed: tuple[ScramName, ...]) -> None:
+        """Set and remove salted passwords of a user, all of them or none.
+
+        A Kafka client salts and hashes the password itself.
+        """
+        self._check(name)
+        await self._metadata.request(self._command(name, changed, removed))
+
+    def _check(self, name: str) -> None:
+        """Raises ClusterForbidden, InvalidRequest."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.ALTER)
+        check_user_name(name)
+        if name == self._service.node_user:
+            raise InvalidRequest(
+                f"{name!r} is whom nodes log in as: its password is in sasl.node_password_file"
+            )
+
+    @staticmethod
+    def _command(name: str, changed: Credentials, removed: tuple[ScramName, ...]) -> AlterUser:
+        secret = b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        return AlterUser(name=name, changed=changed, removed=removed, decoy_secret=secret)
+
+
+class RuleOperations(Operations):
+    """Access rules. Needs DESCRIBE, or ALTER, of the cluster."""
+
+    @operation("GET /rules")
+    async def list(self, wanted: RuleFilter = RuleFilter()) -> RulesFound:  # noqa: B008  # a value
+        """List the access rules that a filter matches."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.DESCRIBE)
+        await self._service.freshness.catch_up()
+        return RulesFound(tuple(found(self._metadata.image.rules, wanted)), self.in_file(wanted))
+
+    def in_file(self, wanted: RuleFilter) -> tuple[Rule, ...]:
+        """Rules of this node's own file, which no request changes."""
+        authority = self._service.authority
+        if authority is None or authority.file is None:
+            return ()
+        return tuple(found(authority.file_rules, wanted))
+
+    @operation("POST /rules", about=("rules",), act=True)
+    async def add(self, rules: tuple[Rule, ...]) -> None:
+        """Add access rules, all of them or none. A rule that is there already is a success."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.ALTER)
+        await self._metadata.request(AddAccessRules(rules=rules))
+
+    @operation("POST /rules/remove", about=("filters",), act=True)
+    async def remove(self, filters: tuple[RuleFilter, ...]) -> tuple[tuple[Rule, ...], ...]:
+        """Remove the access rules that filters match; which they were, for each filter."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.ALTER)
+        granted = await self._metadata.request(RemoveAccessRules(filters=filters))
+        return tuple(tuple(map(Rule.model_validate, rules)) for rules in granted.result["removed"])
+
+
+class QuotaOperations(Operations):
+    """Quotas of client ids. Needs DESCRIBE_CONFIGS, or ALTER_CONFIGS, of the cluster."""
+
+    @operation("GET /quotas")
+    async def list(self) -> tuple[tuple[str | None, Quota], ...]:
+        """List the quotas by client id; null is the default of all that have none of their own."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.DESCRIBE_CONFIGS)
+        await self._service.freshness.catch_up()
+        quotas = self._metadata.image.quotas
+        names = sorted(quotas, key=lambda it: (it is not None, it or ""))
+        return tuple((name, quotas[name]) for name in names)
+
+    @operation("PATCH /quotas", about=("client_id",), act=True)
+    async def alter(
+        self,
+        client_id: str | None,
+        values: dict[QuotaKey, float | None],
+        validate_only: bool = False,
+    ) -> None:
+        """Change the quotas of a client id, all of them or none; null ends a limit."""
+        if self._access is not None:
+            self._access.check_cluster(Operation.ALTER_CONFIGS)
+        command = AlterQuota(client_id=client_id, values=values)
+        if validate_only:
+            controller.alter_quota(self._metadata.image, command)
+        else:
+            await self._metadata.request(command)

@@ -1,0 +1,341 @@
+"""Operations on streams: what they are set to, where they are, and their end."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from streamlog.acl.rules import Operation
+from streamlog.control.leaders.leader_router import States
+from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.control.operation import Operations, operation
+from streamlog.errors import (
+    InvalidRequest,
+    PartlyDone,
+    StreamExists,
+    StreamlogError,
+    StreamNotFound,
+)
+from streamlog.metadata import controller
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.config import (
+    StreamConfig,
+    check_writable_by_clients,
+    is_hidden,
+    is_internal,
+)
+from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
+from streamlog.metadata.stream.write_state import check_may_be_cut
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+LIST_MAX: Final = 1_000
+"""Streams in one list."""
+LOOKED_AT_ONCE: Final = 2_000
+"""Streams and their subjects, before others have their turn of the event loop."""
+_NO_ID: Final = UUID(int=0)
+
+Assignments = tuple[tuple[NodeId, ...], ...]
+"""The nodes of each partition, in order; empty: the controller chooses."""
+
+
+class CreatedStream(NamedTuple):
+    """A stream, and whether it is new: the same again is a success."""
+
+    stream: StreamImage
+    created: bool
+
+
+class PartitionDescription(NamedTuple):
+    """A partition; the offsets and sizes are None where its leader could not be asked."""
+
+    partition: int
+    leader: NodeId | None
+    leader_epoch: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    log_start_offset: int | None = None
+    high_watermark: int | None = None
+    messages: int | None = None
+    size_bytes: int | None = None
+    first_ms: int | None = None
+    """When its first record was written, in ms since 1970; None: it has none."""
+    last_ms: int | None = None
+    replica_lags: dict[NodeId, int] = {}  # noqa: RUF012  # it is never changed
+    """How many records each follower lacks."""
+    is_auto_paused: bool = False
+
+
+class StreamDescription(NamedTuple):
+    """A stream as the cluster has it now."""
+
+    config: StreamConfig
+    stream_id: UUID
+    created_ms: int
+    messages: int
+    size_bytes: int
+    partitions: tuple[PartitionDescription, ...]
+    created: bool = False
+    """It is new: made by the operation that describes it."""
+
+
+class StreamPage(NamedTuple):
+    """Some of the streams, by name."""
+
+    total: int
+    offset: int
+    streams: tuple[StreamDescription, ...]
+
+
+class Purged(NamedTuple):
+    """How many messages were removed."""
+
+    purged: int
+
+
+def _with_state(known: PartitionDescription, state: LeaderPartitionState) -> PartitionDescription:
+    return known._replace(
+        log_start_offset=state.log_start_offset,
+        high_watermark=state.high_watermark,
+        messages=state.message_count,
+        size_bytes=state.size_bytes,
+        first_ms=state.first_ms,
+        last_ms=state.last_ms,
+        replica_lags=dict(state.replica_lags),
+        is_auto_paused=state.is_auto_paused,
+    )
+
+
+def describe(stream: StreamImage, states: States, *, created: bool = False) -> StreamDescription:
+    """What is known of it; ``states`` may lack some of its partitions."""
+    partitions: list[PartitionDescription] = []
+    for number, partition in enumerate(stream.partitions):
+        known = PartitionDescription(
+            number,
+            None if partition.leader == NO_LEADER else partition.leader,
+            partition.leader_epoch,
+            tuple(partition.replicas),
+            tuple(partition.isr),
+        )
+        state = states.get(TopicPartition(stream.name, number))
+        partitions.append(known if state is None else _with_state(known, state))
+    return StreamDescription(
+        stream.config,
+        stream.stream_id,
+        stream.created_ms,
+        sum(it.messages or 0 for it in partitions),
+        sum(it.size_bytes or 0 for it in partitions),
+        tuple(partitions),
+        created,
+    )
+
+
+def _described(stream: StreamImage) -> StreamDescription:
+    return describe(stream, {})
+
+
+def _created(result: CreatedStream) -> StreamDescription:
+    return describe(result.stream, {}, created=result.created)
+
+
+class StreamOperations(Operations):
+    """Create, change, describe, list, purge and delete streams."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as the caller may see it; perhaps older than ``describe`` is."""
+        return self._metadata.image
+
+    async def catch_up(self) -> None:
+        """The image has all that was decided before this was called, unless no controller is there."""
+        await self._service.freshness.catch_up()
+
+    async def find(self, name: str) -> StreamImage:
+        """Raises StreamNotFound, but not for a stream that this node is about to hear of."""
+        try:
+            return self.known(name)
+        except StreamNotFound:
+            await self.catch_up()
+        return self.known(name)
+
+    def known(self, name: str) -> StreamImage:
+        """A stream of the image. What is for nodes alone is not there; other internal streams may be read."""
+        if is_hidden(name):
+            raise StreamNotFound(f"{name!r} is an internal stream")
+        return self._metadata.image.stream(name)
+
+    # Acts
+
+    @operation("POST /streams", about=("config",), act=True, shown=_created)
+    async def create(
+        self, config: StreamConfig, assignments: Assignments = (), validate_only: bool = False
+    ) -> CreatedStream:
+        """Create a stream. The same stream again is a success.
+
+        ``assignments`` names the nodes of each partition. Its leaders listen when this returns.
+        """
+        name = config.name
+        check_writable_by_clients(name)
+        if self._access is not None:
+            self._access.check_creation(name)
+            self._access.check_bindings(config)
+        if validate_only:
+            decision = controller.create_stream(
+                self._metadata.image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
+            )
+            made = self._metadata.image.apply_all(decision.records, offset=0, epoch=0)
+            return CreatedStream(made.stream(name), created=bool(decision.records))
+        stream, created = await self._metadata.create_stream(config, assignments)
+        if not created and self._access is not None and not self._access.sees(name):
+            raise StreamExists(f"stream {name!r} exists")
+        return CreatedStream(stream, created)
+
+    @operation("PUT /streams/{name}", about=("name",), act=True, shown=_described)
+    async def replace(self, name: str, config: StreamConfig) -> StreamImage:
+        """Replace all settings of a stream."""
+        if config.name != name:
+            raise InvalidRequest(f"the settings are those of stream {config.name!r}, not {name!r}")
+        known = (await self.find(name)).config
+        seen = None
+        if self._access is not None:
+            self._access.check_topic(Operation.ALTER_CONFIGS, name)
+            if (known.partitions, known.replicas) != (config.partitions, config.replicas):
+                self._access.check_topic(Operation.ALTER, name)
+            self._access.check_bindings(config, known)
+            seen = known
+        return await self._metadata.update_stream(config, seen)
+
+    @operation("PATCH /streams/{name}", about=("name",), act=True, shown=_described)
+    async def alter(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: Assignments = (),
+        validate_only: bool = False,
+    ) -> StreamImage:
+        """Change some settings of a stream: all of the changes, or none.
+
+        ``assignments`` names the nodes of each new partition.
+        """
+        seen = None
+        if self._access is not None:
+            settings = {it.setting for it in changes}
+            if settings & {"partitions", "replicas"}:
+                self._access.check_topic(Operation.ALTER, name)
+            if settings - {"partitions", "replicas"}:
+                self._access.check_topic(Operation.ALTER_CONFIGS, name)
+            if settings & (BINDING_SETTINGS | {"partitions"}):
+                seen = (await self.find(name)).config
+                self._access.check_bindings(altered(seen, changes), seen)
+        if validate_only:
+            await self.catch_up()
+            image = self._metadata.image
+            config = altered(image.stream(name).config, changes)
+            controller.update_stream(image, config, assignments=assignments)
+            return image.stream(name)
+        return await self._metadata.alter_stream(name, changes, assignments, seen)
+
+    @operation("DELETE /streams/{name}", about=("name",), act=True)
+    async def delete(self, name: str, stream_id: UUID | None = None) -> None:
+        """Delete a stream with all its messages; with ``stream_id`` only the stream that has this id."""
+        if self._access is not None:
+            self._access.check_topic(Operation.DELETE, name)
+        await self.find(name)
+        await self._metadata.delete_stream(name, stream_id)
+
+    @operation("POST /streams/{name}/purge", about=("name", "partition"), act=True)
+    async def purge(
+        self,
+        name: str,
+        partition: int | None = None,
+        before_offset: int | None = None,
+        keep: int = 0,
+        subject: str = "",
+    ) -> Purged:
+        """Remove messages of a stream, or of one partition: all, or some.
+
+        ``before_offset`` keeps messages from this offset on, ``keep`` the last so many of each partition;
+        ``subject`` removes only messages whose subject matches.
+        """
+        stream = await self.find(name)
+        self._check_cut(stream)
+        if before_offset is not None and keep:
+            raise InvalidRequest("before_offset and keep: only one of them")
+        if before_offset is not None and partition is None and len(stream.partitions) > 1:
+            raise InvalidRequest("before_offset: name the partition, each has offsets of its own")
+        numbers = range(len(stream.partitions)) if partition is None else (partition,)
+        sequence = 0 if before_offset is None else before_offset + 1
+        purged, done = 0, list[int]()
+        for number in numbers:
+            stream.partition(number)  # raises PartitionNotFound
+            if sequence == 1:
+                continue  # nothing is before offset 0
+            tp = TopicPartition(name, number)
+            try:
+                purged += await self._service.leaders.purge(
+                    tp, sequence=sequence, keep=keep, pattern=subject
+                )
+            except StreamlogError as error:
+                if not done:
+                    raise
+                raise PartlyDone(
+                    f"{purged} messages of partitions {done} of {name!r} are removed;"
+                    f" partition {number}: {error}"
+                ) from None
+            done.append(number)
+        return Purged(purged)
+
+    def _check_cut(self, stream: StreamImage) -> None:
+        """Raises TopicForbidden, InvalidRequest."""
+        name = stream.name
+        if self._access is not None:
+            self._access.check_topic(Operation.DELETE, name)
+        check_writable_by_clients(name)
+        check_may_be_cut(stream.config)
+        if stream.config.deny_purge:
+            raise InvalidRequest(f"{name!r} denies to be purged")
+
+    # Questions
+
+    @operation("GET /streams/{name}", about=("name",))
+    async def describe(self, name: str) -> StreamDescription:
+        """Describe a stream: settings, partitions, sizes."""
+        await self.catch_up()
+        stream = self.known(name)
+        if self._access is not None:
+            self._access.check_topic(Operation.DESCRIBE, name)
+        return (await self._descriptions([stream]))[0]
+
+    @operation("GET /streams")
+    async def list(self, offset: int = 0, limit: int = 100, subject: str = "") -> StreamPage:
+        """List streams by name; with ``subject`` those that store messages of it."""
+        if not 0 <= limit <= LIST_MAX or offset < 0:
+            raise InvalidRequest(f"limit: 0 to {LIST_MAX}; offset: 0 or more")
+        await self.catch_up()
+        names = await self.names(subject)
+        streams = [self._metadata.image.streams[it] for it in names[offset : offset + limit]]
+        return StreamPage(len(names), offset, tuple(await self._descriptions(streams)))
+
+    async def names(self, subject: str = "") -> Sequence[str]:
+        """All that the caller may know of, sorted, but internal ones; those that hear ``subject``."""
+        if len(subject) > SUBJECT_BYTES_MAX:
+            raise InvalidRequest(f"subject: more than {SUBJECT_BYTES_MAX} characters")
+        names, looked = [], 0
+        for name, stream in self._metadata.image.streams.items():
+            if not is_internal(name) and (not subject or stream.config.hears(subject)):
+                names.append(name)
+            looked += 1 + (len(stream.config.subjects) if subject else 0)
+            if looked >= LOOKED_AT_ONCE:
+                looked = 0
+                await asyncio.sleep(0)
+        names.sort()
+        return names
+
+    async def states(self, streams: Sequence[StreamImage], *, details: bool = False) -> States:
+        """What leaders say of their partitions; without those whose leader does not answer."""
+        return await self._service.leaders.states(streams, details=details)
+
+    async def _descriptions(self, streams: Sequence[StreamImage]) -> Sequence[StreamDescription]:
+        states = await self.states(streams)
+        return [describe(stream, states) for stream in streams]
