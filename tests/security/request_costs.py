@@ -28,9 +28,9 @@ from streamlog.authz.authority import Authority
 from streamlog.config import AuthorizationSection, HttpSection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.http.console.page import Console
 from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
 from streamlog.http.site import Readiness, Site
-from streamlog.http.console.page import Console
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import control
