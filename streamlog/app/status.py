@@ -106,6 +106,7 @@ class NodeStatus:
             groups=_each_once(survey.groups.found, page.groups.groups),
             groups_hidden=survey.groups.hidden + page.groups.hidden,
             tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),
+            console_writes=self._http.console_writes,
         )
 
     async def survey(self) -> None:

@@ -529,6 +529,9 @@ class HttpSection(Section):
     show_payloads: Literal["auto", "on", "off"] = "auto"
     """Show messages in the console. ``auto``: only if ``host`` is loopback or clients
     authenticate."""
+    console_writes: bool = False
+    """Offer changes in the console: streams, placement, users, rules, quotas. The console makes them
+    over the JSON API, with the rights of its client. False: the console is read-only."""
     schemas_dir: Path | None = None
     """Folder of schemas with which the console decodes messages: ``NAME.avsc`` is an Avro schema,
     ``NAME.desc`` a set of Protobuf descriptors."""

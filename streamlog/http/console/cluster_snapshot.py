@@ -54,6 +54,8 @@ class ClusterSnapshot:
     """Beyond the limit; not shown."""
     tail_refused: str = ""
     """Why the page shows no payloads; empty where it does."""
+    console_writes: bool = False
+    """The page offers changes."""
 
     @property
     def silent(self) -> frozenset[NodeId]:

@@ -217,6 +217,7 @@ class View:
             "groups": len(it.groups),
             "groups_hidden": it.groups_hidden,
             "tail_refused": it.tail_refused,
+            "console_writes": it.console_writes,
             **total._asdict(),
         }
 

@@ -88,7 +88,7 @@ const dateTime = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z
 
 // The address
 
-const VIEWS = ["overview", "streams", "messages", "groups", "partitions", "events", "stream"];
+const VIEWS = ["overview", "streams", "messages", "groups", "partitions", "events", "stream", "manage"];
 let here = { view: "overview" };
 
 const addressOf = (values) => {
@@ -132,6 +132,7 @@ function show({ focus = false } = {}) {
   byId("overview").hidden = view !== "overview";
   byId("lists").hidden = !isList;
   byId("messages").hidden = view !== "messages";
+  byId("manage").hidden = view !== "manage";
   byId("stream").hidden = view !== "stream";
   const tab = view === "stream" ? "streams" : view;
   for (const it of byId("tabs").querySelectorAll("a")) {
@@ -140,7 +141,8 @@ function show({ focus = false } = {}) {
   if (isList) beginList();
   if (view === "messages") beginMessages();
   else stopFollowing();
-  const title = view === "overview" ? byId("overview-title") : view === "messages" ? byId("messages-title") : byId("list-title");
+  if (view === "manage") void beginManaging();
+  const title = byId(`${isList ? "list" : view}-title`);
   document.title = `${title.textContent} · streamlog`;
   if (focus) title.focus({ preventScroll: true });
   listen();
@@ -376,6 +378,7 @@ const LISTS = {
       ["Furthest behind", furthest],
       ["Partitions", (row) => count(row.partitions), "number"],
       ["Coordinator", (row) => String(row.coordinator), "number"],
+      ["", (row) => actsOn("/groups/", { group: row.group, group_id: row.group, name: row.group })],
     ],
   },
   events: {
@@ -489,6 +492,7 @@ function drawStream() {
     return;
   }
   keyed(byId("stream-links"), [it], (row) => row.name, (row) => link(messagesAddress(row.name), "Messages of this stream"));
+  drawStreamActs(it);
   terms(byId("stream-figures"), [
     ["Subjects", it.internal ? "internal" : it.subjects.join(", ") || "none"],
     ["Partitions", count(it.partitions)],
@@ -692,6 +696,271 @@ async function explain(query, place) {
   }
 }
 
+// What can be changed. The JSON API describes its operations itself: each has a form made of its schema,
+// so that a new one is here at once. The node decides who may do what, and says why not.
+
+const API = "/api/v1";
+const FIRST = new Set(["name", "subjects", "partitions", "replicas", "retention_ms", "retention_bytes", "description"]);
+let operations = null;
+let schemasOfApi = {};
+
+async function knowOperations() {
+  if (operations) return operations;
+  try {
+    const found = await answered(`${API}/openapi.json`);
+    schemasOfApi = found.components.schemas;
+    operations = Object.entries(found.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, it]) => ({ ...it, path, method: method.toUpperCase(), tags: it.tags ?? [] })));
+    operations.tags = found.tags ?? [];
+  } catch {
+    operations = [];
+  }
+  byId("manage-tab").hidden = !operations.length;
+  return operations;
+}
+
+const isAct = (operation) => operation.method !== "GET";
+const mayChange = () => Boolean(told.cluster?.console_writes);
+
+function actButton(operation, given) {
+  const button = element("button", { type: "button" }, operation.summary.replace(/[.:].*/, ""));
+  button.addEventListener("click", () => openAct(operation, given()));
+  return button;
+}
+
+function actsOn(prefix, given) {
+  if (!operations || !mayChange()) return "";
+  return operations.filter((it) => isAct(it) && it.path.startsWith(`${prefix}{`)).map((it) => actButton(it, () => given));
+}
+
+function drawStreamActs(stream) {
+  const wanted = mayChange() && operations && !stream.internal
+    ? operations.filter((it) => isAct(it) && it.path.startsWith("/streams/{") && !it.path.endsWith("/message")) : [];
+  byId("stream-acts").hidden = !wanted.length;
+  keyed(byId("stream-acts"), wanted, (it) => it.operationId, (it) => actButton(it, () =>
+    ({ name: here.stream, stream: here.stream, config: told.stream?.config })));
+}
+
+async function beginManaging() {
+  const found = await knowOperations();
+  if (here.view !== "manage") return;
+  const state = byId("manage-state");
+  if (!found.length) setText(state, "This node has no JSON API, or you may not use it.");
+  else setText(state, mayChange() || !told.cluster ? "" : "Read-only: http.console_writes is off on this node.");
+  const groups = Map.groupBy ? Map.groupBy(found, (it) => it.tags[0] ?? "") : grouped(found);
+  byId("operations").replaceChildren(...[...groups].map(([tag, of]) => element("section", {},
+    element("h3", {}, tag[0]?.toUpperCase() + tag.slice(1)),
+    element("p", { class: "help" }, found.tags.find((it) => it.name === tag)?.description ?? ""),
+    element("ul", { class: "acts" }, ...of.filter((it) => !isAct(it) || mayChange()).map((it) =>
+      element("li", {}, isAct(it) || needsInput(it) ? actButton(it, () => ({}))
+        : link(addressOf({ view: "manage", operation: it.operationId }), it.summary)))))));
+  byId("answer").replaceChildren();
+  const asked = found.find((it) => it.operationId === here.operation && !isAct(it));
+  if (!asked) return;
+  const given = Object.fromEntries((asked.parameters ?? []).filter((it) => here[it.name]).map((it) => [it.name, here[it.name]]));
+  try {
+    const answer = await call(asked, given, {});
+    byId("answer").replaceChildren(element("h3", {}, asked.summary), shownValue(answer));
+  } catch (error) {
+    setText(state, error.message);
+  }
+}
+
+function grouped(found) {
+  const groups = new Map();
+  for (const it of found) groups.set(it.tags[0], [...(groups.get(it.tags[0]) ?? []), it]);
+  return groups;
+}
+
+const needsInput = (operation) => (operation.parameters ?? []).some((it) => it.required);
+
+async function call(operation, parameters, body) {
+  let path = API + operation.path;
+  const query = new URLSearchParams();
+  for (const it of operation.parameters ?? []) {
+    const value = parameters[it.name];
+    if (it.in === "path") path = path.replace(`{${it.name}}`, encodeURIComponent(value ?? ""));
+    else if (isKnown(value) && value !== "") query.set(it.name, value);
+  }
+  const options = { method: operation.method };
+  if (operation.requestBody) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+  const answer = await fetch(query.size ? `${path}?${query}` : path, options);
+  const text = await answer.text();
+  let found = null;
+  try {
+    found = text ? JSON.parse(text) : null;
+  } catch { /* a proxy's own words */ }
+  if (!answer.ok) throw new Error(found?.error?.message ?? (text.trim() || `${answer.status}`));
+  return found;
+}
+
+// Forms out of schemas. A field is its element, and ``read``: what was typed, undefined for nothing.
+
+const resolved = (schema) => (schema.$ref ? schemasOfApi[schema.$ref.split("/").pop()] : schema);
+
+function fieldOf(name, given, { required, value }) {
+  let schema = resolved(given);
+  const branches = (schema.anyOf ?? []).map(resolved).filter((it) => it.type !== "null");
+  if (branches.length === 1) schema = { ...schema, ...branches[0] };
+  const label = name.replaceAll("_", " ");
+  if (schema.properties) return objectField(label, schema, value);
+  const items = schema.type === "array" ? resolved(schema.items ?? {}) : null;
+  if (items?.properties) return listField(label, schema, items);
+  let input;
+  let read;
+  const text = isKnown(value) ? value : schema.default;
+  if (schema.enum) {
+    const none = required && !isKnown(schema.default) ? [] : [element("option", { value: "" }, "")];
+    input = element("select", {}, ...none, ...schema.enum.map((it) => element("option", { value: it }, String(it))));
+    input.value = isKnown(text) ? text : none.length ? "" : schema.enum[0];
+    read = () => (input.value === "" ? undefined : input.value);
+  } else if (schema.type === "boolean") {
+    input = element("input", { type: "checkbox" });
+    input.checked = Boolean(text);
+    read = () => input.checked;
+  } else if (schema.type === "array") {
+    input = element("input", { type: "text", spellcheck: "false", autocomplete: "off", placeholder: "separated by commas" });
+    input.value = Array.isArray(text) ? text.join(", ") : "";
+    const isNumber = ["integer", "number"].includes(items?.type);
+    read = () => {
+      const parts = input.value.split(",").map((it) => it.trim()).filter(Boolean);
+      return parts.length ? parts.map((it) => (isNumber ? Number(it) : it)) : undefined;
+    };
+  } else if (["integer", "number"].includes(schema.type)) {
+    input = element("input", { type: "text", inputmode: "numeric", autocomplete: "off" });
+    input.value = isKnown(text) ? text : "";
+    read = () => (input.value.trim() === "" ? undefined : Number(input.value));
+  } else if (schema.type === "string") {
+    const secret = name === "password";
+    input = element("input", { type: secret ? "password" : "text", spellcheck: "false", autocomplete: secret ? "new-password" : "off" });
+    input.value = isKnown(text) ? text : "";
+    read = () => (input.value === "" && !required && !isKnown(text) ? undefined : input.value);
+  } else {
+    input = element("textarea", { rows: "3", spellcheck: "false", placeholder: "JSON" });
+    input.value = isKnown(text) ? JSON.stringify(text) : "";
+    read = () => (input.value.trim() === "" ? undefined : JSON.parse(input.value));
+  }
+  if (required) input.setAttribute("required", "");
+  return { node: element("label", { class: schema.type === "boolean" ? "check" : null }, element("span", {}, label, required ? " *" : ""), input), read, input };
+}
+
+function objectField(label, schema, value) {
+  const required = new Set(schema.required ?? []);
+  const fields = Object.entries(schema.properties).map(([name, it]) =>
+    [name, fieldOf(name, it, { required: required.has(name), value: value?.[name] })]);
+  const isFirst = (name) => fields.length < 8 || required.has(name) || FIRST.has(name);
+  const more = fields.filter(([name]) => !isFirst(name));
+  const node = element("fieldset", {}, element("legend", {}, label),
+    ...fields.filter(([name]) => isFirst(name)).map(([, it]) => it.node),
+    more.length ? element("details", {}, element("summary", {}, "More settings"), ...more.map(([, it]) => it.node)) : null);
+  return { node, read: () => readAll(fields) };
+}
+
+function listField(label, schema, items) {
+  const parts = [];
+  const more = element("button", { type: "button" }, "Add another");
+  const node = element("div", { class: "list" }, more);
+  const add = () => {
+    const it = objectField(`${label} ${parts.length + 1}`, items);
+    parts.push(it);
+    node.insertBefore(it.node, more);
+  };
+  more.addEventListener("click", add);
+  if (!("default" in schema)) add();
+  return { node, read: () => (parts.length ? parts.map((it) => it.read()) : undefined) };
+}
+
+function readAll(fields) {
+  const found = {};
+  for (const [name, it] of fields) {
+    const value = it.read();
+    if (value !== undefined) found[name] = value;
+  }
+  return found;
+}
+
+let acting = null;
+
+function openAct(operation, given) {
+  const parameters = (operation.parameters ?? []).map((it) => {
+    const field = fieldOf(it.name, it.schema, { required: it.required, value: given[it.name] });
+    if (isKnown(given[it.name])) field.input?.setAttribute("readonly", "");
+    return [it.name, field];
+  });
+  const schema = resolved(operation.requestBody?.content["application/json"].schema ?? {});
+  const required = new Set(schema.required ?? []);
+  const body = Object.entries(schema.properties ?? {}).map(([name, it]) =>
+    [name, fieldOf(name, it, { required: required.has(name), value: given[name] })]);
+  const about = parameters.find(([name]) => ["name", "stream", "node", "group"].includes(name))?.[1];
+  const isFinal = operation.method === "DELETE" || operation.path.endsWith("/purge");
+  const confirm = isFinal && about ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" }) : null;
+  acting = { operation, parameters, body, about, confirm };
+  const [title, ...rest] = operation.description.split("\n");
+  setText(byId("act-title"), title);
+  setText(byId("act-about"), rest.join(" ").trim());
+  byId("act-fields").replaceChildren(...[...parameters, ...body].map(([, it]) => it.node),
+    ...(confirm ? [element("label", {}, element("span", {}, "Type the name again to confirm"), confirm)] : []));
+  setText(byId("act-state"), "");
+  byId("act-answer").replaceChildren();
+  byId("act-go").disabled = false;
+  setText(byId("act-go"), isAct(operation) ? title.split(" ")[0] : "Show");
+  setAttribute(byId("act-go"), "class", isFinal ? "danger" : null);
+  byId("act").showModal();
+}
+
+byId("act-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { operation, parameters, body, about, confirm } = acting;
+  const state = byId("act-state");
+  const missing = byId("act-fields").querySelector("[required]:placeholder-shown, [required]:invalid");
+  if (missing && !missing.value) {
+    setText(state, "Fill in what is marked with *.");
+    missing.focus();
+    return;
+  }
+  if (confirm && confirm.value !== String(about.read())) {
+    setText(state, "The name that was typed to confirm is another one.");
+    confirm.focus();
+    return;
+  }
+  byId("act-go").disabled = true;
+  setText(state, "Asking the node …");
+  try {
+    const found = await call(operation, readAll(parameters), readAll(body));
+    setText(state, "Done.");
+    byId("act-answer").replaceChildren(...(isKnown(found) ? [shownValue(found)] : []));
+  } catch (error) {
+    setText(state, error.message);
+  } finally {
+    byId("act-go").disabled = false;
+  }
+});
+byId("act-close").addEventListener("click", () => byId("act").close());
+byId("act").addEventListener("close", () => {
+  byId("act-fields").replaceChildren(); // no password stays
+  if (here.view === "manage") void beginManaging();
+});
+
+const isFlat = (value) => value === null || typeof value !== "object";
+const shortly = (value) => (value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+
+function shownValue(value) {
+  if (isFlat(value)) return element("p", {}, shortly(value));
+  if (Array.isArray(value)) {
+    if (!value.length) return element("p", { class: "none" }, "None.");
+    if (value.every((it) => !isFlat(it) && !Array.isArray(it))) {
+      const names = [...new Set(value.flatMap((it) => Object.keys(it)))];
+      return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Answer" }, element("table", {},
+        element("thead", {}, element("tr", {}, ...names.map((it) => element("th", { scope: "col" }, it.replaceAll("_", " "))))),
+        element("tbody", {}, ...value.map((it) => element("tr", {}, ...names.map((name) =>
+          element("td", { "data-name": name.replaceAll("_", " ") }, shortly(it[name] ?? null))))))));
+    }
+    return element("ul", { class: "values" }, ...value.map((it) => element("li", {}, shortly(it))));
+  }
+  return element("dl", { class: "config" }, ...Object.entries(value).map(([name, it]) =>
+    element("div", { class: isFlat(it) ? null : "wide" }, element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, isFlat(it) ? shortly(it) : shownValue(it)))));
+}
+
 // What a person does
 
 let typing = null;
@@ -748,4 +1017,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 window.addEventListener("pagehide", () => source?.close());
 
+void knowOperations();
 show();

@@ -196,3 +196,43 @@ async def test_a_change_is_told_at_once() -> None:
     world.live.changed(old, world.image)
     assert "t" in (await world.told())["rows"]
     assert world.looks == 2
+
+
+async def test_one_stream_is_told_with_its_configuration() -> None:
+    world = World()
+    told = await world.told(show="partitions", stream="s")
+    assert (told["stream"]["name"], told["stream"]["config"]["replicas"]) == ("s", 3)
+    assert [*told["rows"]] == ["s/0"]
+    nothing = await world.told(show="partitions", stream="none")
+    assert (nothing["stream"], nothing["keys"]) == (None, [])
+    assert (await world.told(show="summary"))["keys"] == []
+
+
+async def test_a_new_watcher_is_told_of_what_has_been() -> None:
+    """Charts begin with what is known by then; those who watch already are told of the last look."""
+    world = World()
+    world.live._seats.taken = 1
+    for second in range(4):
+        await world.live._measure(1_000 * second)
+        world.live._ring()
+        broadcast = await world.live._broadcast(Query())
+    assert [it[0] for it in (await world.told())["history"]] == [1_000, 2_000, 3_000]
+    told = json.loads(broadcast.since(broadcast.version - 1, world.live._history)[19:])
+    assert told == {"traffic": [3_000, 0, 0]}
+
+
+async def test_moves_are_noted_only_while_a_client_watches() -> None:
+    world, asked = World(), []
+    world.live._moves = lambda go_on: asked.append(go_on) or ()  # type: ignore[func-returns-value]
+    running = asyncio.create_task(world.live.run())
+    await asyncio.sleep(0)
+    assert asked == []
+    world.live._seats.taken = 1
+    world.live._is_measuring = True
+    await world.live._measure(0)
+    world.live._seats.taken = 0
+    running.cancel()
+    running = asyncio.create_task(world.live.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    assert asked == [True, False]
