@@ -174,7 +174,7 @@ function watched() {
 function listen() {
   source?.close();
   source = null;
-  told = {};
+  told = { cluster: told.cluster };
   rows = new Map();
   samples = [];
   if (paused) return;
@@ -216,6 +216,8 @@ function draw() {
   setText(byId("version"), `streamlog ${it.version}, metadata offset ${count(it.metadata_offset)}, quorum epoch ${count(it.epoch)}`);
   if (here.view === "overview") drawOverview();
   if (here.view === "stream") drawStream();
+  if (here.view === "manage" && offered !== mayChange()) void beginManaging();
+  drawListActs();
   if (told.list === watched().show && !byId("lists").hidden) drawList();
 }
 
@@ -364,7 +366,7 @@ const LISTS = {
       ["Lag", (row) => count(row.lag), "number"],
       ["Rate", (row) => rate(row.rate), "number"],
       ["Size here", (row) => bytes(row.size_bytes), "number"],
-      ["", (row) => link(messagesAddress(row.stream, String(row.partition)), "messages")],
+      ["", (row) => [link(messagesAddress(row.stream, String(row.partition)), "messages"), ...partitionActs(row)]],
     ],
   },
   groups: {
@@ -452,7 +454,7 @@ function fillRow(list, tr, row) {
     if (cell.dataset.said === said) return;
     const moved = cell.dataset.said !== undefined;
     cell.dataset.said = said;
-    cell.replaceChildren(...parts.flatMap((it, index) => (index && it instanceof Element && it.matches(".badge") ? [" ", it] : [it])));
+    cell.replaceChildren(...parts.flatMap((it, index) => (index && it instanceof Element && !it.matches("a") ? [" ", it] : [it])));
     if (moved) {
       cell.classList.remove("moved");
       void cell.offsetWidth; // begins the fading again
@@ -703,6 +705,7 @@ const API = "/api/v1";
 const FIRST = new Set(["name", "subjects", "partitions", "replicas", "retention_ms", "retention_bytes", "description"]);
 let operations = null;
 let schemasOfApi = {};
+let offered = null; // whether changes are, on what is shown
 
 async function knowOperations() {
   if (operations) return operations;
@@ -719,48 +722,74 @@ async function knowOperations() {
   return operations;
 }
 
+// What a button says; of any other operation the beginning of its description.
+const BRIEFLY = {
+  "streams.create": "Create a stream", "streams.replace": "Change settings", "streams.delete": "Delete", "streams.purge": "Purge",
+  "placement.move": "Move", "placement.cancel_move": "Cancel the move", "placement.elect": "Elect a leader",
+  "placement.replace_node": "Replace a node", "messages.delete": "Delete",
+};
+const briefly = (operation) => BRIEFLY[operation.operationId] ?? operation.summary.replace(/[.:;,].*/, "");
+
 const isAct = (operation) => operation.method !== "GET";
 const mayChange = () => Boolean(told.cluster?.console_writes);
 
-function actButton(operation, given) {
-  const button = element("button", { type: "button" }, operation.summary.replace(/[.:].*/, ""));
+function actButton(operation, given, text = operation.summary.replace(/[.:;,].*/, "")) {
+  const button = element("button", { type: "button" }, text);
   button.addEventListener("click", () => openAct(operation, given()));
   return button;
 }
 
 function actsOn(prefix, given) {
-  if (!operations || !mayChange()) return "";
-  return operations.filter((it) => isAct(it) && it.path.startsWith(`${prefix}{`)).map((it) => actButton(it, () => given));
+  if (!operations || !mayChange()) return [];
+  return operations.filter((it) => isAct(it) && it.path.startsWith(`${prefix}{`)).map((it) => actButton(it, () => given, briefly(it)));
+}
+
+const isOfPartition = (operation) =>
+  (resolved(operation.requestBody?.content["application/json"].schema ?? {}).required ?? []).includes("partition");
+const ofStreams = () => (operations && mayChange()
+  ? operations.filter((it) => isAct(it) && it.path.startsWith("/streams/{") && !it.path.endsWith("/message")) : []);
+
+function partitionActs(row) {
+  if (here.view !== "stream" || told.stream?.internal) return [];
+  const now = () => rows.get(`${row.stream}/${row.partition}`) ?? row;
+  return ofStreams().filter(isOfPartition).filter((it) => row.wants.includes("moving") === (it.operationId === "placement.cancel_move") || it.operationId === "placement.elect")
+    .map((it) => actButton(it, () => now(), briefly(it)));
 }
 
 function drawStreamActs(stream) {
-  const wanted = mayChange() && operations && !stream.internal
-    ? operations.filter((it) => isAct(it) && it.path.startsWith("/streams/{") && !it.path.endsWith("/message")) : [];
+  const wanted = stream.internal ? [] : ofStreams().filter((it) => !isOfPartition(it) && it.operationId !== "streams.alter");
   byId("stream-acts").hidden = !wanted.length;
   keyed(byId("stream-acts"), wanted, (it) => it.operationId, (it) => actButton(it, () =>
-    ({ name: here.stream, stream: here.stream, config: told.stream?.config })));
+    ({ name: here.stream, stream: here.stream, config: told.stream?.config }), briefly(it)));
+}
+
+function drawListActs() {
+  const wanted = here.view === "streams" && operations && mayChange() ? operations.filter((it) => it.operationId === "streams.create") : [];
+  byId("list-acts").hidden = !wanted.length;
+  keyed(byId("list-acts"), wanted, (it) => it.operationId, (it) => actButton(it, () => ({}), briefly(it)));
 }
 
 async function beginManaging() {
   const found = await knowOperations();
   if (here.view !== "manage") return;
   const state = byId("manage-state");
+  offered = mayChange();
   if (!found.length) setText(state, "This node has no JSON API, or you may not use it.");
   else setText(state, mayChange() || !told.cluster ? "" : "Read-only: http.console_writes is off on this node.");
   const groups = Map.groupBy ? Map.groupBy(found, (it) => it.tags[0] ?? "") : grouped(found);
   byId("operations").replaceChildren(...[...groups].map(([tag, of]) => element("section", {},
     element("h3", {}, tag[0]?.toUpperCase() + tag.slice(1)),
-    element("p", { class: "help" }, found.tags.find((it) => it.name === tag)?.description ?? ""),
+    element("p", { class: "help" }, ...described(found.tags.find((it) => it.name === tag)?.description ?? "")),
     element("ul", { class: "acts" }, ...of.filter((it) => !isAct(it) || mayChange()).map((it) =>
       element("li", {}, isAct(it) || needsInput(it) ? actButton(it, () => ({}))
-        : link(addressOf({ view: "manage", operation: it.operationId }), it.summary)))))));
+        : link(addressOf({ view: "manage", ask: it.operationId }), it.summary.replace(/[.:;,].*/, ""))))))));
   byId("answer").replaceChildren();
-  const asked = found.find((it) => it.operationId === here.operation && !isAct(it));
+  const asked = found.find((it) => it.operationId === here.ask && !isAct(it));
   if (!asked) return;
   const given = Object.fromEntries((asked.parameters ?? []).filter((it) => here[it.name]).map((it) => [it.name, here[it.name]]));
   try {
     const answer = await call(asked, given, {});
-    byId("answer").replaceChildren(element("h3", {}, asked.summary), shownValue(answer));
+    byId("answer").replaceChildren(element("h3", {}, ...described(asked.summary)), shownValue(answer));
   } catch (error) {
     setText(state, error.message);
   }
@@ -772,6 +801,7 @@ function grouped(found) {
   return groups;
 }
 
+const described = (text) => withCode(text.replaceAll("``", "`"));
 const needsInput = (operation) => (operation.parameters ?? []).some((it) => it.required);
 
 async function call(operation, parameters, body) {
@@ -818,10 +848,10 @@ function fieldOf(name, given, { required, value }) {
     input = element("input", { type: "checkbox" });
     input.checked = Boolean(text);
     read = () => input.checked;
-  } else if (schema.type === "array") {
+  } else if (schema.type === "array" && ["string", "integer", "number"].includes(items?.type)) {
     input = element("input", { type: "text", spellcheck: "false", autocomplete: "off", placeholder: "separated by commas" });
     input.value = Array.isArray(text) ? text.join(", ") : "";
-    const isNumber = ["integer", "number"].includes(items?.type);
+    const isNumber = items.type !== "string";
     read = () => {
       const parts = input.value.split(",").map((it) => it.trim()).filter(Boolean);
       return parts.length ? parts.map((it) => (isNumber ? Number(it) : it)) : undefined;
@@ -896,8 +926,8 @@ function openAct(operation, given) {
   const confirm = isFinal && about ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" }) : null;
   acting = { operation, parameters, body, about, confirm };
   const [title, ...rest] = operation.description.split("\n");
-  setText(byId("act-title"), title);
-  setText(byId("act-about"), rest.join(" ").trim());
+  byId("act-title").replaceChildren(...described(title));
+  byId("act-about").replaceChildren(...described(rest.join(" ").trim()));
   byId("act-fields").replaceChildren(...[...parameters, ...body].map(([, it]) => it.node),
     ...(confirm ? [element("label", {}, element("span", {}, "Type the name again to confirm"), confirm)] : []));
   setText(byId("act-state"), "");
