@@ -21,6 +21,7 @@ from streamlog.config import (
     Settings,
     TlsSection,
 )
+from streamlog.control.service import ControlService
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -90,6 +91,13 @@ class KafkaNode:
             node_settings=self.node_settings,
             authenticator=self.authenticator,
             tls=tls,
+            control_service=ControlService(
+                node_id=NODE,
+                metadata=self.metadata,
+                partitions=cast("Any", self),
+                peers=cast("Any", None),
+                node_user=self.node_settings.sasl.node_user,
+            ),
         )
         self.listener = Listener(self.context)
 

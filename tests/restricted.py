@@ -1,5 +1,6 @@
 """Requests of somebody who may not do everything, straight into dispatch."""
 
+import copy
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -71,7 +72,10 @@ class Asker:
             used,
             enforced=enforced,
         )
-        node = replace(context, authority=authority, audit=used)
+        service = copy.copy(context.control_service)
+        if service is not None:
+            service.audit, service.authority = used, authority
+        node = replace(context, authority=authority, audit=used, control_service=service)
         self._peer = Peer(node, session.host)
         self._peer.context = seen_by(session, node)
         self._threads: Executor = ThreadPoolExecutor(1)

@@ -266,7 +266,7 @@ class Node:
                 tls=self._certificates.kafka,
                 authority=self._admission.authority,
                 audit=self._admission.audit,
-                control=self._control,
+                control_service=self._control,
             )
         )
 

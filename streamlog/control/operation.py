@@ -36,6 +36,7 @@ from streamlog.errors import (
     StorageFailed,
     StreamlogError,
 )
+from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
@@ -229,6 +230,8 @@ def _outcome(error: BaseException | None) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, StreamConfig):
         return value.name
+    if isinstance(value, SettingChange):
+        return value.setting  # no value: it may be a secret
     if isinstance(value, tuple | list):
         return ", ".join(map(_shown, value))
     return str(value)

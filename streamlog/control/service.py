@@ -8,6 +8,7 @@ from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import NodeRequests
 from streamlog.control.read_barrier import ReadBarrier
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.model import NodeId
@@ -41,6 +42,11 @@ class ControlService:
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
         self._metadata = metadata
+
+    @property
+    def image(self) -> MetadataImage:
+        """All of it: not for callers."""
+        return self._metadata.image
 
     def metadata_for(self, access: Permissions | None) -> Metadata:
         """Without the streams that the caller may not know of."""

@@ -139,6 +139,12 @@ def _created(result: CreatedStream) -> StreamDescription:
     return describe(result.stream, {}, created=result.created)
 
 
+class Trimmed(NamedTuple):
+    """The first offset that the in-sync replicas have."""
+
+    low_watermark: int
+
+
 class StreamOperations(Operations):
     """Create, change, describe, list, purge and delete streams."""
 
@@ -181,10 +187,11 @@ class StreamOperations(Operations):
             self._access.check_creation(name)
             self._access.check_bindings(config)
         if validate_only:
+            image = self._service.image
             decision = controller.create_stream(
-                self._metadata.image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
+                image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
             )
-            made = self._metadata.image.apply_all(decision.records, offset=0, epoch=0)
+            made = image.apply_all(decision.records, offset=image.offset, epoch=image.epoch)
             return CreatedStream(made.stream(name), created=bool(decision.records))
         stream, created = await self._metadata.create_stream(config, assignments)
         if not created and self._access is not None and not self._access.sees(name):
@@ -206,7 +213,7 @@ class StreamOperations(Operations):
             seen = known
         return await self._metadata.update_stream(config, seen)
 
-    @operation("PATCH /streams/{name}", about=("name",), act=True, shown=_described)
+    @operation("PATCH /streams/{name}", about=("name", "changes"), act=True, shown=_described)
     async def alter(
         self,
         name: str,
@@ -286,6 +293,22 @@ class StreamOperations(Operations):
             done.append(number)
         return Purged(purged)
 
+    @operation("POST /streams/{name}/trim", about=("name", "partition", "offset"), act=True)
+    async def trim(
+        self, name: str, partition: int, offset: int | None = None, timeout_ms: int = 30_000
+    ) -> Trimmed:
+        """Remove what is below an offset of a partition, and wait for the in-sync replicas.
+
+        Without ``offset``, all that is committed goes. A partition that begins later is a success. Raises
+        OffsetOutOfRange for one that is not committed yet.
+        """
+        stream = await self.find(name)
+        self._check_cut(stream)
+        stream.partition(partition)
+        tp = TopicPartition(name, partition)
+        low = await self._service.leaders.trim(tp, offset, timeout_s=timeout_ms / 1000)
+        return Trimmed(low)
+
     def _check_cut(self, stream: StreamImage) -> None:
         """Raises TopicForbidden, InvalidRequest."""
         name = stream.name
@@ -306,6 +329,12 @@ class StreamOperations(Operations):
         if self._access is not None:
             self._access.check_topic(Operation.DESCRIBE, name)
         return (await self._descriptions([stream]))[0]
+
+    async def settings(self, name: str) -> StreamConfig:
+        """What a stream is set to. Raises TopicForbidden, StreamNotFound."""
+        if self._access is not None:
+            self._access.check_topic(Operation.DESCRIBE_CONFIGS, name)
+        return self._metadata.image.stream(name).config
 
     @operation("GET /streams")
     async def list(self, offset: int = 0, limit: int = 100, subject: str = "") -> StreamPage:

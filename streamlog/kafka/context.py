@@ -10,7 +10,10 @@ from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
+from streamlog.control.control import Control
+from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
+from streamlog.errors import NoController
 from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.cluster_view import ClusterView
@@ -53,8 +56,15 @@ class Context(ClusterView):
     authority: Authority | None = None
     """The rules in force; None: there are none."""
     audit: Audit = field(default_factory=Audit)
-    control: ControlService | None = None
+    control_service: ControlService | None = None
     """None: nothing is administered here."""
+
+    @property
+    def control(self) -> Control:
+        """The operations for the owner of this session. Raises NoController where there are none."""
+        if self.control_service is None:
+            raise NoController("this node is about to start, or to stop")
+        return Control(self.control_service, Caller(self.session, self.access, by="Kafka"))
 
     @property
     def authentication_on(self) -> bool:

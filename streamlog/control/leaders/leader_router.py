@@ -100,6 +100,20 @@ class LeaderRouter:
             decode=lambda answer: int(answer.fields["purged"]),
         )
 
+    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+        """The first offset that the in-sync replicas have, once what is below ``offset`` is gone (None:
+        all that is committed).
+        """
+        fields = {**_fields(tp), "offset": offset, "timeout_s": timeout_s}
+        return await self.at_leader(
+            tp,
+            "TRIM",
+            fields,
+            here=lambda: self._here.trim(tp, offset, timeout_s=timeout_s),
+            decode=lambda answer: int(answer.fields["low_watermark"]),
+            repeatable=True,
+        )
+
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
         """See ``removal.delete``."""
         await self.at_leader(

@@ -13,7 +13,7 @@ from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.control.messages.subject_counts import Part, count_subjects, part_of
-from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
+from streamlog.errors import NotLeader, OffsetOutOfRange, PartitionNotFound, StreamlogError
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
@@ -108,6 +108,7 @@ class LocalLeader:
         nodes.register("SIZE", self._size)
         nodes.register("MESSAGE", self._message)
         nodes.register("PURGE", self._purge)
+        nodes.register("TRIM", self._trim)
         nodes.register("DELETE", self._delete)
         nodes.register("SUBJECTS", self._subjects)
 
@@ -133,6 +134,16 @@ class LocalLeader:
         partition = self._informed(tp)
         await partition.surplus.settle()
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
+
+    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+        """The first offset that the in-sync replicas have. Raises OffsetOutOfRange, RequestTimedOut."""
+        partition = self._informed(tp)
+        end = partition.high_watermark
+        upper = end if offset is None else offset
+        if not 0 <= upper <= end:
+            raise OffsetOutOfRange(upper, partition.log_start_offset, end)
+        await partition.purge(upper, timeout_s=timeout_s)
+        return partition.log_start_offset
 
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
         """Erase one message. Raises MessageNotFound."""
@@ -210,6 +221,13 @@ class LocalLeader:
         sequence, keep, pattern = int(fields["seq"]), int(fields["keep"]), str(fields["filter"])
         purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
         return NodeAnswer({"purged": purged})
+
+    async def _trim(self, fields: Fields) -> NodeAnswer:
+        offset = None if fields["offset"] is None else int(fields["offset"])
+        timeout_s = float(fields["timeout_s"])
+        return NodeAnswer(
+            {"low_watermark": await self.trim(tp_of(fields), offset, timeout_s=timeout_s)}
+        )
 
     async def _delete(self, fields: Fields) -> NodeAnswer:
         await self.delete(tp_of(fields), int(fields["seq"]))

@@ -10,7 +10,6 @@ from kio.schema.errors import ErrorCode
 from streamlog.control.leaders.node_requests import is_node_request
 from streamlog.control.operation import is_operation
 from streamlog.errors import StreamlogError
-from streamlog.kafka.auth.acl_codec import OPERATIONS, PERMISSIONS
 from streamlog.kafka.context import Context
 from streamlog.metadata.forwarding import decode_result
 from streamlog.wire import registry
@@ -21,68 +20,9 @@ from streamlog.wire.registry import Api
 About = Callable[[Message], Iterator[str]]
 
 
-def _items(field: str, key: str) -> About:
-    return lambda request: (str(it[key]) for it in request[field])
-
-
-def _deleted_topics(request: Message) -> Iterator[str]:
-    yield from request.get("topic_names", ())
-    for topic in request.get("topics", ()):
-        yield topic["name"] if topic["name"] is not None else str(topic["topic_id"])
-
-
-def _records(request: Message) -> Iterator[str]:
-    for topic in request["topics"]:
-        for it in topic["partitions"]:
-            yield f"{topic['name']}-{it['partition_index']} below {it['offset']}"
-
-
 def _offsets(request: Message) -> Iterator[str]:
     yield f"group {request['group_id']}"
     yield from (topic["name"] for topic in request["topics"])
-
-
-def _configs(request: Message) -> Iterator[str]:
-    """Keys, and no values."""
-    for it in request["resources"]:
-        keys = ",".join(sorted(config["name"] for config in it["configs"]))
-        yield f"{it['resource_name']}: {keys}"
-
-
-def _elected(request: Message) -> Iterator[str]:
-    for topic in request["topic_partitions"] or ():
-        yield from (f"{topic['topic']}-{number}" for number in topic["partitions"])
-
-
-def _moved(request: Message) -> Iterator[str]:
-    for topic in request["topics"]:
-        for it in topic["partitions"]:
-            yield f"{topic['name']}-{it['partition_index']} to {it['replicas']}"
-
-
-def _quotas(request: Message) -> Iterator[str]:
-    for entry in request["entries"]:
-        yield ", ".join(f"{it['entity_type']} {it['entity_name']}" for it in entry["entity"])
-
-
-def _rules(request: Message) -> Iterator[str]:
-    for it in request["creations"]:
-        permission = PERMISSIONS.get(it["permission_type"], it["permission_type"])
-        operation = OPERATIONS.get(it["operation"], it["operation"])
-        yield (
-            f"{permission} {it['principal']} from {it['host']} {operation}"
-            f" {it['resource_type']}:{it['resource_pattern_type']}:{it['resource_name']}"
-        )
-
-
-def _filters(request: Message) -> Iterator[str]:
-    for it in request["filters"]:
-        yield f"{it['principal_filter'] or 'any'} {it['resource_name_filter'] or 'any'}"
-
-
-def _users(request: Message) -> Iterator[str]:
-    yield from (f"set {it['name']}" for it in request["upsertions"])
-    yield from (f"remove {it['name']}" for it in request["deletions"])
 
 
 def _command(request: Message) -> Iterator[str]:
@@ -99,22 +39,11 @@ def _command(request: Message) -> Iterator[str]:
 
 
 ADMINISTRATIVE: Final[dict[int, About]] = {
-    registry.CREATE_TOPICS: _items("topics", "name"),
-    registry.DELETE_TOPICS: _deleted_topics,
-    registry.DELETE_RECORDS: _records,
-    registry.CREATE_ACLS: _rules,
-    registry.DELETE_ACLS: _filters,
-    registry.ALTER_CONFIGS: _configs,
-    registry.INCREMENTAL_ALTER_CONFIGS: _configs,
-    registry.CREATE_PARTITIONS: _items("topics", "name"),
     registry.DELETE_GROUPS: lambda request: iter(request["groups_names"]),
-    registry.ELECT_LEADERS: _elected,
-    registry.ALTER_PARTITION_REASSIGNMENTS: _moved,
     registry.OFFSET_DELETE: _offsets,
-    registry.ALTER_CLIENT_QUOTAS: _quotas,
-    registry.ALTER_USER_SCRAM_CREDENTIALS: _users,
     registry.ENVELOPE: _command,
 }
+"""Those that ``control`` has no operation for, which would be in the audit log by itself."""
 
 UNSURE: Final = frozenset(
     {

@@ -17,7 +17,6 @@ from streamlog.kafka.auth.acl_codec import (
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import told
-from streamlog.metadata.commands import AddAccessRules, RemoveAccessRules
 from streamlog.wire.control import Message
 
 
@@ -72,7 +71,7 @@ async def create_acls(request: Message, _version: int, context: Context) -> Mess
     outcome: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None}
     if rules:
         try:
-            await context.metadata.request(AddAccessRules(rules=tuple(rules)))
+            await context.control.rules.add(tuple(rules))
         except StreamlogError as error:
             outcome = told(error)
     return {"results": [outcome if result is None else result for result in results]}
@@ -101,7 +100,7 @@ async def _remove_rules(filters: tuple[RuleFilter, ...], context: Context) -> li
     if not filters:
         return []
     try:
-        granted = await context.metadata.request(RemoveAccessRules(filters=filters))
+        removed = await context.control.rules.remove(filters)
     except StreamlogError as error:
         return [{**told(error), "matching_acls": []} for _ in filters]
     return [
@@ -109,11 +108,11 @@ async def _remove_rules(filters: tuple[RuleFilter, ...], context: Context) -> li
             "error_code": ErrorCode.none,
             "error_message": None,
             "matching_acls": [
-                *(_shown_rule(Rule.model_validate(rule)) for rule in rules),
+                *(_shown_rule(rule) for rule in rules),
                 *_rules_in_file(wanted, context),
             ],
         }
-        for wanted, rules in zip(filters, granted.result["removed"], strict=True)
+        for wanted, rules in zip(filters, removed, strict=True)
     ]
 
 

@@ -13,7 +13,6 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.quotas import Quotas
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
-from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import QUOTA_KEYS, Quota, QuotaKey
 from streamlog.wire.control import Message
@@ -109,10 +108,9 @@ async def alter_client_quotas(request: Message, _version: int, context: Context)
             if counts[_entity_key(entry)] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
             command = _quota_command(entry)
-            if request["validate_only"]:
-                controller.alter_quota(context.metadata.image, command)
-            else:
-                await context.metadata.request(command)
+            await context.control.quotas.alter(
+                command.client_id, command.values, validate_only=request["validate_only"]
+            )
         except StreamlogError as error:
             outcome = told(error)
         entries.append({**outcome, "entity": entry["entity"]})

@@ -12,17 +12,13 @@ from kio.schema.errors import ErrorCode
 from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.kafka.auth.resource_checks import check_topic
 from streamlog.kafka.config_entries import ConfigEntry, shown_node_configs, shown_topic_configs
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
-from streamlog.metadata import controller
-from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.alteration import LISTS, SettingChange, altered
+from streamlog.metadata.stream.alteration import LISTS, SettingChange
 from streamlog.metadata.stream.alteration import Operation as Alteration
 from streamlog.metadata.stream.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
-from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
 from streamlog.wire.control import Message
 
 TOPIC: Final = 2
@@ -43,8 +39,10 @@ async def alter_resources(
             if counts[_key(resource)] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
             _check_resource(resource)
-            await _alter_topic(
-                resource["resource_name"], changes_of(resource), request["validate_only"], context
+            await context.control.streams.alter(
+                resource["resource_name"],
+                changes_of(resource),
+                validate_only=request["validate_only"],
             )
         except StreamlogError as error:
             outcome = told(error)
@@ -85,19 +83,6 @@ def _check_resource(resource: Message) -> None:
         raise RequestRefused(ErrorCode.invalid_request, f"{', '.join(twice)}: {NAMED_TWICE}")
 
 
-async def _alter_topic(name: str, changes: Changes, validate_only: bool, context: Context) -> None:
-    check_topic(Operation.ALTER_CONFIGS, name, context)
-    seen = None
-    if context.access is not None and any(it.setting in BINDING_SETTINGS for it in changes):
-        seen = (await newest_image(context)).stream(name).config
-        context.access.check_bindings(altered(seen, changes), seen)
-    if validate_only:
-        image = await newest_image(context)
-        controller.update_stream(image, altered(image.stream(name).config, changes))
-    else:
-        await context.metadata.alter_stream(name, changes, seen=seen)
-
-
 async def describe_configs(request: Message, _version: int, context: Context) -> Message:
     """DescribeConfigs (32), versions 1 to 4: topic configs of streams, and settings of this node.
 
@@ -107,15 +92,13 @@ async def describe_configs(request: Message, _version: int, context: Context) ->
     What is a stream's own, what the node's and what a default is told by the source. A setting counts
     as the stream's own where it is not the default. Who is asked about twice is told of once.
     """
-    image = await newest_image(context)
+    await newest_image(context)
     resources = {(it["resource_type"], it["resource_name"]): it for it in request["resources"]}
     asked = cooperatively(resources.values())
-    return {"results": [_described(it, request, image, context) async for it in asked]}
+    return {"results": [await _described(it, request, context) async for it in asked]}
 
 
-def _described(
-    resource: Message, request: Message, image: MetadataImage, context: Context
-) -> dict[str, Any]:
+async def _described(resource: Message, request: Message, context: Context) -> dict[str, Any]:
     result = {
         "resource_type": resource["resource_type"],
         "resource_name": resource["resource_name"],
@@ -124,7 +107,7 @@ def _described(
         "configs": [],
     }
     try:
-        configs = _shown_configs(resource, image, context)
+        configs = await _shown_configs(resource, context)
     except StreamlogError as error:
         return {**result, **told(error)}
     keys = frozenset(resource["configuration_keys"] or ())
@@ -137,13 +120,11 @@ def _described(
     return result
 
 
-def _shown_configs(
-    resource: Message, image: MetadataImage, context: Context
-) -> Iterable[ConfigEntry]:
+async def _shown_configs(resource: Message, context: Context) -> Iterable[ConfigEntry]:
     kind, name = resource["resource_type"], resource["resource_name"]
     if kind == TOPIC:
-        check_topic(Operation.DESCRIBE_CONFIGS, name, context)
-        return shown_topic_configs(image.stream(name).config, context.node_settings.log)
+        config = await context.control.streams.settings(name)
+        return shown_topic_configs(config, context.node_settings.log)
     if kind != NODE:
         text = f"resource type {kind}: only topics (2) and brokers (4) have configs"
         raise RequestRefused(ErrorCode.invalid_request, text)

@@ -13,9 +13,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from streamlog.clock import wall_ms
-from streamlog.control.control import Control
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
-from streamlog.control.operation import Caller, decode_operation, is_operation
+from streamlog.control.operation import decode_operation, is_operation
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
@@ -272,11 +271,8 @@ async def _operate(request: Message, context: Context) -> bytes:
     """The caller's right is judged by the operation itself."""
     try:
         _check_command_size(request, context)
-        if context.control is None:
-            raise NoController("this node is about to start, or to stop")
         name, arguments = decode_operation(request["request_data"])
-        caller = Caller(context.session, context.access, by="Kafka")
-        result = await Control(context.control, caller).call(name, arguments)
+        result = await context.control.call(name, arguments)
     except StreamlogError as error:
         return encode_refused(error)
     return json.dumps({"offset": 0, "result": {"value": result}}).encode()
@@ -288,9 +284,9 @@ async def _answer_node(request: Message, context: Context, *, is_node: bool) -> 
             refuse_to_clients("Envelope of a node's request", context)
     except StreamlogError as error:
         return encode_error(error)
-    if context.control is None:
+    if context.control_service is None:
         return encode_error(NotLeader("this node leads nothing yet"))
-    return await context.control.nodes.answer(request["request_data"])
+    return await context.control_service.nodes.answer(request["request_data"])
 
 
 def _check_command_size(request: Message, context: Context) -> None:

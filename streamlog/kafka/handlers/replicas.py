@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.control.placement import needs_election, partitions_that_need_election
 from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
 from streamlog.fairness import cooperatively
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
-from streamlog.metadata.commands import CancelMove, Command, ElectLeader, MovePartition
-from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
-from streamlog.model import NO_LEADER, TopicPartition
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.wire.control import Message
 
@@ -61,7 +61,11 @@ async def _reassign(
     name: str, asked: Message, image: MetadataImage, context: Context
 ) -> dict[str, Any]:
     try:
-        await context.metadata.request(_move_command(name, asked, image))
+        number, replicas = asked["partition_index"], _checked_replicas(name, asked, image)
+        if replicas is None:
+            await context.control.placement.cancel_move(name, number)
+        else:
+            await context.control.placement.move(name, number, replicas)
     except (StreamNotFound, PartitionNotFound, RequestRefused) as error:
         return told(error)
     except InvalidRequest as error:
@@ -71,15 +75,17 @@ async def _reassign(
     return {"error_code": ErrorCode.none, "error_message": None}
 
 
-def _move_command(name: str, asked: Message, image: MetadataImage) -> Command:
-    """Checked as far as Kafka has codes of its own; the controller checks the rest."""
+def _checked_replicas(name: str, asked: Message, image: MetadataImage) -> tuple[NodeId, ...] | None:
+    """Where the partition is to be; None: its move is cancelled. Checked as far as Kafka has codes of its
+    own; the controller checks the rest.
+    """
     number, replicas, stream = asked["partition_index"], asked["replicas"], image.stream(name)
     partition = stream.partition(number)
     if replicas is None:
         if not partition.is_moving:
             text = f"{name}-{number} is not being moved"
             raise RequestRefused(ErrorCode.no_reassignment_in_progress, text)
-        return CancelMove(stream=name, partition=number)
+        return None
     if not replicas or len(set(replicas)) != len(replicas):
         text = f"{replicas}: name nodes, each of them once; null cancels a move"
         raise RequestRefused(ErrorCode.invalid_replica_assignment, text)
@@ -89,7 +95,7 @@ def _move_command(name: str, asked: Message, image: MetadataImage) -> Command:
             f"{len(replicas)} replicas named, and stream {name!r} has {stream.config.replicas};"
             " change that for the whole stream (streamlog stream edit --replicas)",
         )
-    return MovePartition(stream=name, partition=number, replicas=tuple(replicas))
+    return tuple(replicas)
 
 
 async def list_partition_reassignments(
@@ -137,7 +143,7 @@ async def elect_leaders(request: Message, _version: int, context: Context) -> Me
     unclean = kind == UNCLEAN
     image = await newest_image(context)
     if asked is None:
-        wanted = _all_that_need_election(image, unclean=unclean)
+        wanted = partitions_that_need_election(image, unclean=unclean)
     else:
         wanted = [TopicPartition(it["topic"], n) for it in asked for n in it["partitions"]]
     results: dict[str, list[dict[str, Any]]] = {}
@@ -152,27 +158,14 @@ async def elect_leaders(request: Message, _version: int, context: Context) -> Me
     }
 
 
-def _all_that_need_election(image: MetadataImage, *, unclean: bool) -> list[TopicPartition]:
-    return [
-        TopicPartition(name, number)
-        for name, stream in sorted(image.streams.items())
-        for number, partition in enumerate(stream.partitions)
-        if _needs_election(partition, unclean=unclean)
-    ]
-
-
-def _needs_election(partition: PartitionImage, *, unclean: bool) -> bool:
-    return partition.leader == NO_LEADER if unclean else partition.leader != partition.target[0]
-
-
 async def _elect_leader(tp: TopicPartition, unclean: bool, context: Context) -> dict[str, Any]:
     try:
         known = context.metadata.image.stream(tp.stream).partition(tp.partition)
-        if not _needs_election(known, unclean=unclean):
+        if not needs_election(known, unclean=unclean):
             text = f"node {known.leader} leads {tp} already"
             raise RequestRefused(ErrorCode.election_not_needed, text)
-        command = ElectLeader(stream=tp.stream, partition=tp.partition, unclean=unclean)
-        leader = (await context.metadata.request(command)).result["leader"]
+        elected = await context.control.placement.elect(tp.stream, tp.partition, unclean=unclean)
+        leader = elected.leader
         if not unclean and leader != known.target[0]:
             raise InvalidRequest(f"node {known.target[0]} is away; node {leader} leads {tp} now")
     except (StreamNotFound, PartitionNotFound, RequestRefused) as error:

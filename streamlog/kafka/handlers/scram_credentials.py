@@ -91,7 +91,7 @@ async def alter_user_scram_credentials(
         try:
             command = _credential_command(name, asked, context)
             await _check_there(command, context)
-            await context.metadata.request(command)
+            await context.control.users.alter(name, command.changed, command.removed)
         except StreamlogError as error:
             outcome = told(error)
         results.append({"user": name, **outcome})

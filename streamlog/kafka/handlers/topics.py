@@ -8,26 +8,22 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.acl.rules import Operation
 from streamlog.errors import (
-    InvalidRequest,
     InvalidStreamConfig,
     InvalidSubject,
     NotLeader,
-    OffsetOutOfRange,
     StreamExists,
     StreamlogError,
     StreamNotFound,
 )
 from streamlog.fairness import cooperatively
-from streamlog.kafka.auth.resource_checks import check_topic, stream_named
+from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import PartitionLookup, newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.kafka.topology import live_nodes
-from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import (
     PARTITIONS_MAX,
     StreamConfig,
@@ -35,7 +31,6 @@ from streamlog.metadata.stream.config import (
     check_writable_by_clients,
 )
 from streamlog.metadata.stream.settings_table import from_topic_configs, to_topic_configs
-from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
@@ -93,28 +88,21 @@ async def create_topics(request: Message, _version: int, context: Context) -> Me
     counts = Counter(topic["name"] for topic in request["topics"])
     results: list[dict[str, Any]] = []
     async for topic in cooperatively(request["topics"]):
-        name, image, stream = topic["name"], context.metadata.image, None
+        name, image = topic["name"], context.metadata.image
         try:
             if counts[name] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
-            if context.access is not None:
-                context.access.check_creation(name)
             assignments = _topic_assignments(topic, image)
             config = _topic_config(topic, assignments, image)
-            if context.access is not None:
-                context.access.check_bindings(config)
-            if request["validate_only"]:
-                controller.create_stream(
-                    image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
-                )
-            else:
-                stream, created = await context.metadata.create_stream(config, assignments)
-                if not created:
-                    raise StreamExists(f"stream {name!r} exists")
+            stream, created = await context.control.streams.create(
+                config, assignments, validate_only=request["validate_only"]
+            )
+            if not created:
+                raise StreamExists(f"stream {name!r} exists")
         except StreamlogError as error:
             results.append({"name": name, **told(error)})
         else:
-            results.append(_created(topic, config, stream))
+            results.append(_created(topic, config, None if request["validate_only"] else stream))
     return {"topics": results}
 
 
@@ -191,9 +179,13 @@ async def create_partitions(request: Message, _version: int, context: Context) -
         try:
             if counts[topic["name"]] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
-            check_topic(Operation.ALTER, topic["name"], context)
             _check_new_partitions(topic, image)
-            await _add_partitions(topic, image, request["validate_only"], context)
+            await context.control.streams.alter(
+                topic["name"],
+                (SettingChange(setting="partitions", text=str(topic["count"])),),
+                _new_assignments(topic),
+                validate_only=request["validate_only"],
+            )
         except (InvalidStreamConfig, InvalidSubject) as error:
             outcome = told(RequestRefused(ErrorCode.invalid_partitions, str(error)))
         except StreamlogError as error:
@@ -226,22 +218,6 @@ def _new_assignments(topic: Message) -> Assignments:
     return tuple(tuple(it["broker_ids"]) for it in topic["assignments"] or ())
 
 
-async def _add_partitions(
-    topic: Message, image: MetadataImage, validate_only: bool, context: Context
-) -> None:
-    name, assignments = topic["name"], _new_assignments(topic)
-    changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
-    known = image.stream(name).config
-    if context.access is not None:
-        context.access.check_bindings(altered(known, changes), known)
-    if validate_only:
-        config = altered(known, changes)
-        controller.update_stream(image, config, assignments=assignments)
-    else:
-        seen = None if context.access is None else known
-        await context.metadata.alter_stream(name, changes, assignments, seen)
-
-
 async def delete_topics(request: Message, _version: int, context: Context) -> Message:
     """DeleteTopics (20), versions 1 to 6: streams and all their records.
 
@@ -269,8 +245,8 @@ async def _delete_topic(
     try:
         if stream is None:
             raise StreamNotFound(f"there is no stream {name!r}")
-        check_topic(Operation.DELETE, name, context)
-        await context.metadata.delete_stream(name, topic_id)
+        check_writable_by_clients(name)
+        await context.control.streams.delete(name, topic_id)
     except StreamlogError as error:
         return _deletion(name, topic_id, code_of(error), str(error))
     return _deletion(name, stream.stream_id, ErrorCode.none, None)
@@ -342,18 +318,11 @@ async def _purge(
     """
     check_writable_by_clients(tp.stream)
     await lookup.look_up(tp)
-    config = context.metadata.image.stream(tp.stream).config
-    check_topic(Operation.DELETE, tp.stream, context)
-    check_may_be_cut(config)
-    if config.deny_purge:
-        raise InvalidRequest(f"{tp.stream!r} denies to be purged")
+    context.metadata.image.stream(tp.stream)  # raises StreamNotFound for one that may not be seen
     partition = await lookup.partition(tp)
     if not (context.metadata.lease.held and partition.high_watermark_known):
         raise NotLeader(f"this node cannot say just now what is committed of {tp}")
-    end = partition.high_watermark
-    if offset == HIGH_WATERMARK:
-        offset = end
-    if not 0 <= offset <= end:
-        raise OffsetOutOfRange(offset, partition.log_start_offset, end)
-    await partition.purge(offset, timeout_s=timeout_s)
-    return partition.log_start_offset
+    trimmed = await context.control.streams.trim(
+        tp.stream, tp.partition, None if offset == HIGH_WATERMARK else offset, int(timeout_s * 1000)
+    )
+    return trimmed.low_watermark
