@@ -13,6 +13,9 @@ from streamlog.http.console.overview import Overview
 BUILT_AT_ONCE: Final = 500
 """Names of a sorted list that are looked at in one turn of the event loop."""
 
+SET_AT_ONCE: Final = 50
+"""Values that are put in their places one by one; with more, the list is sorted again."""
+
 
 class FilteredNames:
     """Those that contain a text, in order."""
@@ -83,14 +86,21 @@ class SortedNames:
 
     def update(self, names: Iterable[str]) -> None:
         """Their values may be others."""
+        changed: dict[str, float] = {}
         for name in names:
-            if name not in self._values:
-                continue
-            value = self._sign * self._value_of(name)
-            if self._version < 0:  # it is being built
-                self._values[name] = value
-            else:
+            before = self._values.get(name)
+            if before is not None and (value := self._sign * self._value_of(name)) != before:
+                changed[name] = value
+        if self._version < 0:  # it is being built
+            self._values |= changed
+        elif len(changed) < SET_AT_ONCE:
+            for name, value in changed.items():
                 self._set(name, value)
+        else:  # what is in order stays so, and is merged
+            self._order = [it for it in self._order if it[1] not in changed]
+            self._order += sorted((value, name) for name, value in changed.items())
+            self._order.sort()
+            self._values |= changed
 
     def some(self, first: int, count: int, accept: Callable[[str], bool] | None) -> list[str]:
         """``count`` of those that are accepted, from the one at ``first`` on."""
