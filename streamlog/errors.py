@@ -13,6 +13,7 @@
         PartitionNotFound
         UnknownTopicId            no stream has this id, or none has it any more
         OffsetOutOfRange          below the log start or above the end
+        DeletionDenied            a stream denies to be purged, or that a message is deleted
         MessageNotFound           there is no such message, or not any more
           MessageNotStored        no message has this sequence yet
           MessageErased           it was deleted by itself, or compacted away
@@ -154,6 +155,10 @@ class OffsetOutOfRange(InvalidRequest):
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+
+
+class DeletionDenied(InvalidRequest):
+    """The stream is set to keep messages: no request purges it, or deletes one."""
 
 
 class MessageNotFound(InvalidRequest):

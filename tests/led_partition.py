@@ -26,6 +26,7 @@ class FakeSlice:
 
     position = 0
     held = None
+    is_encrypted = False
 
     def __len__(self) -> int:
         return len(self._data)

@@ -50,6 +50,9 @@ class FakePartition:
         found = (base for base, _, _ in self._batches if TIME_MS + base >= timestamp_ms)
         return next(((base, TIME_MS + base) for base in found), None)
 
+    def segment_of(self, offset: int) -> None:
+        """There are no files."""
+
     async def read(self, offset: int, max_bytes: int) -> FakeSlice:
         self.reads += 1
         if not self.log_start_offset <= offset <= self.high_watermark:

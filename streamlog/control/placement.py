@@ -121,8 +121,12 @@ class PlacementOperations(Operations):
 def without_node(
     image: MetadataImage, partition: PartitionImage, leaving: NodeId
 ) -> tuple[NodeId, ...]:
-    """The replicas when another node has taken the place of ``leaving``. Raises NoReplacement."""
+    """The replicas when another node has taken the place of ``leaving``. Raises NodeNotFound,
+    NoReplacement.
+    """
     target = partition.target
+    if leaving not in target:
+        raise NodeNotFound(f"node {leaving} does not keep the partition")
     staying = [node_id for node_id in target if node_id != leaving]
     racks = {image.nodes[node_id].rack for node_id in staying if node_id in image.nodes} - {None}
     others = [

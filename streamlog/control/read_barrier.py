@@ -10,9 +10,9 @@ class ReadBarrier:
 
     def __init__(self, metadata: AskedController) -> None:
         self._metadata = metadata
-        self._next: asyncio.Future[None] | None = None
-        """The end of the round that has yet to begin: a question that is on its way may be older
-        than the caller that comes now."""
+        self._next: list[asyncio.Future[None]] | None = None
+        """Callers that wait for the round that has yet to begin; None: no caller is about to begin one.
+        A question that is on its way may be older than the caller that comes now."""
         self._round = asyncio.Lock()
 
     async def catch_up(self) -> None:
@@ -21,9 +21,11 @@ class ReadBarrier:
         Without a controller nothing is decided, and what there is will do.
         """
         if self._next is not None:
-            await asyncio.shield(self._next)
+            done = asyncio.get_running_loop().create_future()
+            self._next.append(done)
+            await done
             return
-        joined = self._next = asyncio.get_running_loop().create_future()
+        joined = self._next = []
         try:
             async with self._round:
                 await asyncio.sleep(0)  # those that came together with this one join it
@@ -32,4 +34,6 @@ class ReadBarrier:
         finally:
             if self._next is joined:
                 self._next = None
-            joined.set_result(None)
+            for done in joined:
+                if not done.done():
+                    done.set_result(None)

@@ -7,7 +7,7 @@ from streamlog.acl.rules import Operation
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
-from streamlog.errors import InvalidRequest, StreamNotFound
+from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import check_writable_by_clients, is_hidden
 from streamlog.metadata.stream.write_state import check_may_be_cut
@@ -72,10 +72,15 @@ class MessageOperations(Operations):
 
     async def find(self, name: str, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""
+        stream = await self.readable(name)
+        return await self._service.leaders.message(stream.name, query)
+
+    async def readable(self, name: str) -> StreamImage:
+        """A stream that the caller may READ. Raises TopicForbidden, StreamNotFound."""
         stream = await self._stream(name)
         if self._access is not None:
             self._access.check_topic(Operation.READ, name)
-        return await self._service.leaders.message(stream.name, query)
+        return stream
 
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:
@@ -86,7 +91,7 @@ class MessageOperations(Operations):
         check_writable_by_clients(stream)
         check_may_be_cut(config)
         if config.deny_delete:
-            raise InvalidRequest(f"{stream!r} denies that messages are deleted")
+            raise DeletionDenied(f"{stream!r} denies that messages are deleted")
         await self._service.leaders.delete(TopicPartition(stream, partition), offset + 1)
 
     async def _stream(self, name: str) -> StreamImage:

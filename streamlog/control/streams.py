@@ -10,6 +10,7 @@ from streamlog.control.leaders.leader_router import States
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import (
+    DeletionDenied,
     InvalidRequest,
     PartlyDone,
     StreamExists,
@@ -171,6 +172,13 @@ class StreamOperations(Operations):
             raise StreamNotFound(f"{name!r} is an internal stream")
         return self._metadata.image.stream(name)
 
+    def described(self, name: str) -> StreamImage:
+        """As ``known``, for a caller that may DESCRIBE it. Raises TopicForbidden."""
+        stream = self.known(name)
+        if self._access is not None:
+            self._access.check_topic(Operation.DESCRIBE, name)
+        return stream
+
     # Acts
 
     @operation("POST /streams", about=("config",), act=True, shown=_created)
@@ -310,14 +318,14 @@ class StreamOperations(Operations):
         return Trimmed(low)
 
     def _check_cut(self, stream: StreamImage) -> None:
-        """Raises TopicForbidden, InvalidRequest."""
+        """Raises TopicForbidden, StreamStandsStill, DeletionDenied."""
         name = stream.name
         if self._access is not None:
             self._access.check_topic(Operation.DELETE, name)
         check_writable_by_clients(name)
         check_may_be_cut(stream.config)
         if stream.config.deny_purge:
-            raise InvalidRequest(f"{name!r} denies to be purged")
+            raise DeletionDenied(f"{name!r} denies to be purged")
 
     # Questions
 
@@ -325,9 +333,7 @@ class StreamOperations(Operations):
     async def describe(self, name: str) -> StreamDescription:
         """Describe a stream: settings, partitions, sizes."""
         await self.catch_up()
-        stream = self.known(name)
-        if self._access is not None:
-            self._access.check_topic(Operation.DESCRIBE, name)
+        stream = self.described(name)
         return (await self._descriptions([stream]))[0]
 
     async def settings(self, name: str) -> StreamConfig:

@@ -117,9 +117,12 @@ class FrameParser:
 
     After an error the connection is of no more use. What was parsed before it is still handed out:
     the error is raised by the first ``feed`` or ``take_controls`` that has nothing else to return.
+    Messages that are kept whole are to be taken after each ``feed``.
     """
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None: ...
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, whole: bool = False) -> None:
+        """``whole``: messages of all sids are kept for ``take_messages`` and become no records."""
+
     @property
     def dropped(self) -> int:
         """Messages of an unknown sid."""
@@ -132,6 +135,11 @@ class FrameParser:
 
     def take_controls(self) -> list[Control]:
         """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
+
+    def take_messages(self) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
+        """Of each its sid, subject, reply, header block and payload, in the order in which they came;
+        the reply and the block may be empty. Raises TypeError where none are kept.
+        """
 
     def feed(self, data: bytes | memoryview) -> list[RecordCollector]:
         """Parse; the collectors touched, in the order of the first touch.

@@ -450,11 +450,22 @@ cdef int64_t number(Span text) except -1:
     raise MalformedFrame(f"{to_bytes(text)[:24]!r} is not a number")
 
 
+cdef tuple whole_message(int64_t sid, Message* message):
+    return (
+        sid,
+        to_bytes(message.subject),
+        to_bytes(message.reply),
+        to_bytes(message.block),
+        to_bytes(message.payload),
+    )
+
+
 @cython.final
 cdef class FrameParser:
     """NATS protocol lines and payloads in any pieces; messages go to the collector of their sid."""
 
     cdef readonly int64_t dropped
+    cdef list _messages  # those of all sids, where they are kept whole; else None
     cdef Py_ssize_t _frame_bytes_max
     cdef dict _targets
     cdef list _controls
@@ -467,8 +478,9 @@ cdef class FrameParser:
     cdef RecordCollector _last  # of _last_sid; None: none, or that of ...
     cdef Partitioner _last_spread
 
-    def __cinit__(self, *, Py_ssize_t frame_bytes_max=FRAME_BYTES_MAX):
+    def __cinit__(self, *, Py_ssize_t frame_bytes_max=FRAME_BYTES_MAX, bint whole=False):
         self._frame_bytes_max = frame_bytes_max
+        self._messages = [] if whole else None
         self._targets = {}
         self._controls = []
         self._headers = Headers()
@@ -496,6 +508,14 @@ cdef class FrameParser:
         if self._error is not None and not controls:
             raise self._error
         return controls
+
+    def take_messages(self):
+        """(sid, subject, reply, header block, payload) of each, in the order in which they came."""
+        messages = self._messages
+        if messages is None:
+            raise TypeError("messages are not kept whole")
+        self._messages = []
+        return messages
 
     def feed(self, const uint8_t[::1] data not None):
         """Parse; the collectors touched, in the order of the first touch.
@@ -529,7 +549,7 @@ cdef class FrameParser:
                 self._feeding = False
             for collector in touched:
                 (<RecordCollector>collector).touched = False
-        if self._error is not None and not touched and not self._controls:
+        if self._error is not None and not (touched or self._controls or self._messages):
             raise self._error
         return touched
 
@@ -608,6 +628,9 @@ cdef class FrameParser:
         message.reply = fields[3] if count == 5 + has_headers else span(body, body)
         message.block = span(body, body + head)
         message.payload = span(body + head, body_end)
+        if self._messages is not None:
+            self._messages.append(whole_message(sid, &message))
+            return body_end + 2 - start
         collector = self._last
         if collector is None or sid != self._last_sid:
             collector = self._collector_of(sid, &message)

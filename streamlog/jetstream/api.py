@@ -10,14 +10,12 @@ the node's name: no answer goes to what a stream stores, nor to what NATS or Jet
 
 import asyncio
 import contextlib
-import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from streamlog.authn.session import ANONYMOUS_SESSION, Session
@@ -25,6 +23,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import NatsSection
+from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
@@ -32,7 +31,7 @@ from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import ReplayGuard, RequestIdentities, RequestIdentity
-from streamlog.jetstream.connection import AdminConnection, NatsLatency
+from streamlog.jetstream.connection import AdminConnection, NatsLatency, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import OVERLOADED, ApiError
 from streamlog.jetstream.messages.direct_get import no_responders, status
@@ -40,6 +39,8 @@ from streamlog.jetstream.messages.direct_get_requests import DIRECT as DIRECT_OF
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
 from streamlog.jetstream.messages.republisher import Republisher, Unpublished
+from streamlog.jetstream.replies import encoded
+from streamlog.jetstream.request_queue import RequestQueue
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -47,49 +48,6 @@ from streamlog.metadata.stream.subjects import takes_inboxes
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
-
-AT_ONCE_MAX: Final = 64
-WAITING_MAX: Final = 20_000
-WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""More than this does not wait: the client is told at once."""
-
-
-class ConcurrencyLimit:
-    """``admit``, then ``async with turn``: first come, first served."""
-
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(AT_ONCE_MAX)
-        self._waiting = 0
-        self._waiting_bytes = 0
-
-    def admit(self, size_bytes: int) -> None:
-        """A request that is to wait for its turn. Raises Overloaded where too many do."""
-        if self._waiting >= WAITING_MAX or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
-            raise Overloaded("too many requests wait at this node")
-        self._waiting += 1
-        self._waiting_bytes += size_bytes
-
-    @contextlib.asynccontextmanager
-    async def turn(self, size_bytes: int) -> AsyncIterator[None]:
-        """Of a request that was admitted."""
-        try:
-            await self._slots.acquire()
-        finally:
-            self._waiting -= 1
-            self._waiting_bytes -= size_bytes
-        try:
-            yield
-        finally:
-            self._slots.release()
-
-    async def wait_all_done(self) -> None:
-        """For all that were admitted; there are no turns any more then."""
-        while self._waiting:
-            async with self._slots:
-                await asyncio.sleep(0)  # those that have yet to ask for theirs do so
-        for _ in range(AT_ONCE_MAX):
-            await self._slots.acquire()
-
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +57,6 @@ UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
 """Who asks for messages takes what comes for one: he hears that no responder is there."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
-
-MAY_BE_DONE: Final = 500
-"""Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
 
 ROUND_TRIP_S: Final = 2.0
 """Between two measurements of how long NATS takes to answer."""
@@ -140,9 +95,7 @@ class ManagementApi:
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        self._verbs = RequestDispatcher(
-            metadata, control.leaders, domain=nats.domain, now_ms=now_ms
-        )
+        self._verbs = RequestDispatcher(control, domain=nats.domain, now_ms=now_ms)
         self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
         control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
@@ -176,21 +129,23 @@ class ManagementApi:
         self.latency = NatsLatency()
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
         self._reply_subjects = ReplySubjects()
-        self._turns = ConcurrencyLimit()
-        self._requests: asyncio.TaskGroup | None = None
+        self._requests = RequestQueue(lambda it: _telling(self._answer_client(it)))
+        self._tasks: asyncio.TaskGroup | None = None
         self.is_ready = False
         """Requests are listened for, or will be as soon as NATS is back."""
 
     async def run(self) -> None:
         """Answer requests until ``stop``."""
         async with asyncio.TaskGroup() as group:
-            self._requests = group
+            self._tasks = group
+            self._requests.begin(group)
             connecting = group.create_task(self._stay_connected())
             said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
             measuring = group.create_task(self._measure())
             await self._stopped.wait()
             for task in (connecting, measuring, *said):
                 task.cancel()
+            self._requests.end()
 
     async def begin(self, image: MetadataImage) -> None:
         """With the image there is; changes of it are told, and nothing before."""
@@ -212,7 +167,9 @@ class ManagementApi:
             return
         client, self._stopping, self._wanted = self._client, True, False
         await self._listen_or_not(client)
-        await self._turns.wait_all_done()
+        await self._requests.wait_all_done()
+        client.flush_answers()
+        await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
         self._stopped.set()
         with contextlib.suppress(OSError):  # NATS is gone, too
             await client.close()
@@ -237,17 +194,10 @@ class ManagementApi:
                 self.latency.lost()
                 continue
             self.latency.asked()
-            try:
-                await self._client.flush(ROUND_TRIP_S_MAX)
-            except (nats.errors.Error, OSError):
-                self.latency.lost()
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                self.latency.lost()  # with the connection, by nats-py
-            else:
+            if await self._client.round_trip(ROUND_TRIP_S_MAX):
                 self.latency.answered()
+            else:
+                self.latency.lost()
 
     async def _serve(self, client: AdminConnection) -> None:
         """Until the client is closed."""
@@ -278,7 +228,7 @@ class ManagementApi:
         """Nodes share the clients' requests, each of which is answered once."""
         if self._wanted and not self._clients:
             self._clients = [
-                await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._asked_by_client)
+                await client.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
                 for prefix in self._prefixes
             ]
         elif self._clients and not self._wanted:
@@ -291,79 +241,69 @@ class ManagementApi:
             self._wanted = held
             self._changed.set()
 
-    # Requests: nats-py calls with one message at a time; they are answered side by side. None is
-    # left waiting in nats-py, which drops what it cannot keep.
+    # Requests, within the read that brings them. None is left waiting in nats-py, which drops what
+    # it cannot keep.
 
-    async def _asked_by_client(self, message: Msg) -> None:
-        assert self._requests is not None, "run has begun"
-        if not message.reply:
-            return
-        if not self._reply_subjects.allows(message.reply):
-            extra = {"subject": message.subject[:SHOWN_CHARS], "reply": message.reply[:SHOWN_CHARS]}
+    def _asked_by_client(self, request: Request) -> None:
+        if not self._reply_subjects.allows(request.reply):
+            extra = {"subject": request.subject[:SHOWN_CHARS], "reply": request.reply[:SHOWN_CHARS]}
             logger.warning("a request is not answered at such a subject", extra=extra)
             return
-        size = len(message.data)
         try:
-            self._turns.admit(size)
+            self._requests.put(request)
         except Overloaded:
-            await _telling(self._refuse_client(message))
-        else:
-            self._requests.create_task(_in_turn(self._turns, size, self._answer_client(message)))
+            assert self._tasks is not None, "run has begun"
+            self._tasks.create_task(_telling(self._refuse_client(request)))
 
-    async def _refuse_client(self, message: Msg) -> None:
-        verb = self._verb(message.subject)
+    async def _refuse_client(self, request: Request) -> None:
+        verb = self._verb(request.subject)
         if verb.startswith((DIRECT, *UNSERVED)):
-            await self._client.send_block(message.reply, status(OVERLOADED).block)
+            await self._client.answer(request.reply, b"", status(OVERLOADED).block)
         else:
-            reply = json.dumps(self._verbs.overloaded(verb)).encode()
-            await self._client.publish(message.reply, reply)
+            reply = encoded(self._verbs.overloaded(verb))
+            await self._client.answer(request.reply, reply)
 
-    async def _answer_client(self, message: Msg) -> None:
-        verb = self._verb(message.subject)
+    async def _answer_client(self, request: Request) -> None:
+        verb = self._verb(request.subject)
         asking = ANONYMOUS_IDENTITY
         if self._identity is not None:
             try:
-                asking = self._identity.of_client(message)
+                asking = self._identity.of_client(request)
                 if asking.counts_once:
-                    await self._not_again(message, asking.session)
+                    await self._not_again(request, asking.session)
             except StreamlogError as error:
-                await self._refuse_asker(message, verb, error)
+                await self._refuse_asker(request, verb, error)
                 return
-        verbs = self._verbs.seen_by(asking.access)
+        verbs = self._verbs
+        if asking is not ANONYMOUS_IDENTITY:
+            verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
         if verb.startswith(DIRECT):
-            await self._direct.answer(self._client, message, verb, verbs)
+            await self._direct.answer(self._client, request, verb, verbs)
         elif verb.startswith(UNSERVED):
-            await self._client.send_block(message.reply, no_responders(message.subject))
+            await self._client.answer(request.reply, b"", no_responders(request.subject))
         else:
-            reply = await verbs.reply(verb, message.data, message.headers or {})
+            reply = await verbs.reply(verb, request.data, request.headers)
             text = self._fitting(reply)
-            await self._client.publish(message.reply, text)
-            audit = self._advisories.of_request(verb, message.subject, message.data, text)
+            await self._client.answer(request.reply, text)
+            audit = self._advisories.of_request(verb, request.subject, request.data, text)
             if audit is not None:
                 self._telling.tell(audit)
-                failure = reply.get("error") or {}
-                act, name = self._verbs.split(verb)
-                outcome = str(failure.get("description", "none"))
-                is_done = not failure or failure["code"] >= MAY_BE_DONE
-                self._audit.acted(
-                    asking.session, act, [name] if name else (), outcome, is_done=is_done
-                )
 
-    async def _not_again(self, message: Msg, session: Session) -> None:
+    async def _not_again(self, request: Request, session: Session) -> None:
         """Raises StreamlogError."""
         try:
-            await self._replays.check(message)
+            await self._replays.check(request)
         except AuthenticationFailed as error:
             self._audit.not_authenticated(session, str(error), by="NATS")
             raise
 
-    async def _refuse_asker(self, message: Msg, verb: str, error: StreamlogError) -> None:
+    async def _refuse_asker(self, request: Request, verb: str, error: StreamlogError) -> None:
         refused = self._verbs.failed(error, verb)
         if verb.startswith((DIRECT, *UNSERVED)):
-            await self._client.send_block(message.reply, status(refused).block)
+            await self._client.answer(request.reply, b"", status(refused).block)
         else:
             reply = {**self._verbs.overloaded(verb), "error": refused.json()}
-            await self._client.publish(message.reply, json.dumps(reply).encode())
+            await self._client.answer(request.reply, encoded(reply))
 
     def _verb(self, subject: str) -> str:
         """What comes after the API's prefix."""
@@ -371,9 +311,9 @@ class ManagementApi:
         return subject.removeprefix(prefix)
 
     def _fitting(self, reply: dict[str, Any]) -> bytes:
-        data = json.dumps(reply).encode()
+        data = encoded(reply)
         if len(data) > self._client.max_payload:
-            data = json.dumps({"type": reply["type"], "error": TOO_LARGE.json()}).encode()
+            data = encoded({"type": reply["type"], "error": TOO_LARGE.json()})
         return data
 
     async def _publish(
@@ -416,11 +356,6 @@ class ManagementApi:
         self._closed.set()
 
 
-async def _in_turn(turns: ConcurrencyLimit, size_bytes: int, answering: Awaitable[None]) -> None:
-    async with turns.turn(size_bytes):
-        await _telling(answering)
-
-
 async def _telling(answering: Awaitable[None]) -> None:
     """An answer that cannot be sent is logged here, and concerns no other part."""
     try:
@@ -433,14 +368,14 @@ async def _telling(answering: Awaitable[None]) -> None:
 
 async def _end(client: AdminConnection, subscription: Subscription) -> None:
     """No more is wanted; what is here already is handed on, so that no client waits in vain."""
-    if client.is_connected:
-        try:
+    try:
+        if client.is_connected:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 await subscription.drain()  # type: ignore[no-untyped-call]
-            return
-        except (nats.errors.Error, OSError):  # a time-out, too
-            pass
-    client._remove_sub(subscription._id)  # else it would be said again at a reconnect
+    except (nats.errors.Error, OSError):  # a time-out, too
+        pass
+    finally:
+        client.stop_listening(subscription)  # else it would be said again at a reconnect
 
 
 RESERVED: Final = "$"

@@ -1,63 +1,170 @@
-"""nats-py's client, for requests of any client and answers with any headers; and its latency."""
+"""The connection that requests come by and answers leave by; and its latency.
 
+nats-py connects. Messages are parsed by our parser and handed on within the read that brings them, and
+all answers of a turn of the event loop leave in one write: a task, a queue and a write for each
+message took most of a request's time.
+"""
+
+import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.protocol import command
+from nats.aio.subscription import Subscription
 
-from streamlog.ingest.nats.client import NatsClient
+from streamlog.errors import BrokenInvariant
+from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.nats.client import SUBJECTS_BYTES_MAX
+from streamlog.ingest.nats.connection import (
+    WRITE_BUFFER_BYTES_MAX,
+    FrameClient,
+    IngestTransport,
+)
+from streamlog.ingest.nats.options import NatsOptions
 
 logger = logging.getLogger(__name__)
 
+READ_BUFFER_BYTES: Final = 64 * 1024
 
-class AdminConnection(NatsClient):
-    """Two things are other than in nats-py: neither a subject need be UTF-8 nor headers be any,
-    since an error there would end the connection's reading for good; and a reply may carry a header
-    block as it is.
-    """
 
-    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
-        """Those that nats-py cannot read are none."""
+class Request:
+    """A message that wants an answer; its headers are parsed when they are first asked for."""
+
+    __slots__ = ("_block", "_headers", "data", "reply", "subject")
+
+    def __init__(self, subject: str, reply: str, data: bytes, block: bytes = b"") -> None:
+        self.subject = subject
+        self.reply = reply
+        self.data = data
+        self._block = block
+        self._headers: dict[str, str] | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of repeated ones the last; what is no header is left out."""
+        if self._headers is None:
+            self._headers = headers_of(self._block) if self._block else {}
+        return self._headers
+
+
+def headers_of(block: bytes) -> dict[str, str]:
+    """Of a header block, whose first line is no header."""
+    found: dict[str, str] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        key = name.strip()
+        if colon and key.isascii() and not any(byte in b" \t\r\n\v\f" for byte in key):
+            found[key.decode()] = value.strip().decode(errors="replace")
+    return found
+
+
+Take = Callable[[Request], None]
+
+
+class AdminConnection(FrameClient):
+    """Neither a subject need be UTF-8 nor headers be any; nats-py would end its reading for good."""
+
+    def __init__(self, access: NatsOptions) -> None:
+        self._takers: dict[int, Take] = {}
+        """By sid; nothing else is listened to."""
+        self._answers: list[bytes] = []
+        """They leave at the end of this turn of the event loop."""
+        self._answers_bytes = 0
+        super().__init__(access, read_buffer_bytes=READ_BUFFER_BYTES)
+
+    async def listen(self, subject: str, take: Take, *, queue: str = "") -> Subscription:
+        """Hand each message with a reply subject to ``take``, within the read that brings it."""
+        sid = self._sid + 1  # nats-py takes it before it waits for anything
+        self._takers[sid] = take
         try:
-            found: dict[str, str] | None = await super()._process_headers(headers)
-        except (IndexError, ValueError):
-            return None
-        return found
+            subscription = await self.subscribe(subject, queue=queue, cb=_nothing)
+        except BaseException:
+            del self._takers[sid]
+            raise
+        if subscription._id != sid:
+            raise BrokenInvariant("nats-py numbers subscriptions in turn")
+        return subscription
 
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg | None:
-        """A name that is not UTF-8 is no stream's; no client can be answered at such a reply."""
-        try:
-            return self.msg_class(
-                _client=self,
-                _sid=sid,
-                subject=subject.decode(errors="surrogateescape"),
-                reply=reply.decode(),
-                data=data,
-                headers=headers,
-            )
-        except UnicodeDecodeError:
-            logger.warning("a request's reply subject is not UTF-8", extra={"reply": repr(reply)})
-            return None
+    def stop_listening(self, subscription: Subscription) -> None:
+        """At once; what still comes is dropped."""
+        self._takers.pop(subscription._id, None)
+        self._remove_sub(subscription._id)
 
-    async def send_block(self, subject: str, block: bytes, payload: bytes = b"") -> None:
-        """A message whose headers are ``block``, from ``NATS/1.0`` to the empty line.
+    async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
+        """Publish an answer, whose headers are ``block``, from ``NATS/1.0`` to the empty line.
 
-        Raises nats.errors.Error.
+        Waits where NATS takes nothing. Raises nats.errors.Error.
         """
         if not self.is_connected:
-            raise nats.errors.ConnectionReconnectingError
-        if len(block) + len(payload) > self.max_payload:
+            if block:
+                raise nats.errors.ConnectionReconnectingError
+            await self.publish(reply, payload)  # nats-py keeps it until it is connected again
+            return
+        subject, size_bytes = reply.encode(), len(block) + len(payload)
+        if size_bytes > self.max_payload:
             raise nats.errors.MaxPayloadError  # the server would end the connection
-        sent: Any = command.hpub_cmd(subject, "", block, payload)
-        await self._send_command(sent)
-        if self._flush_queue is not None and self._flush_queue.empty():
-            await self._flush_pending()
+        if len(subject) > SUBJECTS_BYTES_MAX or len(subject.split()) != 1:
+            raise nats.errors.BadSubjectError
+        if block:
+            head = b"HPUB %b %d %d\r\n" % (subject, len(block), size_bytes)
+            self._post(b"%b%b%b\r\n" % (head, block, payload))
+        else:
+            self._post(b"PUB %b %d\r\n%b\r\n" % (subject, size_bytes, payload))
+        if self._answers_bytes > WRITE_BUFFER_BYTES_MAX:
+            self.flush_answers()
+        transport = self._transport
+        if isinstance(transport, IngestTransport) and transport.is_full:
+            await transport.drain_if_full()
+
+    def _post(self, data: bytes) -> None:
+        if not self._answers:
+            asyncio.get_running_loop().call_soon(self.flush_answers)
+        self._answers.append(data)
+        self._answers_bytes += len(data)
+
+    def flush_answers(self) -> None:
+        """Write those that wait for the end of this turn."""
+        answers, self._answers, self._answers_bytes = self._answers, [], 0
+        if answers:
+            self.write(answers[0] if len(answers) == 1 else b"".join(answers))
+
+    # As a ``FrameClient``
+
+    def _new_parser(self, frame_bytes_max: int) -> FrameParser:
+        return FrameParser(frame_bytes_max=frame_bytes_max, whole=True)
+
+    def take(self, data: memoryview) -> None:
+        self.parser.feed(data)
+        for sid, subject, reply, block, payload in self.parser.take_messages():
+            taker = self._takers.get(sid)
+            if taker is not None and reply:
+                self._hand_on(taker, subject, reply, block, payload)
+
+    def _hand_on(
+        self, taker: Take, subject: bytes, reply: bytes, block: bytes, payload: bytes
+    ) -> None:
+        """A name that is not UTF-8 is no stream's; no client can be answered at such a reply."""
+        try:
+            text = reply.decode()
+        except UnicodeDecodeError:
+            logger.warning("a request's reply subject is not UTF-8", extra={"reply": repr(reply)})
+            return
+        taker(Request(subject.decode(errors="surrogateescape"), text, payload, block))
+
+    @property
+    def has_room(self) -> bool:
+        """What there is no room for is refused, not left with NATS."""
+        return True
+
+    async def wait_room(self) -> None:
+        pass
+
+
+async def _nothing(_: Msg) -> None:
+    """Messages of ``listen`` do not come to nats-py."""
 
 
 HANGS_S: Final = 5.0

@@ -6,14 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from streamlog.acl.rules import Operation
-from streamlog.authz.permissions import Permissions
-from streamlog.authz.visibility import AuthorizedMetadata, Metadata
-from streamlog.control.leaders.leader_router import LeaderRouter
-from streamlog.control.read_barrier import ReadBarrier
+from streamlog.authn.session import ANONYMOUS_SESSION
+from streamlog.control.control import Control
+from streamlog.control.operation import Caller
+from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
-from streamlog.jetstream.auth.authorization import check_verb
 from streamlog.jetstream.errors import (
     API_LEVEL_MISSING,
     BAD_REQUEST,
@@ -63,6 +61,8 @@ whole = read_body
 def _is_empty(body: bytes) -> bool:
     if not body:
         return True
+    if b'"' in body:  # as any field's name has
+        return False
     try:
         return bool(json.loads(body.decode(errors="replace")) == {})
     except (ValueError, RecursionError):
@@ -231,50 +231,42 @@ SYSTEM_REPLY_TYPE: Final = "io.nats.jetstream.api.v1.system_response"
 LEVEL_HEADER: Final = "Nats-Required-Api-Level"
 
 
+ANYBODY: Final = Caller(ANONYMOUS_SESSION, by="NATS")
+"""Where no client has to say who it is."""
+
+
 class RequestDispatcher:
     """Answers; counts what it answers."""
 
     def __init__(
         self,
-        metadata: Metadata,
-        leaders: LeaderRouter,
+        service: ControlService,
         *,
         domain: str,
         now_ms: Callable[[], int],
-        access: Permissions | None = None,
+        caller: Caller = ANYBODY,
         for_all: "RequestDispatcher | None" = None,
     ) -> None:
-        """``for_all``: the one that this is as one asker sees it."""
-        self.access = access
-        self._metadata, self._leaders, self._domain, self._now_ms = (
-            metadata, leaders, domain, now_ms,
-        )  # fmt: skip
+        """``for_all``: the one that this is as one caller sees it."""
+        self._service, self._domain, self._now_ms = service, domain, now_ms
         self._counts: AccountCounts = AccountCounts() if for_all is None else for_all._counts
-        freshness: ReadBarrier | None = None if for_all is None else for_all.freshness
-        self.streams = Streams(
-            metadata,
-            leaders,
+        self.control = Control(service, caller)
+        streams = Streams(
+            self.control,
+            service.leaders,
             domain=domain,
             now_ms=now_ms,
-            access=access,
-            freshness=freshness,
+            for_all=None if for_all is None else for_all._streams,
         )
-        self.freshness: ReadBarrier = self.streams.freshness
-        sees_all = access is None or access.allows_cluster(Operation.DESCRIBE)
-        account = Account(metadata, leaders, domain, self._counts, sees_all=sees_all)
-        self._routes = Routes(
-            self.streams, ClusterVerbs(metadata, self.streams), Consumers(self.streams), account
-        )
+        self._streams: Streams = streams
+        account = Account(self.control, service.leaders, domain, self._counts)
+        self._routes = Routes(streams, ClusterVerbs(self.control), Consumers(streams), account)
 
-    def seen_by(self, access: Permissions | None) -> "RequestDispatcher":
-        """For one who may not do everything."""
-        if access is None:
-            return self
-        metadata = AuthorizedMetadata(self._metadata, access)
+    def of(self, caller: Caller) -> "RequestDispatcher":
+        """For one caller."""
         return RequestDispatcher(
-            metadata, self._leaders, domain=self._domain, now_ms=self._now_ms, access=access,
-            for_all=self,
-        )  # fmt: skip
+            self._service, domain=self._domain, now_ms=self._now_ms, caller=caller, for_all=self
+        )
 
     async def reply(self, verb: str, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
         """Never raises what a request may be the reason of."""
@@ -284,8 +276,6 @@ class RequestDispatcher:
             self._counts.errors += 1
             return {"type": SYSTEM_REPLY_TYPE, "error": BAD_REQUEST.json()}
         try:
-            if self.access is not None:
-                check_verb(self.access, verb, name)
             route.first()
             if not has_api_level(headers):
                 raise ApiRefused(API_LEVEL_MISSING)
@@ -294,11 +284,6 @@ class RequestDispatcher:
             told = {"type": route.reply_type, "error": self.failed(error, verb).json()}
             return {**told, **route.with_error}
         return {"type": route.reply_type, **result}
-
-    def split(self, verb: str) -> tuple[str, str]:
-        """What is to be done, and with which stream, if with one."""
-        _, name = self._routes.find(verb)
-        return (verb.removesuffix(f".{name}"), name) if name else (verb, "")
 
     def overloaded(self, verb: str) -> dict[str, Any]:
         """The reply to a request that there is no room for."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from streamlog.control.placement import NoReplacement
 from streamlog.errors import (
     AuthenticationFailed,
     InvalidRequest,
@@ -128,6 +129,7 @@ _FIXED: tuple[tuple[type[StreamlogError], ApiError], ...] = (
     (StreamStandsStill, SEALED),
     (NodeNotFound, PEER_NOT_MEMBER),
     (Overloaded, OVERLOADED),
+    (NoReplacement, PEER_REMAP),
 )
 _BY_TEXT: tuple[tuple[type[StreamlogError], Callable[[str], ApiError]], ...] = (
     (AuthenticationFailed, not_known),

@@ -22,6 +22,8 @@ from streamlog.errors import (
 )
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.lost_end import Gone
+from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
+from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.config import StreamConfig
@@ -43,8 +45,9 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.reading import erase_offsets
 from streamlog.partition.subjects.subjects import Subjects
+from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
-from streamlog.record.compression import Compression
+from streamlog.record.compression import Buffer, Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
 from streamlog.wire.fetch import TopicIdPartition
@@ -109,6 +112,8 @@ class PartitionContext:
     """The lowest that is given in this metadata log."""
     indexes: SubjectIndexCache = field(default_factory=SubjectIndexCache)
     """Of subjects."""
+    places: RecordPlaces = field(default_factory=RecordPlaces)
+    """Of single records."""
 
 
 class Partition:
@@ -288,6 +293,11 @@ class Partition:
     def is_ailing(self) -> bool:
         """Others are to lead it, and to count without it, if there are any in sync."""
         return self.failure is not None or self.is_damaged or self.following.is_short
+
+    @property
+    def is_auto_paused(self) -> bool:
+        """Its files are closed until it is written to."""
+        return self._log.is_resting
 
     @property
     def in_flight_bytes(self) -> int:
@@ -578,6 +588,22 @@ class Partition:
         once closed.
         """
         return await self.reader.read(offset, max_bytes, self._upper)
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """The segment with that offset; None: there is none."""
+        return self._log.segment_for_read(offset)
+
+    def known_batch(self, segment: Segment, offset: int) -> MarkedBatch | None:
+        """Where that record lies, if that is known; to be read by ``record_places.slice_of``."""
+        self.reader.check_open()
+        self.reader.was_read = True
+        return self._surroundings.places.find(segment, offset)
+
+    def know_batch(
+        self, segment: Segment, position: int, header: BatchHeader, batch: Buffer
+    ) -> None:
+        """It was read at that position of the segment, which has not changed since."""
+        self._surroundings.places.note(segment, position, header, batch)
 
     async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
         """As ``read``, but up to the log end: what is not committed may still be cut off."""

@@ -102,7 +102,9 @@ class Member:
 
     # As ``metadata.service.MetadataService``
 
-    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[()] = ()
+    ) -> tuple[StreamImage, bool]:
         granted = await self.request(CreateStream(config=config))
         return self.image.stream(config.name), granted.result["created"]
 
@@ -112,7 +114,7 @@ class Member:
         await self.request(UpdateStream(config=config, seen=seen))
         return self.image.stream(config.name)
 
-    async def delete_stream(self, name: str) -> None:
+    async def delete_stream(self, name: str, stream_id: uuid.UUID | None = None) -> None:
         await self.request(DeleteStream(name=name))
 
     async def request(self, command: Command) -> Granted:

@@ -28,7 +28,7 @@ from streamlog.errors import (
     StreamExists,
     StreamNotFound,
 )
-from streamlog.jetstream import api
+from streamlog.jetstream import request_queue
 from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.verbs import streams
 from streamlog.metadata.stream.config import StreamConfig
@@ -269,7 +269,7 @@ async def test_ten_thousand_requests_at_once(node: LocalNode, nc: Client) -> Non
 async def test_requests_beyond_the_limit_are_refused_at_once(
     node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "WAITING_MAX", 0)
+    monkeypatch.setattr(request_queue, "WAITING_MAX", 0)
     reply = await request(nc, "STREAM.INFO.a")
     assert reply["type"] == "io.nats.jetstream.api.v1.stream_info_response"
     assert (reply["error"]["code"], reply["error"]["err_code"]) == (429, 10167)

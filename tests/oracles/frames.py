@@ -28,7 +28,8 @@ class FrameParser:
     the error is raised by the first ``feed`` or ``take_controls`` that has nothing else to return.
     """
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, whole: bool = False) -> None:
+        self._messages: list[tuple[int, bytes, bytes, bytes, bytes]] | None = [] if whole else None
         self.dropped = 0
         """Messages of an unknown sid."""
         self._frame_bytes_max = frame_bytes_max
@@ -71,9 +72,14 @@ class FrameParser:
                 self._error = error
             for inflow in touched:
                 inflow.touched = False
-        if self._error and not touched and not self._controls:
+        if self._error and not (touched or self._controls or self._messages):
             raise self._error
         return touched
+
+    def take_messages(self) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
+        assert self._messages is not None
+        messages, self._messages = self._messages, []
+        return messages
 
     def _parse(self, touched: list[RecordCollector]) -> None:
         rest = self._rest
@@ -148,6 +154,9 @@ class FrameParser:
         reply = fields[3] if count == 5 else b""
         head += body
         message = Message(fields[1], reply, data[body:head], data[head : end - 2])
+        if self._messages is not None:
+            self._messages.append((sid, *message))
+            return end
         self._deliver(sid, message, touched)
         return end
 

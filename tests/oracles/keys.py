@@ -5,6 +5,7 @@ length of its own, -1 for null, and headers; all lengths and deltas are varints.
 """
 
 import hashlib
+from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -110,6 +111,20 @@ def place_of(body: Buffer, count: int, offset_delta: int) -> tuple[int, int] | N
     """
     spans = _spans(memoryview(body), count)
     return next(((it.start, it.end) for it in spans if it.offset_delta == offset_delta), None)
+
+
+def marks_of(body: Buffer, count: int, step: int) -> bytes | None:
+    """Where every ``step``-th record begins, and where the last one ends; None: not dense, or not
+    sound.
+    """
+    try:
+        spans = list(_spans(memoryview(body), count))
+    except CorruptBatch:
+        return None
+    if not spans or step <= 0 or [it.offset_delta for it in spans] != list(range(count)):
+        return None
+    marks = [it.start for it in spans[::step]]
+    return array("I", [*marks, spans[-1].end]).tobytes()
 
 
 def first_keyless(body: Buffer, count: int) -> int:

@@ -6,6 +6,7 @@ import struct
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,6 +151,40 @@ def test_twins_are_equal_in_any_pieces(parts: list[Any], cuts: list[int], keyed:
     assert whole == parse(PLAIN, [data, b"", b""], keyed=keyed)
     assert whole == parse(COMPILED, cut(data, cuts), keyed=keyed)
     assert whole == parse(PLAIN, cut(data, cuts), keyed=keyed)
+
+
+def kept_whole(twin: Twin, pieces: list[bytes]) -> tuple[Any, ...]:
+    parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX, whole=True)
+    found, controls, error = [], [], None
+    try:
+        for piece in pieces:
+            assert parser.feed(piece) == []
+            found += parser.take_messages()
+            controls += parser.take_controls()
+    except ProtocolViolation as violation:
+        error = type(violation)
+    return found, controls, parser.dropped, error
+
+
+@given(st.lists(messages | controls | rubbish, max_size=12), points)
+@settings(max_examples=250, deadline=None)
+def test_messages_that_are_kept_whole_are_equal_in_any_pieces(
+    parts: list[Any], cuts: list[int]
+) -> None:
+    data = b"".join(part.frame() if isinstance(part, Sent) else part for part in parts)
+    whole = kept_whole(COMPILED, [data, b"", b""])
+    assert whole == kept_whole(PLAIN, [data, b"", b""])
+    assert whole == kept_whole(COMPILED, cut(data, cuts))
+    assert whole == kept_whole(PLAIN, cut(data, cuts))
+    if all(isinstance(part, Sent) for part in parts):
+        wanted = [(it.sid, it.subject, it.reply, it.block(), it.payload) for it in parts]
+        assert whole[0] == wanted[: len(whole[0])]
+        assert whole[3] or len(whole[0]) == len(wanted)
+
+
+def test_who_keeps_no_messages_has_none_to_take() -> None:
+    with pytest.raises(TypeError):
+        COMPILED.FrameParser().take_messages()
 
 
 @given(messages, messages)

@@ -1,5 +1,6 @@
 """The compiled table of keys is equal to its oracle in plain Python, and both to a naive one."""
 
+from array import array
 from typing import Any
 
 from hypothesis import given, settings
@@ -49,7 +50,8 @@ def test_twins_are_equal(
         body = b"".join(record_bytes(it, at) for at, it in enumerate(sifted))
         left = table.sift(body, len(sifted), 15, upper, drop_tombstones=drop, shift_ms=shift_ms)
         places = [twin.place_of(body, len(sifted), delta) for delta in range(15)]
-        told.append((full, len(table), left, twin.first_keyless(body, len(sifted)), places))
+        marks = [twin.marks_of(body, len(sifted), step) for step in (1, 2, 8)]
+        told.append((full, len(table), left, twin.first_keyless(body, len(sifted)), places, marks))
     assert told[0] == told[1]
 
 
@@ -65,10 +67,24 @@ def test_twins_are_equal_on_anything(body: bytes, count: int, shift_ms: int) -> 
                 outcome(lambda table=table: table.sift(body, count, 0, 9, shift_ms=shift_ms)),
                 outcome(lambda twin=twin: twin.first_keyless(body, count)),
                 outcome(lambda twin=twin: twin.place_of(body, count, 1)),
+                outcome(lambda twin=twin: twin.marks_of(body, count, 1)),
                 outcome(lambda twin=twin: twin.without(body, count, b"\x05\x01")),
             ]
         )
     assert told[0] == told[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(made=records, gap=st.none() | st.integers(0, 12), step=st.integers(1, 5))
+def test_marks_of_dense_records(made: list[HandRecord], gap: int | None, step: int) -> None:
+    parts = [record_bytes(it, at + (gap is not None and at >= gap)) for at, it in enumerate(made)]
+    starts = [sum(map(len, parts[:at])) for at in range(len(parts) + 1)]
+    marks = compiled.marks_of(b"".join(parts), len(parts), step)
+    if not parts or (gap is not None and gap < len(parts)):
+        assert marks is None
+    else:
+        assert marks is not None
+        assert list(array("I", marks)) == [*starts[:-1][::step], starts[-1]]
 
 
 @settings(max_examples=200, deadline=None)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Any, Final, NamedTuple, cast, get_args, get_origin
 from uuid import UUID
 
 from kio.index import load_request_schema
@@ -26,6 +26,7 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import AuthorizationSection, HttpSection
+from streamlog.control.operation import Caller
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.console.page import Console
@@ -374,10 +375,12 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
 
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
     authority = Authority(AuthorizationSection(), lambda: NO_RULES, Audit(), enforced=restricted)
-    leaders: Any = SimpleNamespace(states=_no_states)
-    for_all = RequestDispatcher(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)
-    verbs = for_all.seen_by(authority.access_of(Session()))
-    verbs.streams.freshness.catch_up = _at_once  # type: ignore[method-assign]
+    service = node.context.control_service
+    assert service is not None
+    service.leaders = cast("Any", SimpleNamespace(states=_no_states))
+    service.freshness.catch_up = _at_once  # type: ignore[method-assign]
+    caller = Caller(Session(), authority.access_of(Session()), by="NATS")
+    verbs = RequestDispatcher(service, domain="streamlog", now_ms=lambda: 0).of(caller)
     listener = f"NATS, {'without' if restricted else 'with'} rights"
     found: dict[str, list[Cost]] = {}
     for size in SIZES:

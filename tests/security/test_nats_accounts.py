@@ -17,6 +17,7 @@ from streamlog.authz.signature import KEY, sign
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
 from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
+from streamlog.jetstream.connection import Request
 from tests.restricted import Heard
 from tests.secured_nats import user_key
 from tools.nodes.server_process import NatsServer
@@ -51,6 +52,11 @@ def identity(**settings: Any) -> RequestIdentities:
     return RequestIdentities(authority, section)
 
 
+def with_headers(headers: dict[str, str], reply: str = "reply") -> Request:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return Request(SUBJECT, reply, b"", f"NATS/1.0\r\n{lines}\r\n".encode())
+
+
 @pytest.fixture
 async def heard(server: NatsServer) -> AsyncIterator[Callable[..., Any]]:
     """What a user's request is when it comes to us."""
@@ -59,13 +65,14 @@ async def heard(server: NatsServer) -> AsyncIterator[Callable[..., Any]]:
     await ours.subscribe("$JS.streamlog.API.>", cb=came.put)
     await ours.flush()
 
-    async def ask(user: str, **headers: str) -> Msg:
+    async def ask(user: str, **headers: str) -> Request:
         theirs = await nats.connect(server.url, user=user, password="p")
         try:
             await theirs.publish(SUBJECT, b"", reply="reply", headers=headers or None)
             await theirs.flush()
             async with asyncio.timeout(10):
-                return await came.get()
+                message = await came.get()
+                return with_headers(message.headers or {}, message.reply)
         finally:
             await theirs.close()
 
@@ -103,14 +110,14 @@ async def test_who_is_in_the_account_itself_could_forge(heard: Callable[..., Any
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"user":"bob"}', '{"acc":7}', '{"acc":""}'])
 def test_what_tells_no_account_is_refused(text: str) -> None:
-    message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: text})  # type: ignore[arg-type]
+    message = with_headers({REQUEST_INFO: text})
     with pytest.raises(AuthenticationFailed):
         identity(nats_request_info=True).of_client(message)
 
 
 def test_an_account_is_no_user_whatever_it_is_called() -> None:
     def principal(**info: str) -> str:
-        message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: json.dumps(info)})  # type: ignore[arg-type]
+        message = with_headers({REQUEST_INFO: json.dumps(info)})
         return str(identity(nats_request_info=True).of_client(message).session.principal)
 
     assert principal(acc="admin") == "Nats:admin"

@@ -66,8 +66,8 @@ def test_each_api_that_is_answered_has_a_row() -> None:
 
 
 def test_each_verb_has_a_row() -> None:
-    nothing: Any = SimpleNamespace()
-    verbs = RequestDispatcher(nothing, nothing, domain="streamlog", now_ms=lambda: 0)
+    nothing: Any = SimpleNamespace(leaders=None, metadata_for=lambda _: None)
+    verbs = RequestDispatcher(nothing, domain="streamlog", now_ms=lambda: 0)
     asked = {verb for verb, _ in management_requests(verbs, 3).values()}
     assert asked >= set(all_verbs(verbs).values())
     assert all(verbs._routes.find(verb)[0] for verb in asked)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
-from streamlog.control.leaders.partition_state import LeaderPartitionState, state_of
+from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
-from streamlog.control.messages.subject_counts import Part, count_subjects, part_of
+from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import NotLeader, OffsetOutOfRange, PartitionNotFound, StreamlogError
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
@@ -101,6 +101,7 @@ class LocalLeader:
     def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
+        self._known = KnownFacts()
 
     def register(self, nodes: NodeRequests) -> None:
         """Have other nodes' requests answered."""
@@ -157,7 +158,7 @@ class LocalLeader:
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
         """See ``subjects.count_subjects``."""
-        return count_subjects(self._informed(tp))
+        return self._known.subject_count(self._informed(tp))
 
     def readable(self, tp: TopicPartition) -> Partition:
         """Also of a follower that is in sync, which may not know yet what was committed last."""
@@ -190,7 +191,7 @@ class LocalLeader:
     async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
         """One that cannot be read must not hide the others."""
         try:
-            return await state_of(self._led(tp), details=details)
+            return await state_of(self._led(tp), self._known, details=details)
         except StreamlogError:
             return None
 

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from streamlog.control.messages.subject_counts import count_subjects
 from streamlog.errors import StreamlogError
 from streamlog.model import NodeId
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import read_header
+from streamlog.wire.fetch import TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +64,90 @@ class LeaderPartitionState:
         )
 
 
-async def state_of(partition: Partition, *, details: bool = False) -> LeaderPartitionState:
+Times = tuple[int | None, int | None]
+"""Of the first and of the latest committed record; None where there is none."""
+KNOWN_MAX: Final = 20_000
+
+
+class KnownFacts:
+    """What the logs of partitions have told, and would tell again: none is read before it changes."""
+
+    def __init__(self) -> None:
+        self._times: dict[TopicIdPartition, tuple[object, Times]] = {}
+        self._counts: dict[TopicIdPartition, tuple[object, int | None]] = {}
+
+    async def times(self, partition: Partition, start: int) -> Times:
+        """``start``: of the first record that is not erased. Raises StreamlogError."""
+        partition.reader.check_open()
+        if start >= partition.high_watermark:
+            return None, None
+        mark = start, _mark(partition)
+        known = self._times.get(partition.key)
+        if known is not None and known[0] == mark:
+            return known[1]
+        found = await _times(partition, start)
+        _keep(self._times, partition, mark, found)
+        return found
+
+    def subject_count(self, partition: Partition) -> int | None:
+        """See ``subjects.count_subjects``."""
+        mark = len(partition.erased) if partition.erased else 0, _mark(partition)
+        known = self._counts.get(partition.key)
+        if known is not None and known[0] == mark:
+            return known[1]
+        count = count_subjects(partition)
+        if count is not None:
+            _keep(self._counts, partition, mark, count)
+        return count
+
+
+def _mark(partition: Partition) -> object:
+    """Another one where the log has changed, be it by a new leader or by compaction."""
+    end = partition.high_watermark, partition.log_end_offset
+    return end, partition.log_start_offset, partition.leader_epoch, partition.size_bytes
+
+
+def _keep(
+    known: dict[TopicIdPartition, Any], partition: Partition, mark: object, fact: Any
+) -> None:
+    if len(known) >= KNOWN_MAX:
+        known.clear()
+    known[partition.key] = mark, fact
+
+
+async def _times(partition: Partition, start: int) -> Times:
+    first = await partition.offset_for_timestamp(0)
+    last = await partition.latest_timestamp()
+    first_ms = first[1] if first else None
+    if partition.log_start_offset < start < partition.high_watermark:
+        with await partition.read(start, 1) as part:
+            first_ms = read_header(await asyncio.to_thread(part.read)).max_timestamp_ms
+    return first_ms, last[1] if last else None
+
+
+async def state_of(
+    partition: Partition, known: KnownFacts, *, details: bool = False
+) -> LeaderPartitionState:
     """As of now; a log begins with its first message that is not erased."""
     with suppress(StreamlogError):  # then what goes is still counted
         await partition.surplus.settle()
-    first = await partition.offset_for_timestamp(0)
-    last = await partition.latest_timestamp()
-    statistics = partition.statistics()
-    end = statistics.high_watermark
-    start = min(partition.erased.first_absent(statistics.log_start_offset), end)
-    first_ms = first[1] if first else None
-    if statistics.log_start_offset < start < end:
-        with await partition.read(start, 1) as part:
-            first_ms = read_header(await asyncio.to_thread(part.read)).max_timestamp_ms
-    erased = partition.erased.between(start, end)
+    start = _start_of(partition)
+    first_ms, last_ms = await known.times(partition, start)
+    end, start = partition.high_watermark, _start_of(partition)
+    erased = partition.erased.between(start, end) if partition.erased else ()
     return LeaderPartitionState(
         log_start_offset=start,
         high_watermark=end,
-        size_bytes=statistics.size_bytes,
+        size_bytes=partition.size_bytes,
         first_ms=first_ms,
-        last_ms=last[1] if last else None,
+        last_ms=last_ms,
         replica_lags=partition.replica_lags(),
         erased_count=len(erased),
         erased=list(erased) if details else None,
-        is_auto_paused=statistics.is_auto_paused,
+        is_auto_paused=partition.is_auto_paused,
     )
+
+
+def _start_of(partition: Partition) -> int:
+    start, erased = partition.log_start_offset, partition.erased
+    return min(erased.first_absent(start), partition.high_watermark) if erased else start

@@ -322,7 +322,7 @@ class IngestTransport(NatsTransport):
         assert self._io_writer is not None, "connected"
         self._io_writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
-    def reader(self, client: "IngestClient", around_read: AroundRead | None) -> "IngestReader":
+    def reader(self, client: "FrameClient", around_read: AroundRead | None) -> "IngestReader":
         """Once it is started, it takes every read. The handshake must be over."""
         assert self._io_writer is not None and self._io_reader is not None, "connected"
         transport = cast(asyncio.Transport, self._io_writer.transport)  # uvloop's is one in kind
@@ -350,42 +350,45 @@ class IngestTransport(NatsTransport):
 class _ParserSlot:
     """Stands where nats-py keeps its parser, which it resets when a connection is lost."""
 
-    def __init__(self, client: "IngestClient") -> None:
+    def __init__(self, client: "FrameClient") -> None:
         self._client = client
 
     def reset(self) -> None:
         self._client.renew_parser()
 
 
-class IngestClient(NatsClient):
-    """One connection for all streams; its subscriptions outlive it."""
+class FrameClient(NatsClient):
+    """nats-py's client with our parser and our reader; a subclass takes what they bring."""
 
-    def __init__(
-        self,
-        access: NatsOptions,
-        subscriptions: Subscriptions,
-        *,
-        in_flight: InFlightBytes,
-        connected: Callable[[], None],
-        read_buffer_bytes: int,
-        around_read: AroundRead | None = None,
-    ) -> None:
-        """``connected`` is called when the connection is there, or there again."""
+    around_read: AroundRead | None = None
+
+    def __init__(self, access: NatsOptions, *, read_buffer_bytes: int) -> None:
         super().__init__(access)
-        self.around_read = around_read
-        self.in_flight = in_flight
-        self._told_connected = connected
-        self._subscriptions = subscriptions
         self._read_buffer_bytes = read_buffer_bytes
         self._ps = _ParserSlot(self)  # type: ignore[assignment]
         self.controls: list[tuple[str, bytes]] = []
         """What the server said beside messages, not yet acted on."""
         self.renew_parser()
 
-    def forget(self, sids: Iterable[int]) -> None:
-        """Drop what still comes for them, which ended before."""
-        for sid in sids:
-            self.parser.unbind(sid)
+    # For a subclass
+
+    def _new_parser(self, frame_bytes_max: int) -> FrameParser:
+        raise NotImplementedError
+
+    def take(self, data: memoryview) -> None:
+        """Parse one read, and take what it brought."""
+        raise NotImplementedError
+
+    @property
+    def has_room(self) -> bool:
+        """The next read may be made without ``wait_room``."""
+        raise NotImplementedError
+
+    async def wait_room(self) -> None:
+        """Return when the next read may be made."""
+        raise NotImplementedError
+
+    # For all
 
     def write(self, data: bytes) -> None:
         """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
@@ -409,23 +412,28 @@ class IngestClient(NatsClient):
         """A new connection starts at the start of a frame."""
         self.controls.clear()
         payload_bytes_max = self._server_info.get("max_payload", DEFAULT_PAYLOAD_BYTES_MAX)
-        self.parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
-        self._subscriptions.bind(self.parser, self._subscriptions.sids())
+        self.parser = self._new_parser(payload_bytes_max + FRAME_OVERHEAD_BYTES)
 
     def _new_transport(self) -> IngestTransport:
         return IngestTransport(self._read_buffer_bytes)
 
     async def _process_connect_init(self) -> None:
+        self._give_up_pongs()
+        await super()._process_connect_init()
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self._give_up_pongs()
+        await super()._process_op_err(e)
+
+    def _give_up_pongs(self) -> None:
+        """They were to come by a connection that has ended."""
         for pong in self._pongs:
             if not pong.done():
                 pong.set_result(False)
-        await super()._process_connect_init()
 
     async def _connected(self) -> None:
         # The new read task has not run yet, so nothing comes before the parser is ready for it.
         self.renew_parser()
-        self.write(self._subscriptions.commands(self._subscriptions.sids()))
-        self._told_connected()
 
     async def _read_loop(self) -> None:
         transport = self._transport
@@ -436,7 +444,7 @@ class IngestClient(NatsClient):
             while transport is self._transport and not (self.is_closed or self.is_reconnecting):
                 await intake.wait_paused()
                 await self._process_controls()
-                await self.in_flight.wait()
+                await self.wait_room()
                 await transport.drain_if_full()
                 intake.resume()
         except (OSError, ProtocolViolation, nats.errors.Error) as error:
@@ -468,14 +476,62 @@ class IngestClient(NatsClient):
         self._pings_outstanding = 0
 
 
+class IngestClient(FrameClient):
+    """One connection for all streams; its subscriptions outlive it."""
+
+    def __init__(
+        self,
+        access: NatsOptions,
+        subscriptions: Subscriptions,
+        *,
+        in_flight: InFlightBytes,
+        connected: Callable[[], None],
+        read_buffer_bytes: int,
+        around_read: AroundRead | None = None,
+    ) -> None:
+        """``connected`` is called when the connection is there, or there again."""
+        self.around_read = around_read
+        self.in_flight = in_flight
+        self._told_connected = connected
+        self._subscriptions = subscriptions
+        super().__init__(access, read_buffer_bytes=read_buffer_bytes)
+
+    def forget(self, sids: Iterable[int]) -> None:
+        """Drop what still comes for them, which ended before."""
+        for sid in sids:
+            self.parser.unbind(sid)
+
+    def take(self, data: memoryview) -> None:
+        """Append what a read brings: one batch for each partition in it."""
+        for collector in self.parser.feed(data):
+            collector.owner.take()
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight.has_room
+
+    async def wait_room(self) -> None:
+        await self.in_flight.wait()
+
+    def _new_parser(self, frame_bytes_max: int) -> FrameParser:
+        parser = FrameParser(frame_bytes_max=frame_bytes_max)
+        self._subscriptions.bind(parser, self._subscriptions.sids())
+        return parser
+
+    async def _connected(self) -> None:
+        await super()._connected()
+        self.write(self._subscriptions.commands(self._subscriptions.sids()))
+        self._told_connected()
+
+
 class IngestReader(SocketReader):
-    """The reads of an ``IngestClient``'s connection."""
+    """The reads of a ``FrameClient``'s connection."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
         reader: asyncio.StreamReader,
-        client: "IngestClient",
+        client: FrameClient,
         *,
         buffer_bytes: int,
     ) -> None:
@@ -483,21 +539,20 @@ class IngestReader(SocketReader):
         self._client = client
 
     def buffer_updated(self, count: int) -> None:
-        """Parse a read, and append what it brought: one batch for each partition in it. Pause if
-        something is to be waited for before the next read: backpressure.
+        """Parse a read, and have the client take what it brought. Pause if something is to be waited
+        for before the next read: backpressure.
         """
         if self._error is not None:
             return
         client = self._client
         try:
-            for collector in client.parser.feed(self._buffer[:count]):
-                collector.owner.take()
+            client.take(self._buffer[:count])
             client.controls += client.parser.take_controls()
         except Exception as error:  # for ``wait_paused``, not for the event loop
             self._end(error)
             return
         unwritten = self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX
-        if client.controls or unwritten or not client.in_flight.has_room:
+        if client.controls or unwritten or not client.has_room:
             self._pause()
 
 

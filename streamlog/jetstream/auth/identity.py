@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from nats.aio.msg import Msg
-
 from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
 from streamlog.authz.authority import Authority
@@ -21,6 +19,7 @@ from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed, InvalidRequest
+from streamlog.jetstream.connection import Request
 from streamlog.metadata.commands import SpendNonce
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -58,23 +57,23 @@ class RequestIdentities:
             settings.signature_window_ms, now_ms, checks_reply=settings.check_reply_subject
         )
 
-    def of_client(self, message: Msg) -> RequestIdentity:
+    def of_client(self, request: Request) -> RequestIdentity:
         """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
-        headers = message.headers or {}
+        headers = request.headers
         session, counts_once = Session(), False
         if self._authority.enforced:
             try:
-                session = Session(self._principal(message, headers))
+                session = Session(self._principal(request, headers))
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(session, str(error), by="NATS")
                 raise
             counts_once = KEY in headers and self._is_known(headers[KEY])
         return RequestIdentity(session, self._authority.access_of(session), counts_once)
 
-    def _principal(self, message: Msg, headers: Mapping[str, str]) -> Principal:
+    def _principal(self, request: Request, headers: Mapping[str, str]) -> Principal:
         if KEY in headers:
             key = self._verifier.user(
-                message.subject, message.data, headers, self._is_known, reply=message.reply
+                request.subject, request.data, headers, self._is_known, reply=request.reply
             )
             return Principal.user(self._names.get(key, key))
         if self._request_info and REQUEST_INFO in headers:
@@ -113,9 +112,9 @@ class ReplayGuard:
         self._metadata = metadata
         self._window_ms = window_ms
 
-    async def check(self, message: Msg) -> None:
+    async def check(self, request: Request) -> None:
         """Raises AuthenticationFailed, and what asking the controller does."""
-        headers = message.headers or {}
+        headers = request.headers
         if KEY not in headers:
             return
         command = SpendNonce(

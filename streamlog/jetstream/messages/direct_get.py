@@ -113,12 +113,13 @@ async def direct_part(
     stream: str, partition: Partition, query: DirectQuery, progress: Progress
 ) -> DirectPart:
     """Of about ``PART_BYTES``."""
-    found, size = list[DirectReply](), 0
+    found, size, count = list[DirectReply](), 0, progress.count
     async for reply in direct_replies(stream, partition, query, progress):
         found.append(reply)
         size += len(reply.block) + len(reply.data)
-        if size >= PART_BYTES and progress.count:
+        if size >= PART_BYTES and progress.count > count:  # the mark of the end is no message
             return DirectPart(found, progress)
+        count = progress.count
     return DirectPart(found, None)
 
 

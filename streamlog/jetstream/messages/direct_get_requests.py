@@ -1,19 +1,18 @@
 """DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
 import nats.errors
-from nats.aio.msg import Msg
 
-from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.errors import NotLeader, StreamNotFound
-from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.connection import AdminConnection, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
 from streamlog.jetstream.errors import ApiError, ApiRefused
 from streamlog.jetstream.messages.direct_get import (
@@ -31,6 +30,8 @@ from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+SENT_AT_ONCE: Final = 200
+"""Messages of one answer, before others have their turn of the event loop."""
 PREFIX: Final = "DIRECT.GET."
 DIRECT: Final = "DIRECT"
 """The request of a node that has no replica in sync."""
@@ -50,22 +51,22 @@ class DirectRequests:
         self._verbs = verbs
 
     async def answer(
-        self, connection: AdminConnection, message: Msg, verb: str, verbs: RequestDispatcher
+        self, connection: AdminConnection, request: Request, verb: str, verbs: RequestDispatcher
     ) -> None:
         """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
         verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
             if not await _allows(name, verbs):
-                await connection.send_block(message.reply, no_responders(message.subject))
+                await connection.answer(request.reply, b"", no_responders(request.subject))
                 return
-            query = _query(message, subject if dot else None)
+            query = _query(request, subject if dot else None)
             replies = await self._replies(name, query)
         except Exception as error:
             refused = status(self._verbs.failed(error, verb))
-            await connection.send_block(message.reply, refused.block)
+            await connection.answer(request.reply, b"", refused.block)
             return
-        await self._send(connection, message.reply, replies)
+        await self._send(connection, request.reply, replies)
 
     async def _replies(self, stream: str, query: DirectQuery) -> AsyncIterator[DirectReply]:
         """By the replica of partition 0 that is here, if it is in sync; otherwise the leader's, of
@@ -116,8 +117,12 @@ class DirectRequests:
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""
         try:
+            sent = 0
             async for found in replies:
                 await _send_one(connection, reply, found)
+                sent += 1
+                if sent % SENT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except nats.errors.MaxPayloadError:
             await _send_one(connection, reply, status(TOO_LARGE))
         except nats.errors.Error:
@@ -140,25 +145,22 @@ def _part_of(answer: NodeAnswer) -> DirectPart:
 async def _allows(name: str, verbs: RequestDispatcher) -> bool:
     """Raises TopicForbidden."""
     try:
-        allowed = (await verbs.streams.stream(name)).config.allow_direct
+        allowed = (await verbs.control.streams.find(name)).config.allow_direct
+        if allowed:
+            await verbs.control.messages.readable(name)
     except StreamNotFound:
         return False
-    if allowed and verbs.access is not None:
-        verbs.access.check_topic(Operation.READ, name)
     return allowed
 
 
-def _query(message: Msg, subject: str | None) -> DirectQuery:
+def _query(request: Request, subject: str | None) -> DirectQuery:
     """``subject``: at the end of the request's own. Raises Refused with a status."""
-    if not has_api_level(message.headers or {}):
+    if not has_api_level(request.headers):
         raise ApiRefused(LEVEL_MISSING)
     if subject is None:
-        return DirectQuery.of(message.data)
-    return DirectQuery.of_subject(subject, message.data)
+        return DirectQuery.of(request.data)
+    return DirectQuery.of_subject(subject, request.data)
 
 
 async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
-    if found.block:
-        await connection.send_block(reply, found.block, found.data)
-    else:
-        await connection.publish(reply, found.data)
+    await connection.answer(reply, found.data, found.block)

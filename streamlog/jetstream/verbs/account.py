@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from streamlog.authz.visibility import Metadata
+from streamlog.acl.rules import Operation
+from streamlog.control.control import Control
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.requests.fields import Fields
@@ -22,27 +23,25 @@ class Account:
 
     def __init__(
         self,
-        metadata: Metadata,
+        control: Control,
         leaders: LeaderRouter,
         domain: str,
         counts: AccountCounts,
-        *,
-        sees_all: bool,
     ) -> None:
-        """``sees_all``: how much there is in all is told."""
-        self._metadata = metadata
+        self._control = control
         self._leaders = leaders
         self._domain = domain
         self._counts = counts
-        self._sees_all = sees_all
 
     async def info(self, _: str, __: Fields) -> dict[str, Any]:
+        access = self._control.caller.access
+        sees_all = access is None or access.allows_cluster(Operation.DESCRIBE)
         return {
             "memory": 0,
-            "storage": await self._leaders.size_bytes() if self._sees_all else 0,
+            "storage": await self._leaders.size_bytes() if sees_all else 0,
             "reserved_memory": 0,
             "reserved_storage": 0,
-            "streams": len(set(self._metadata.image.streams) - INTERNAL_STREAMS),
+            "streams": len(set(self._control.streams.image.streams) - INTERNAL_STREAMS),
             "consumers": 0,
             "limits": {
                 "max_memory": 0,

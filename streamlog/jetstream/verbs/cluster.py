@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from streamlog.authz.visibility import Metadata
+from streamlog.control.control import Control
+from streamlog.control.placement import is_able
 from streamlog.errors import NodeNotFound
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
     NOT_CLUSTERED,
     PEER_NOT_MEMBER,
-    PEER_REMAP,
     ApiRefused,
     no_peers,
 )
 from streamlog.jetstream.requests.fields import Fields, text
 from streamlog.jetstream.verbs.stream_info import node_id_of
-from streamlog.jetstream.verbs.streams import Streams
-from streamlog.metadata.commands import ElectLeader, MovePartition, TransferController
-from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NodeId
 
 NO_SUCCESSOR: Final = no_peers("no replacement peer connected")
@@ -50,7 +48,7 @@ def successor(
     able = [
         node_id
         for node_id in partition.isr
-        if node_id != partition.leader and _is_able(image.nodes.get(node_id))
+        if node_id != partition.leader and is_able(image.nodes.get(node_id))
     ]
     if wanted.preferred:
         able = [node_id for node_id in able if node_id == node_id_of(wanted.preferred)]
@@ -69,45 +67,19 @@ def _check_preferred(partition: PartitionImage, preferred: str) -> None:
         raise ApiRefused(no_peers(f'preferred server "{preferred}" is already leader'))
 
 
-def without_peer(image: MetadataImage, partition: PartitionImage, peer: str) -> tuple[NodeId, ...]:
-    """The replicas when another node has taken the place of ``peer``. Raises ApiRefused.
-
-    A rack that has none of the other replicas comes first, then the node that keeps least.
-    """
-    leaving = node_id_of(peer)
-    target = partition.target
-    if leaving is None or leaving not in target:
-        raise ApiRefused(PEER_NOT_MEMBER)
-    staying = [node_id for node_id in target if node_id != leaving]
-    racks = {image.nodes[node_id].rack for node_id in staying if node_id in image.nodes} - {None}
-    others = [
-        node
-        for node_id, node in sorted(image.nodes.items())
-        if node_id not in target and _is_able(node)
-    ]
-    if not others:
-        raise ApiRefused(PEER_REMAP)
-    chosen = min(others, key=lambda it: (it.rack in racks, image.load(it.node_id).replicas))
-    return tuple(chosen.node_id if node_id == leaving else node_id for node_id in target)
-
-
-def _is_able(node: NodeImage | None) -> bool:
-    return node is not None and not node.fenced and not node.draining
-
-
 class ClusterVerbs:
     """Every method is one verb."""
 
-    def __init__(self, metadata: Metadata, streams: Streams) -> None:
-        self._metadata = metadata
-        self._streams = streams
+    def __init__(self, control: Control) -> None:
+        self._control = control
 
     async def step_down(self, name: str, fields: Fields) -> dict[str, Any]:
         """Another in-sync replica leads partition 0, whose leader is the stream's to JetStream."""
         self.check_clustered()
-        stream = await self._streams.stream(name)
-        leader = successor(self._metadata.image, stream.partition(0), PeerChoice.of(fields))
-        await self._metadata.request(ElectLeader(stream=name, partition=0, leader=leader))
+        stream = await self._control.streams.find(name)
+        image = self._control.streams.image
+        leader = successor(image, stream.partition(0), PeerChoice.of(fields))
+        await self._control.placement.elect(name, 0, leader)
         return {"success": True}
 
     async def remove_peer(self, name: str, fields: Fields) -> dict[str, Any]:
@@ -117,17 +89,11 @@ class ClusterVerbs:
         """
         if not (peer := text(fields, "peer")):
             raise ApiRefused(BAD_REQUEST)
-        stream = await self._streams.stream(name)
-        kept = [
-            number
-            for number, partition in enumerate(stream.partitions)
-            if node_id_of(peer) in partition.target
-        ]
-        for number in kept or [0]:  # without_peer says what is wrong with 0
-            image = self._metadata.image
-            replicas = without_peer(image, image.stream(name).partition(number), peer)
-            command = MovePartition(stream=name, partition=number, replicas=replicas)
-            await self._metadata.request(command)
+        await self._control.streams.find(name)
+        node_id = node_id_of(peer)
+        if node_id is None:
+            raise ApiRefused(PEER_NOT_MEMBER)
+        await self._control.placement.replace_node(name, node_id)
         return {"success": True}
 
     async def meta_step_down(self, _: str, fields: Fields) -> dict[str, Any]:
@@ -137,10 +103,10 @@ class ClusterVerbs:
         node_id = node_id_of(wanted) if wanted else None
         if wanted and node_id is None:
             raise NodeNotFound(f"{wanted!r} is not a node")
-        await self._metadata.request(TransferController(node_id=node_id))
+        await self._control.cluster.transfer_controller(node_id)
         return {"success": True}
 
     def check_clustered(self) -> None:
         """Raises ApiRefused on a node that is alone."""
-        if len(self._metadata.image.nodes) < 2:
+        if len(self._control.streams.image.nodes) < 2:
             raise ApiRefused(NOT_CLUSTERED)

@@ -74,6 +74,8 @@ FIXED: dict[str, Fixed] = {
     "pedantic": Fixed(None, _anything),
 }
 """Fields that the table does not translate. Any other field must be empty."""
+KEPT_CONFIGS_MAX: Final = 1_000
+_ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is not None}
 
 OMITTED_IF_EMPTY = frozenset(
     {
@@ -107,9 +109,27 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
 
 def config_to_json(config: StreamConfig) -> dict[str, Any]:
     """What clients are told, defaults filled in."""
-    fixed = {name: row.echo for name, row in FIXED.items() if row.echo is not None}
-    told = {**fixed, **to_jetstream(config)}
-    return {key: value for key, value in told.items() if value or key not in OMITTED_IF_EMPTY}
+    told = {**_ECHOES, **to_jetstream(config)}
+    for key in [key for key in OMITTED_IF_EMPTY & told.keys() if not told[key]]:
+        del told[key]
+    return told
+
+
+class ConfigTexts:
+    """``config_to_json`` of the configurations that were asked for last. They must not be changed."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[StreamConfig, dict[str, Any]]] = {}
+
+    def of(self, config: StreamConfig) -> dict[str, Any]:
+        known = self._told.get(config.name)
+        if known is not None and known[0] is config:
+            return known[1]
+        if len(self._told) >= KEPT_CONFIGS_MAX:
+            self._told.clear()
+        told = config_to_json(config)
+        self._told[config.name] = config, told
+        return told
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from streamlog.control.leaders.partition_state import LeaderPartitionState
@@ -13,10 +14,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = "0001-01-01T00:00:00Z"
 
 
+@lru_cache(maxsize=4096)
 def rfc3339(time_ms: int) -> str:
     """In UTC, ending in ``Z``: some clients read nothing else."""
     text = (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return text[:-6] + "Z"
 
 
 def node_name(node_id: int) -> str:
@@ -36,14 +38,17 @@ def stream_info(
     image: MetadataImage,
     domain: str,
     now_ms: int,
+    config: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
-    ``states`` of the partitions in order; None: no node was there to tell.
+    ``states`` of the partitions in order; None: no node was there to tell. ``config``: as
+    JSON, where the caller has it; it is not changed.
     """
-    config = config_to_json(stream.config)
+    config = config_to_json(stream.config) if config is None else config
     if states and all(state is not None and state.is_auto_paused for state in states):
-        config["metadata"] = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
+        metadata = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
+        config = {**config, "metadata": metadata}
     return {
         "config": config,
         "created": rfc3339(stream.created_ms),

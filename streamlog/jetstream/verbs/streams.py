@@ -2,23 +2,20 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from streamlog.authz.permissions import Permissions
-from streamlog.authz.visibility import Metadata
-from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.control import Control
+from streamlog.control.leaders.leader_router import LeaderRouter, States
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.messages.subject_counts import page_of
-from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import (
+    DeletionDenied,
     MessageErased,
     MessageNotFound,
     MessageNotStored,
-    StreamExists,
-    StreamNotFound,
 )
-from streamlog.jetstream.auth.authorization import check_update
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
     CONSUMER_NOT_FOUND,
@@ -35,24 +32,28 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.requests.fields import Fields, number, text
-from streamlog.jetstream.verbs.stream_config import check_creation, config_from_json, normalised
+from streamlog.jetstream.verbs.stream_config import (
+    ConfigTexts,
+    check_creation,
+    config_from_json,
+    normalised,
+)
 from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
-from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.config import (
     StreamConfig,
-    check_writable_by_clients,
-    is_hidden,
     is_internal,
 )
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
-from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import TopicPartition
 
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
 LOOKED_AT_ONCE: Final = 2_000
 """Streams and their subjects, before others have their turn of the event loop."""
+TURN_S: Final = 0.001
+"""Of streams that are described, before others have their turn."""
 COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
 
@@ -62,18 +63,17 @@ class Streams:
 
     def __init__(
         self,
-        metadata: Metadata,
+        control: Control,
         leaders: LeaderRouter,
         *,
         domain: str,
         now_ms: Callable[[], int],
-        access: Permissions | None = None,
-        freshness: ReadBarrier | None = None,
+        for_all: "Streams | None" = None,
     ) -> None:
-        """``access``: of the client; ``metadata`` is as that one sees it."""
-        self._metadata = metadata
-        self._access = access
-        self.freshness = freshness or ReadBarrier(metadata)
+        """``control``: for the client. ``for_all``: the one that this is as the client sees it."""
+        self.control = control
+        self._names = SortedNames()
+        self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
         self._leaders = leaders
         self._domain = domain
         self._now_ms = now_ms
@@ -85,12 +85,7 @@ class Streams:
             raise ApiRefused(PATH_IN_NAME)
         check_creation(fields)
         config = self._honoured(normalised(fields))
-        if self._access is not None:
-            self._access.check_creation(name)
-            self._access.check_bindings(config)
-        stream, created = await self._metadata.create_stream(config)
-        if not created and self._access is not None and not self._access.sees(name):
-            raise StreamExists(f"stream {name!r} exists")
+        stream, created = await self.control.streams.create(config)
         info = await self._info(stream)
         return {**info, "did_create": True} if created else info
 
@@ -98,24 +93,20 @@ class Streams:
         asked = normalised(fields)
         if asked["name"] != name:
             raise ApiRefused(NAME_MISMATCH)
-        known = (await self.stream(name)).config
+        known = (await self.control.streams.find(name)).config
         for lasting in LASTING:
             if getattr(known, lasting.name) and not asked[lasting.jetstream]:
                 raise ApiRefused(invalid_config(lasting.told))
         config = self._honoured(asked)
-        seen = None
-        if self._access is not None:
-            check_update(self._access, known, config)
-            seen = known
-        return await self._info(await self._metadata.update_stream(config, seen))
+        return await self._info(await self.control.streams.replace(name, config))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
         pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
         details = bool(fields.get("deleted_details"))
-        await self.freshness.catch_up()
-        stream = self._known(name)
+        await self.control.streams.catch_up()
+        stream = self.control.streams.described(name)
         info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
-        info |= (await self._infos([stream], details=details))[0]
+        info |= await self._info(stream, details=details)
         counts = await self._subject_counts(stream)
         if None not in counts and any(counts):
             info["state"]["num_subjects"] = sum(filter(None, counts))
@@ -132,6 +123,8 @@ class Streams:
         if len(places) > COUNTED_PARTITIONS_MAX:
             return []
         tps = [TopicPartition(stream.name, place) for place in places]
+        if len(tps) == 1:
+            return [await self._leaders.subject_count(tps[0])]
         return await asyncio.gather(*(self._leaders.subject_count(tp) for tp in tps))
 
     async def _subjects(self, stream: StreamImage, pattern: str) -> dict[str, int]:
@@ -144,50 +137,46 @@ class Streams:
         return totals
 
     async def delete(self, name: str, _: Fields) -> dict[str, Any]:
-        await self.stream(name)
-        await self._metadata.delete_stream(name)
+        await self.control.streams.delete(name)
         return {"success": True}
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self.freshness.catch_up()
-        names, page = await self._page(fields, NAMES_MAX)
+        await self.control.streams.catch_up()
+        names, page = await self._page(fields, NAMES_MAX, self.control.streams.image)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self.freshness.catch_up()
-        names, page = await self._page(fields, LIST_MAX)
-        streams = [self._metadata.image.streams[name] for name in names]
+        await self.control.streams.catch_up()
+        image = self.control.streams.image
+        names, page = await self._page(fields, LIST_MAX, image)
+        streams = [image.streams[name] for name in names]
         return {**page, "streams": await self._infos(streams)}
 
     async def purge(self, name: str, fields: Fields) -> dict[str, Any]:
         sequence, keep = number(fields, "seq"), number(fields, "keep")
         if sequence and keep:
             raise ApiRefused(BAD_REQUEST)
-        pattern = text(fields, "filter")
-        stream = await self.stream(name)
-        check_writable_by_clients(name)
-        check_may_be_cut(stream.config)
-        if stream.config.deny_purge:
-            raise ApiRefused(purge_failed("stream purge not permitted"))
-        count = len(stream.partitions)
+        count = len((await self.control.streams.find(name)).partitions)
         if sequence and count > 1:
             raise ApiRefused(purge_failed("seq: each partition has sequences of its own"))
-        purged = 0
-        for partition in range(count):
-            tp = TopicPartition(name, partition)
-            purged += await self._leaders.purge(tp, sequence=sequence, keep=keep, pattern=pattern)
-        return {"success": True, "purged": purged}
+        try:
+            purged = await self.control.streams.purge(
+                name,
+                before_offset=sequence - 1 if sequence else None,
+                keep=keep,
+                subject=text(fields, "filter"),
+            )
+        except DeletionDenied:
+            raise ApiRefused(purge_failed("stream purge not permitted")) from None
+        return {"success": True, "purged": purged.purged}
 
     async def delete_message(self, name: str, fields: Fields) -> dict[str, Any]:
         """Of partition 0, as ``message``."""
         sequence = number(fields, "seq")
-        config = (await self.stream(name)).config
-        check_writable_by_clients(name)
-        check_may_be_cut(config)
-        if config.deny_delete:
-            raise ApiRefused(message_delete_failed("message delete not permitted"))
         try:
-            await self._leaders.delete(TopicPartition(name, 0), sequence)
+            await self.control.messages.delete(name, sequence - 1)
+        except DeletionDenied:
+            raise ApiRefused(message_delete_failed("message delete not permitted")) from None
         except MessageNotStored:
             raise ApiRefused(message_delete_failed("stream store EOF")) from None
         except MessageErased:
@@ -198,28 +187,12 @@ class Streams:
 
     async def message(self, name: str, fields: Fields) -> dict[str, Any]:
         """Of partition 0."""
-        query = message_query(fields)
-        await self.stream(name)
-        found = await self._leaders.message(name, query)
+        found = await self.control.messages.find(name, message_query(fields))
         return {"message": message_json(found, headers=not fields.get("no_hdr", False))}
-
-    async def stream(self, name: str) -> StreamImage:
-        """Raises StreamNotFound, but not for one that this node is about to hear of."""
-        try:
-            return self._known(name)
-        except StreamNotFound:
-            await self.freshness.catch_up()
-        return self._known(name)
-
-    def _known(self, name: str) -> StreamImage:
-        """What is no business of NATS is not there; other internal streams may be read."""
-        if is_hidden(name):
-            raise StreamNotFound(f"{name!r} is an internal stream")
-        return self._metadata.image.stream(name)
 
     def _honoured(self, asked: Fields) -> StreamConfig:
         """Of a configuration that keeps JetStream's rules. Raises ApiRefused, InvalidRequest."""
-        image = self._metadata.image
+        image = self.control.streams.image
         if asked["num_replicas"] > 1 and len(image.nodes) == 1:
             raise ApiRefused(REPLICAS)
         placement = asked.get("placement") or {}
@@ -227,42 +200,86 @@ class Streams:
             raise ApiRefused(NO_PEERS)  # no node has tags
         return config_from_json(asked)
 
-    async def _info(self, stream: StreamImage) -> dict[str, Any]:
-        return (await self._infos([stream]))[0]
+    async def _info(self, stream: StreamImage, *, details: bool = False) -> dict[str, Any]:
+        """One that is asked for again and again; a list of all is not kept."""
+        states = await self._leaders.states([stream], details=details)
+        return self._told(stream, states, self._configs.of(stream.config), self._now_ms())
 
-    async def _infos(
-        self, streams: Sequence[StreamImage], *, details: bool = False
-    ) -> list[dict[str, Any]]:
+    async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any]]:
         """A leader that does not answer must not hide the streams."""
-        states = await self._leaders.states(streams, details=details)
-        return [
-            stream_info(
-                stream,
-                [states.get(TopicPartition(stream.name, n)) for n in range(len(stream.partitions))],
-                image=self._metadata.image,
-                domain=self._domain,
-                now_ms=self._now_ms(),
-            )
-            for stream in streams
-        ]
+        states, now_ms = await self._leaders.states(streams), self._now_ms()
+        told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
+        for stream in streams:
+            told.append(self._told(stream, states, None, now_ms))
+            if time.monotonic() >= ends_s:
+                await asyncio.sleep(0)
+                ends_s = time.monotonic() + TURN_S
+        return told
 
-    async def _page(self, fields: Fields, limit: int) -> tuple[list[str], dict[str, int]]:
+    def _told(
+        self, stream: StreamImage, states: States, config: dict[str, Any] | None, now_ms: int
+    ) -> dict[str, Any]:
+        name = stream.name
+        return stream_info(
+            stream,
+            [states.get(TopicPartition(name, place)) for place in range(len(stream.partitions))],
+            config=config,
+            image=self.control.streams.image,
+            domain=self._domain,
+            now_ms=now_ms,
+        )
+
+    async def _page(
+        self, fields: Fields, limit: int, image: MetadataImage
+    ) -> tuple[list[str], dict[str, int]]:
         """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
-        pattern, streams = text(fields, "subject"), self._metadata.image.streams
+        pattern = text(fields, "subject")
         if len(pattern) > SUBJECT_BYTES_MAX:
             raise ApiRefused(BAD_REQUEST)  # it is compared with each stream's
-        names, looked = list[str](), 0
-        for name, stream in streams.items():
-            if not is_internal(name) and (not pattern or stream.config.hears(pattern)):
-                names.append(name)
-            looked += 1 + (len(stream.config.subjects) if pattern else 0)
-            if looked >= LOOKED_AT_ONCE:
-                looked = 0
-                await asyncio.sleep(0)
-        names.sort()
+        names = await self._names.of(image.streams)
+        if pattern:
+            names = await _watching(names, image.streams, pattern)
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
+
+
+class SortedNames:
+    """Of all streams but internal ones; sorted again where they have changed."""
+
+    def __init__(self) -> None:
+        self._streams: Mapping[str, StreamImage] | None = None
+        self._names: list[str] = []
+
+    async def of(self, streams: Mapping[str, StreamImage]) -> list[str]:
+        """Not to be changed."""
+        if streams is self._streams:
+            return self._names
+        names = list[str]()
+        for looked, name in enumerate(streams, 1):
+            if not is_internal(name):
+                names.append(name)
+            if looked % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        names.sort()
+        self._streams, self._names = streams, names
+        return names
+
+
+async def _watching(
+    names: Sequence[str], streams: Mapping[str, StreamImage], pattern: str
+) -> list[str]:
+    """Those of the streams that watch a subject."""
+    found, looked = list[str](), 0
+    for name in names:
+        config = streams[name].config
+        if config.hears(pattern):
+            found.append(name)
+        looked += 1 + len(config.subjects)
+        if looked >= LOOKED_AT_ONCE:
+            looked = 0
+            await asyncio.sleep(0)
+    return found
 
 
 def message_json(message: StoredMessage, *, headers: bool = True) -> dict[str, Any]:
@@ -295,18 +312,23 @@ class Consumers:
         self._streams = streams
 
     async def create(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._streams.stream(name)
+        await self._check(name)
         raise ApiRefused(NOT_SERVED)
 
     async def one(self, name: str, _: Fields) -> dict[str, Any]:
         """INFO, DELETE, PAUSE: of one that is not there."""
-        await self._streams.stream(name)
+        await self._check(name)
         raise ApiRefused(CONSUMER_NOT_FOUND)
 
     async def names(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._streams.stream(name)
+        await self._check(name)
         return {"total": 0, "offset": 0, "limit": NAMES_MAX, "consumers": []}
 
     async def list_consumers(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._streams.stream(name)
+        await self._check(name)
         return {"total": 0, "offset": 0, "limit": LIST_MAX, "consumers": []}
+
+    async def _check(self, name: str) -> None:
+        """Raises TopicForbidden, StreamNotFound."""
+        await self._streams.control.streams.find(name)
+        self._streams.control.streams.described(name)

@@ -666,6 +666,10 @@ class Segment:
             return FileSlice(self._pool, None, 0, 0)
         return FileSlice(self._pool, pooled, position, stop - position, self.key)
 
+    def part(self, position: int, length: int) -> FileSlice:
+        """Of a segment that is not encrypted, any bytes that are known to be there. Raises OSError."""
+        return FileSlice(self._pool, self._pool.pin(self.path), position, length)
+
     def read_batch(self, place: BatchPlace) -> bytes | memoryview:
         """A batch as it was appended. Raises CorruptData, OSError, EncryptionKeyMissing."""
         pooled = self._pool.pin(self.path)

@@ -198,6 +198,11 @@ _BY_KEY = {row.key: row for row in SETTINGS if row.jetstream is None or row.name
 _BY_KAFKA = {row.kafka: row for row in SETTINGS if row.kafka is not None}
 BY_NAME = {row.name: row for row in SETTINGS}
 _DEFAULTS = {row.name: StreamConfig.model_fields[row.name].default for row in SETTINGS}
+_TOLD_BY_DEFAULT: dict[str, Any] = {
+    row.jetstream: said
+    for row in SETTINGS
+    if row.jetstream is not None and (said := row.to_json(_DEFAULTS[row.name])) is not None
+}
 
 JETSTREAM_FIELDS = frozenset(
     {"name", "metadata", *(row.jetstream for row in SETTINGS if row.jetstream is not None)}
@@ -227,14 +232,21 @@ def from_jetstream(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_jetstream(config: StreamConfig) -> dict[str, Any]:
-    """The table's part of JetStream's JSON for ``config``."""
-    fields: dict[str, Any] = {"name": config.name}
+    """The table's part of JetStream's JSON for ``config``.
+
+    Nearly all settings have their defaults, and a list of streams tells those of each.
+    """
+    fields: dict[str, Any] = {"name": config.name, **_TOLD_BY_DEFAULT}
     ours: dict[str, str] = {}
-    for row in SETTINGS:
-        value = getattr(config, row.name)
+    values = vars(config)
+    defaults = {**_DEFAULTS, "min_isr": default_min_isr(config.replicas)}
+    for name, default in defaults.items():
+        if (value := values[name]) == default:
+            continue
+        row = BY_NAME[name]
         if row.jetstream is not None and (said := row.to_json(value)) is not None:
             fields[row.jetstream] = said
-        if row.key in _BY_KEY and not _is_default(row, config) and not _says_it_all(row, value):
+        if row.key in _BY_KEY and not _says_it_all(row, value):
             ours[row.key] = row.to_text(value)
     fields["metadata"] = {**config.metadata, **ours}
     return fields
@@ -289,12 +301,6 @@ def _put_text(settings: dict[str, Any], row: Setting | None, key: str, text: Any
         settings[row.name] = row.from_text(text)
     except ValueError:
         raise InvalidStreamConfig(f"{key}: {text!r} is not a value of it") from None
-
-
-def _is_default(row: Setting, config: StreamConfig) -> bool:
-    if row.name == "min_isr":
-        return config.min_isr == default_min_isr(config.replicas)
-    return bool(getattr(config, row.name) == _DEFAULTS[row.name])
 
 
 def _says_it_all(row: Setting, value: Any) -> bool:

@@ -61,6 +61,13 @@ def place_of(body: Buffer, count: int, offset_delta: int) -> tuple[int, int] | N
     None: there is none. Raises CorruptBatch.
     """
 
+def marks_of(body: Buffer, count: int, step: int) -> bytes | None:
+    """Where every ``step``-th of an opened batch's records begins, from the first one on, and where
+    the last one ends: numbers of 32 bits, in the machine's order.
+
+    None: their offsets are not dense, as after a compaction; or they are not sound.
+    """
+
 def first_keyless(body: Buffer, count: int) -> int:
     """The place of the first of an opened batch's records that has no key; -1: each has one.
 

@@ -11,7 +11,7 @@ is checked against the end of what holds it before it is used.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -296,6 +296,38 @@ def place_of(body, int64_t count, int64_t offset_delta):
         if at != end:
             raise corrupt(TRAILING)
         return None
+    finally:
+        PyBuffer_Release(&view)
+
+
+def marks_of(body, int64_t count, int64_t step):
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef const uint8_t* start
+    cdef uint32_t* out
+    cdef Found found
+    cdef bytes marks
+    cdef int64_t i
+    if not 0 < count <= INT64_MAX // 8 or step <= 0:
+        return None
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > UINT32_MAX or count > view.len:
+            return None
+        marks = PyBytes_FromStringAndSize(NULL, 4 * ((count + step - 1) // step + 1))
+        out = <uint32_t*>PyBytes_AS_STRING(marks)
+        start = at = <const uint8_t*>view.buf
+        end = at + view.len
+        for i in range(count):
+            if i % step == 0:
+                out[0] = <uint32_t>(at - start)
+                out += 1
+            if find_record(at, end, &found) or found.offset_delta != i:
+                return None
+            at = found.end
+        out[0] = <uint32_t>(at - start)
+        return marks if at == end else None
     finally:
         PyBuffer_Release(&view)
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.jetstream.verbs import streams as module
-from streamlog.jetstream.verbs.streams import Streams
+from streamlog.jetstream.verbs.streams import SortedNames, Streams
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX, overlap
 
@@ -25,8 +25,8 @@ def image(*configs: StreamConfig) -> Any:
 
 def page(image: Any, **fields: Any) -> Any:
     streams: Any = object.__new__(Streams)
-    streams._metadata = SimpleNamespace(image=image)
-    return streams._page(fields, 1_024)
+    streams._names = SortedNames()
+    return streams._page(fields, 1_024, image)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
@@ -72,3 +72,12 @@ async def test_many_streams_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> N
     running.cancel()
     assert (names[0], told["total"]) == ("s190", 200)
     assert turns >= 40
+
+
+async def test_names_are_sorted_again_only_where_there_are_others() -> None:
+    known, names = image(*(StreamConfig.of(name=it) for it in "bca")), SortedNames()
+    found = await names.of(known.streams)
+    assert found == ["a", "b", "c"]
+    assert await names.of(known.streams) is found
+    others = image(*(StreamConfig.of(name=it) for it in ("z", "__consumer_offsets", "c")))
+    assert await names.of(others.streams) == ["c", "z"]

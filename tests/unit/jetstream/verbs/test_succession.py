@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from immutables import Map
 
-from streamlog.jetstream.errors import PEER_NOT_MEMBER, PEER_REMAP, ApiRefused, no_peers
-from streamlog.jetstream.verbs.cluster import NO_SUCCESSOR, PeerChoice, successor, without_peer
+from streamlog.jetstream.errors import ApiRefused, no_peers
+from streamlog.jetstream.verbs.cluster import NO_SUCCESSOR, PeerChoice, successor
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
     NodeImage,
@@ -77,30 +77,3 @@ def test_a_preferred_node_that_cannot_lead(preferred: str, problem: str) -> None
     with pytest.raises(ApiRefused) as refused:
         successor(THREE, partition(1, 2), PeerChoice(preferred))
     assert refused.value.error == no_peers(f'preferred server "{preferred}" {problem}')
-
-
-def test_another_rack_first_then_who_keeps_least() -> None:
-    loads = {3: NodeLoad(1, 0), 4: NodeLoad(7, 0), 5: NodeLoad(6, 0)}
-    five = image("a", "b", "b", "c", "c", loads=loads)
-    assert without_peer(five, partition(1, 2), "node-1") == (5, 2)
-    assert without_peer(five, partition(2, 1), "node-1") == (2, 5)
-    assert without_peer(changed(five, 5, fenced=True), partition(1, 2), "node-1") == (4, 2)
-    assert without_peer(image(None, None, None), partition(1, 2), "2") == (1, 3)
-
-
-def test_a_move_under_way_is_built_upon() -> None:
-    moving = replace(partition(3, 2, 1), adding=(NodeId(3),), removing=(NodeId(1),))
-    assert without_peer(image(None, None, None, None), moving, "node-2") == (3, 1)
-    with pytest.raises(ApiRefused) as refused:
-        without_peer(image(None, None, None, None), moving, "node-1")
-    assert refused.value.error == PEER_NOT_MEMBER
-
-
-@pytest.mark.parametrize(
-    ("peer", "error"),
-    [("node-1", PEER_REMAP), ("node-4", PEER_NOT_MEMBER), ("", PEER_NOT_MEMBER)],
-)
-def test_no_replacement(peer: str, error: object) -> None:
-    with pytest.raises(ApiRefused) as refused:
-        without_peer(THREE, partition(1, 2, 3), peer)
-    assert refused.value.error == error
