@@ -60,7 +60,8 @@ Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by
 | `/` | [the console](console.md) |
 | `/metrics`, `/metrics/partitions` | [metrics](metrics.md) of the node, and of its partitions |
 | `/healthz`, `/readyz` | liveness and readiness; not ready is 503 with the reasons |
-| `/api/...` | [JSON for the console](console.md#as-json); its form may change with any release |
+| `/api/v1` | [the JSON API](http-api.md) |
+| other paths of `/api` | [JSON for the console](console.md#as-json); its form may change with any release |
 """
 
 
