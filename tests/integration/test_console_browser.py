@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from streamlog.nats_tools.publisher import Publisher
 from tests import browser
 from tests.browser import Tab
+from tools.nodes.node_process import NodeProcess
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -177,6 +179,72 @@ def test_messages_are_searched_and_every_search_has_an_address(
     assert [it for it in tab.problems if "400" not in it] == []
 
 
+def test_it_is_read_only_unless_changes_are_enabled(
+    trio: Any, cli: Any, new_tab: Callable[..., Tab]
+) -> None:
+    add_stream(cli, "kept")
+    page = new_tab().open(http_of(trio, 0) + "?view=manage&ask=placement.moves")
+    eventually(page, "#manage-state", "Read-only: http.console_writes is off")
+    eventually(page, "#answer", "None.")
+    labels = page.eval_on_selector_all("#operations button", "all => all.map((it) => it.innerText)")
+    assert not [it for it in labels if not it.startswith(("Get", "Describe"))]
+    page.goto(http_of(trio, 0) + "?view=stream&stream=kept")
+    eventually(page, "#rows", "kept/0")
+    assert page.query_selector_all("#stream-acts button, #rows button, #list-acts button") == []
+
+
+@pytest.fixture
+def changeable(tmp_path: Path, plain_nats: Any) -> Iterator[NodeProcess]:
+    http = {"console_writes": True, "api_writes": True}
+    node = NodeProcess.alone(tmp_path, plain_nats.url, settings={"http": http})
+    node.start()
+    yield node
+    assert node.stop() == 0
+
+
+def test_changes_are_made_by_forms(changeable: NodeProcess, new_tab: Callable[..., Tab]) -> None:
+    base = f"http://127.0.0.1:{changeable.http_port}/"
+    tab = new_tab()
+    page = tab.open(f"{base}?view=streams")
+
+    def field(label: str) -> Any:
+        named = page.locator("#act-fields label", has=page.locator(f"span:text-is('{label}')"))
+        return named.locator("input, select, textarea").first
+
+    def act(button: str, said: str, **fields: str) -> None:
+        page.click(button)
+        for name, value in fields.items():
+            field(name.replace("_", " ").replace("REQUIRED", "*")).fill(value)
+        page.click("#act-go")
+        eventually(page, "#act-state", said)
+        page.click("#act-close")
+
+    act("#list-acts button", "Fill in what is marked")
+    act("#list-acts button", "Done.", name_REQUIRED="orders", subjects="orders.>, more")
+    page.click("#rows a:has-text('orders')")
+    act("#stream-acts button:text-is('Change settings')", "Done.", description="of shops")
+    page.click("#stream summary")
+    eventually(page, "#stream-config", "of shops")
+    act("#stream-acts button:text-is('Change settings')", "partitions", partitions="0")
+    confirm = "Type_the_name_again_to_confirm"
+    act("#stream-acts button:text-is('Purge')", "is another one", **{confirm: "order"})
+    act("#stream-acts button:text-is('Purge')", "Done.", **{confirm: "orders"})
+    act("#rows button:text-is('Elect a leader')", "Done.")
+    act("#rows button:text-is('Move')", "node 7", replicas_REQUIRED="7")
+    page.click("#tabs a[href='/?view=manage']")
+    act(
+        "#operations button:text-is('Set the password of a user')", "Done.",
+        name_REQUIRED="ann", password_REQUIRED="correct horse",
+    )  # fmt: skip
+    page.click("#operations a:has-text('List the users')")
+    eventually(page, "#answer", "ann")
+    assert "horse" not in page.content()
+    page.goto(f"{base}?view=stream&stream=orders")
+    act("#stream-acts button:text-is('Delete')", "Done.", **{confirm: "orders"})
+    eventually(page, "#stream-links", "There is no stream orders")
+    assert [it for it in tab.problems if "status of 4" not in it] == []
+
+
 def test_by_keyboard_alone(trio: Any, new_tab: Callable[..., Tab]) -> None:
     page = new_tab().open(http_of(trio, 0))
     page.keyboard.press("Tab")
@@ -223,7 +291,7 @@ def test_an_audit_of_accessibility_finds_nothing(
     for where, shown in (
         ("overview", ""), ("streams", "audited"), ("partitions", "audited/0"), ("groups", ""),
         ("events", "was created"), ("stream&stream=audited", "audited/0"),
-        ("messages&stream=audited&key=&count=10", "one"),
+        ("messages&stream=audited&key=&count=10", "one"), ("manage&ask=cluster.describe", ""),
     ):  # fmt: skip
         page.evaluate(VISIT, f"/?view={where}")
         if shown:
