@@ -22,7 +22,7 @@ from streamlog.activity.service import ActivityService
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
-from streamlog.app.status import NodeStatus
+from streamlog.app.status import NodeStatus, why_no_tail
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import Settings
@@ -31,6 +31,7 @@ from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgress, GroupService
 from streamlog.http.access import may_read, may_stay
+from streamlog.http.api.routes import HttpApi
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
@@ -234,7 +235,11 @@ class Node:
             gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
-            pages=lambda: [*self._page.routes(), *self._partition_scrape.routes()],
+            pages=lambda: [
+                *self._page.routes(),
+                *self._partition_scrape.routes(),
+                *self._api().routes(),
+            ],
             limits=self._settings.http,
             tls=self._certificates.http,
             access=self._admission.http,
@@ -321,6 +326,15 @@ class Node:
             has_controller=lambda: (
                 not self._metadata.is_open or self._metadata.controller_id is not None
             ),
+        )
+
+    def _api(self) -> HttpApi:
+        http = self._settings.http
+        return HttpApi(
+            self._control,
+            settings=http,
+            is_ready=lambda: self._metadata.is_open,
+            why_no_payloads=why_no_tail(http, is_guarded=self._admission.http.is_closed),
         )
 
     def _lifecycle(self) -> Lifecycle:

@@ -31,6 +31,7 @@ REMEDIES: Final = MappingProxyType(
         "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
         "stopping at once": NOTHING,
         "a part of the status page failed": _BUG,
+        "operation over HTTP failed": _BUG,
         "the status page was not told of a change": _BUG,
         # metadata
         "others could read the data folder": "nothing: it is for the node's account alone from now "

@@ -5,7 +5,7 @@
 - ``node.toml`` an example with every setting at its default.
 """
 
-from streamlog.config.secret_file import SecretFile
+from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
 from streamlog.config.sections import (
     KIB,
     MIB,
@@ -44,6 +44,7 @@ __all__ = [
     "KIB",
     "MIB",
     "SECRETS",
+    "SECRET_BYTES_MIN",
     "ActivitySection",
     "AuthorizationSection",
     "ClientAuth",

@@ -515,9 +515,15 @@ class HttpSection(Section):
     """A connection is closed if the client reads nothing of its response for this long."""
     token_file: Path | None = None
     """File with tokens of 16 or more characters, one per line. A request with one of them may read
-    metrics and status."""
+    metrics and status. In the JSON API it has the rights of the user whose name follows the token,
+    after a space."""
     basic_auth: bool = False
-    """Users with DESCRIBE on the cluster may read metrics and status with their passwords."""
+    """Users with DESCRIBE on the cluster may read metrics and status with their passwords. In the
+    JSON API all users have their rights."""
+    api_writes: bool = False
+    """Clients without a user may make changes over the JSON API, as far as their rights allow."""
+    api_requests_max: Annotated[int, Field(ge=0, le=MILLION)] = 64
+    """Maximum number of requests of the JSON API at a time."""
     metrics_group_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Maximum number of group-partition pairs for which /metrics exports consumer lag."""
     metrics_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000

@@ -13,11 +13,10 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_type_hints
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     TypeAdapter,
     ValidationError,
@@ -86,6 +85,11 @@ class OperationSpec:
         return f"{self.group}.{self.method}"
 
     @property
+    def shows_payloads(self) -> bool:
+        """Its result has what messages hold."""
+        return self.group == "messages" and not self.is_act
+
+    @property
     def description(self) -> str:
         return inspect.getdoc(self.call) or ""
 
@@ -100,9 +104,8 @@ class OperationSpec:
         fields: dict[str, Any] = {}
         for name, it in inspect.signature(self.call).parameters.items():
             if name != "self":
-                kind = _JSON_TYPES.get(hints[name], hints[name])
                 default = ... if it.default is inspect.Parameter.empty else it.default
-                fields[name] = (kind, default)
+                fields[name] = (hints[name], default)
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         return create_model(self.name.replace(".", "_"), __config__=config, **fields)
 
@@ -129,15 +132,6 @@ def _said(error: Any) -> str:
     where = ".".join(map(str, error["loc"]))
     return f"{where}: {error['msg']}" if where else str(error["msg"])
 
-
-def _config_of(value: Any) -> Any:
-    """With the defaults that depend on other settings. Raises InvalidStreamConfig, ..."""
-    return StreamConfig.of(**value) if isinstance(value, Mapping) else value
-
-
-_JSON_TYPES: Final[dict[Any, Any]] = {
-    StreamConfig: Annotated[StreamConfig, BeforeValidator(_config_of)],
-}
 
 _MARK: Final = "__operation__"
 _BEGIN: Final = b'{"operation":'

@@ -1,6 +1,6 @@
 """Operations on where partitions are and which node leads them."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from streamlog.acl.rules import Operation
 from streamlog.control.operation import Operations, operation
@@ -14,13 +14,15 @@ class NoReplacement(InvalidRequest):
     """No other node is able to keep a partition."""
 
 
-class ElectedLeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ElectedLeader:
     """Who leads the partition now."""
 
     leader: NodeId
 
 
-class Move(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Move:
     """A partition that is being moved."""
 
     stream: str

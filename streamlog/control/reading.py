@@ -1,7 +1,8 @@
 """Operations on single messages: find one, read some in order, delete one."""
 
 import base64
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.message_query import MessageQuery
@@ -17,7 +18,8 @@ READ_MAX: Final = 1_000
 """Messages in one answer."""
 
 
-class ReadMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadMessage:
     """A stored message. ``data`` and the values of ``headers`` are base64 of the bytes."""
 
     partition: int

@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from base64 import b64encode
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.filters import RuleFilter, found
 from streamlog.acl.rules import Operation, Rule
@@ -19,7 +20,8 @@ from streamlog.model import ScramName
 SECRET_BYTES: Final = 32
 
 
-class User(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class User:
     """Who may log in by a password. Nothing that the password could be guessed from."""
 
     name: str
@@ -27,7 +29,8 @@ class User(NamedTuple):
     """By mechanism."""
 
 
-class RulesFound(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RulesFound:
     """Rules of the cluster's metadata, and those of this node's own file."""
 
     rules: tuple[Rule, ...]

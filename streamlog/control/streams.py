@@ -1,7 +1,8 @@
 """Operations on streams: what they are set to, where they are, and their end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -48,7 +49,8 @@ class CreatedStream(NamedTuple):
     created: bool
 
 
-class PartitionDescription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
     """A partition; the offsets and sizes are None where its leader could not be asked."""
 
     partition: int
@@ -63,12 +65,13 @@ class PartitionDescription(NamedTuple):
     first_ms: int | None = None
     """When its first record was written, in ms since 1970; None: it has none."""
     last_ms: int | None = None
-    replica_lags: dict[NodeId, int] = {}  # noqa: RUF012  # it is never changed
+    replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
     """How many records each follower lacks."""
     is_auto_paused: bool = False
 
 
-class StreamDescription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
     """A stream as the cluster has it now."""
 
     config: StreamConfig
@@ -81,7 +84,8 @@ class StreamDescription(NamedTuple):
     """It is new: made by the operation that describes it."""
 
 
-class StreamPage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StreamPage:
     """Some of the streams, by name."""
 
     total: int
@@ -89,14 +93,16 @@ class StreamPage(NamedTuple):
     streams: tuple[StreamDescription, ...]
 
 
-class Purged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Purged:
     """How many messages were removed."""
 
     purged: int
 
 
 def _with_state(known: PartitionDescription, state: LeaderPartitionState) -> PartitionDescription:
-    return known._replace(
+    return replace(
+        known,
         log_start_offset=state.log_start_offset,
         high_watermark=state.high_watermark,
         messages=state.message_count,

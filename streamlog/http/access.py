@@ -4,6 +4,9 @@ Health and readiness are for every client: a load balancer has no password. All 
 unless ``http.token_file`` or ``http.basic_auth`` says otherwise; then it takes a token as a bearer
 or a user's password and DESCRIBE on the cluster. What a stream holds is for who may read it:
 handlers that show it ask ``may_read`` first.
+
+The JSON API takes the same tokens and passwords, without that DESCRIBE: each operation judges by itself. Whose
+token has no user in the file asks as ANONYMOUS there.
 """
 
 import base64
@@ -14,14 +17,18 @@ from typing import Final
 from aiohttp import web
 
 from streamlog.acl.rules import Operation
+from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
+from streamlog.http.api.errors import is_for_api, refused
 from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
 
 ACCESS: Final = "streamlog.authn"
 """Where a request has the ``Permissions`` of who asks; None: everything is allowed."""
+SESSION: Final = "streamlog.session"
+"""Where it has the ``Session`` of who asks."""
 _STAY: Final = "streamlog.stay"
 """Where a request has how to check its client again; None: clients do not log in."""
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
@@ -75,10 +82,11 @@ class HttpAccess:
                 session = await self._session(request, session)
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(session, str(error), by="HTTP")
-                return web.Response(status=401, text=f"{error}\n", headers=_CHALLENGE)
+                return refused(request, 401, type(error).__name__, str(error), _CHALLENGE)
             except ClusterForbidden as error:
-                return web.Response(status=403, text=f"{error}\n")
+                return refused(request, 403, type(error).__name__, str(error))
             request[_STAY] = lambda: self._is_still_let_in(request)
+        request[SESSION] = session
         request[ACCESS] = self._authority.access_of(session)
         return await handler(request)
 
@@ -87,13 +95,13 @@ class HttpAccess:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         match scheme.lower():
             case "bearer" if self._tokens is not None:
-                await self._tokens.demand(given, session.host)
-                return session
+                user = await self._tokens.demand(given, session.host)
+                return session._replace(principal=Principal.user(user)) if user else session
             case "basic" if self._log_in is not None:
                 user, password = _user_and_password(given.strip())
                 session = await self._log_in(user, password, session.host)
                 access = self._authority.access_of(session)
-                if access is not None:
+                if access is not None and not is_for_api(request):
                     access.check_cluster(Operation.DESCRIBE)
                 return session
         raise AuthenticationFailed("say who you are")

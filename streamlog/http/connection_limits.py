@@ -17,7 +17,7 @@ class ConnectionLimits:
     ``middleware`` is aiohttp's, and has to be the first: it tells when a request is there as a
     whole, and when it has been answered.
 
-    A request whose body comes in chunks ends its connection. No route takes a body, and aiohttp's
+    A request whose body comes in chunks ends its connection. No route takes such a body, and aiohttp's
     compiled parser counts what follows the last chunk (trailers, RFC 9112, 7.1.2) as headers of the
     connection's next request: behind a proxy that may be another client's, and get a token.
     """

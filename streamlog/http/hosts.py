@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from streamlog.http.api.errors import refused
 from streamlog.http.tokens import PUBLIC
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -18,8 +19,8 @@ async def refuse_other_names(request: web.Request, handler: Handler) -> web.Stre
     Health is for every client: who asks for it may use any name, and it tells nothing else.
     """
     if request.path not in PUBLIC and _is_local(request) and not _is_local_name(request.host):
-        text = f"ask for localhost or an address, not {request.host[:100]!r}\n"
-        return web.Response(status=421, text=text)
+        text = f"ask for localhost or an address, not {request.host[:100]!r}"
+        return refused(request, 421, "MisdirectedRequest", text)
     return await handler(request)
 
 

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
 from streamlog.http.access import HttpAccess
+from streamlog.http.api.errors import OtherSite, errors_as_json, refused
 from streamlog.http.hosts import refuse_other_names
 from streamlog.http.server import HttpServer
 
@@ -69,7 +70,7 @@ class Site:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        middlewares: list[Middleware] = [refuse_other_sites, refuse_other_names]
+        middlewares: list[Middleware] = [errors_as_json, refuse_other_sites, refuse_other_names]
         if self._access is not None:
             self._access.check()
             middlewares.append(self._access.middleware)
@@ -150,5 +151,6 @@ async def refuse_other_sites(request: web.Request, handler: Handler) -> web.Stre
     if request.path.startswith("/api/"):
         site = request.headers.get("Sec-Fetch-Site", "none")
         if site not in ("none", "same-origin"):
-            return web.Response(status=403, text="pages of other sites are not answered\n")
+            text = "pages of other sites are not answered"
+            return refused(request, 403, OtherSite.__name__, text)
     return await handler(request)

@@ -1,4 +1,7 @@
-"""Who has one of the tokens in a file is let in: ``Authorization: Bearer …`` (RFC 6750)."""
+"""Who has one of the tokens in a file is let in: ``Authorization: Bearer …`` (RFC 6750).
+
+A line of the file is a token, or a token, a space and the name of the user whose it is.
+"""
 
 import hmac
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from streamlog.config import SecretFile
+from streamlog.config import SECRET_BYTES_MIN, SecretFile
 from streamlog.errors import AuthenticationFailed
 
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
@@ -36,10 +39,19 @@ class Tokens:
         """Raises ConfigError for a file that cannot be used."""
         self._file.check()
 
-    async def demand(self, given: str, host: str) -> None:
-        """Raises AuthenticationFailed for what is none; takes the same time for each."""
+    async def demand(self, given: str, host: str) -> str:
+        """The user whose token it is; empty: the file names none. Raises AuthenticationFailed for what is no
+        token; takes the same time for each.
+        """
         async with self._examine(host):
-            tokens = await self._file.read()
+            lines = [line.partition(b" ") for line in await self._file.read()]
             token = given.strip().encode(errors="surrogateescape")  # any bytes may be in a header
-            if not sum(hmac.compare_digest(it, token) for it in tokens):
+            same = [hmac.compare_digest(it, token) for it, _, _ in lines]
+            users = [
+                user.strip().decode(errors="replace")
+                for is_same, (it, _, user) in zip(same, lines, strict=True)
+                if is_same and len(it) >= SECRET_BYTES_MIN
+            ]
+            if not users:
                 raise AuthenticationFailed("the token is not one of this node's")
+            return users[0]

@@ -1,0 +1,232 @@
+"""The JSON API by curl, at a real node that asks nobody who they are."""
+
+import asyncio
+import base64
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from openapi_spec_validator import validate
+
+from streamlog.http.api.requests import BODY_BYTES_MAX
+from tests.http_api import BASE, Answer, ask
+from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import NatsServer
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+
+
+@pytest.fixture(scope="module")
+def open_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """It takes changes from everybody."""
+    directory = tmp_path_factory.mktemp("http-api")
+    nats = NatsServer(directory)
+    nats.start()
+    node = NodeProcess.alone(
+        directory / "node", nats.url, settings={"http": {"api_writes": True}, "log": {"sync": "os"}}
+    )
+    try:
+        node.start()
+        yield node
+    finally:
+        code = node.stop() if node.is_running() else 1
+        nats.kill()
+    assert code == 0, node.log_text()
+
+
+@pytest.fixture
+def node(open_node: NodeProcess) -> NodeProcess:
+    return open_node
+
+
+def create(node: NodeProcess, name: str, **settings: object) -> Answer:
+    return ask(node, "POST", "/streams", {"config": {"name": name, **settings}})
+
+
+def test_a_stream_is_created_described_changed_purged_and_deleted(node: NodeProcess) -> None:
+    made = create(node, "orders", subjects=["orders.*"], partitions=2)
+    assert made.status == 200 and made.content["created"] is True
+    assert create(node, "orders", subjects=["orders.*"], partitions=2).content["created"] is False
+    produce(node, "orders", 5)
+    found = ask(node, "GET", "/streams/orders")
+    assert found.status == 200
+    assert found.content["config"]["subjects"] == ["orders.*"]
+    assert (found.content["messages"], len(found.content["partitions"])) == (5, 2)
+    assert found.content["partitions"][0]["leader"] == 1
+    listed = ask(node, "GET", "/streams?limit=1&subject=orders.7").content
+    assert (listed["total"], listed["streams"][0]["config"]["name"]) == (1, "orders")
+    changes = {"changes": [{"setting": "retention_messages", "text": "100"}]}
+    altered = ask(node, "PATCH", "/streams/orders", changes)
+    assert altered.content["config"]["retention_messages"] == 100
+    assert ask(node, "POST", "/streams/orders/purge", {"partition": 0}).content == {"purged": 5}
+    assert ask(node, "GET", "/streams/orders").content["messages"] == 0
+    assert ask(node, "DELETE", "/streams/orders") == (204, None)
+    gone = ask(node, "GET", "/streams/orders")
+    assert (gone.status, gone.code) == (404, "StreamNotFound")
+
+
+def test_a_message_is_read_and_erased(node: NodeProcess) -> None:
+    create(node, "notes")
+    produce(node, "notes", 3)
+    found = ask(node, "GET", "/streams/notes/message?offset=1").content
+    assert (found["offset"], base64.b64decode(found["data"])) == (1, b"message 1")
+    assert ask(node, "DELETE", "/streams/notes/message?offset=1").status == 204
+    assert ask(node, "GET", "/streams/notes/message?offset=1").code == "MessageErased"
+    assert ask(node, "GET", "/streams/notes/message?offset=9").status == 404
+
+
+def test_cluster_rules_users_and_quotas_are_there(node: NodeProcess) -> None:
+    assert ask(node, "GET", "/cluster").status == 200
+    assert ask(node, "GET", "/moves").content == []
+    rule = {"resource_type": "topic", "name": "t", "principal": "User:alice"}
+    rule |= {"operation": "read", "permission": "allow"}
+    assert ask(node, "POST", "/rules", {"rules": [rule]}).status == 204
+    assert len(ask(node, "GET", "/rules?principal=User:alice").content["rules"]) == 1
+    assert ask(node, "GET", "/rules?principal=User:bob").content["rules"] == []
+    values = {"client_id": "c", "values": {"producer_byte_rate": 1000}}
+    assert ask(node, "PATCH", "/quotas", values).status == 204
+    assert ask(node, "GET", "/quotas").content[0][0] == "c"
+    assert ask(node, "PUT", "/users/a%2Fb", {"password": "secret-of-b"}).status == 204
+    assert ask(node, "GET", "/users").content[0]["name"] == "a/b"
+    assert ask(node, "DELETE", "/users/a%2Fb").status == 204
+    assert ask(node, "POST", "/rebalance-leaders", {}).content == 0
+
+
+def test_all_mistakes_are_named_at_once(node: NodeProcess) -> None:
+    wrong = {"config": {"name": "s", "partitions": 0, "zork": 1}, "colour": "red"}
+    refused = ask(node, "POST", "/streams", wrong)
+    assert (refused.status, refused.code) == (400, "InvalidRequest")
+    assert all(it in refused.message for it in ("config.partitions: ", "config.zork: ", "colour: "))
+    refused = ask(node, "GET", "/streams?limit=x&offset=y&colour=red")
+    assert all(it in refused.message for it in ("limit: ", "offset: ", "colour: "))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/streams", "{", 400, "InvalidRequest"),
+        ("POST", "/streams", "[]", 400, "InvalidRequest"),
+        ("POST", "/streams", "[" * 100_000, 400, "InvalidRequest"),
+        ("POST", "/streams", '{"config":{"name":' + "9" * 10_000 + "}}", 400, "InvalidRequest"),
+        ("POST", "/streams/x/purge", '{"name": "y"}', 400, "InvalidRequest"),
+        ("POST", "/streams/x/purge?keep=1", "{}", 400, "InvalidRequest"),
+        ("GET", "/streams", "{}", 400, "InvalidRequest"),
+        ("GET", "/streams?limit=1&limit=2", None, 400, "InvalidRequest"),
+        ("GET", "/streams?limit=1001", None, 400, "InvalidRequest"),
+        ("GET", "/streams/__consumer_offsets_not", None, 404, "StreamNotFound"),
+        ("POST", "/nodes/x/drain", "{}", 400, "InvalidRequest"),
+        ("POST", "/nodes/77/drain", "{}", 404, "NodeNotFound"),
+        ("POST", "/streams", None, 415, "UnsupportedMediaType"),
+        ("PUT", "/streams", "{}", 405, "MethodNotAllowed"),
+        ("GET", "/nothing", None, 404, "NotFound"),
+    ],
+)
+def test_wrong_input_is_refused_in_json(
+    node: NodeProcess, method: str, path: str, body: str | None, status: int, code: str
+) -> None:
+    refused = ask(node, method, path, body=body)
+    assert (refused.status, refused.code) == (status, code), refused
+
+
+def test_a_body_is_limited_and_has_a_length(node: NodeProcess) -> None:
+    large = '{"config":"' + "x" * BODY_BYTES_MAX
+    assert raw(node, f"Content-Length: {len(large)}", large) == 413
+    assert raw(node, "Transfer-Encoding: chunked", "2\r\n{}\r\n0\r\n\r\n") == 411
+    assert raw(node, "Content-Encoding: gzip\r\nContent-Length: 2", "{}") == 415
+
+
+def raw(node: NodeProcess, header: str, body: str) -> int:
+    async def send() -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.http_port)
+        head = (
+            f"POST {BASE}/streams HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\n{header}\r\n\r\n"
+        )
+        writer.write((head + body[:100_000]).encode())
+        line = await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+        return int(line.split()[1])
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Origin: https://evil.example",),
+        ("Origin: null",),
+        ("Sec-Fetch-Site: cross-site",),
+        ("Sec-Fetch-Site: same-site",),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(node: NodeProcess, headers: tuple[str, ...]) -> None:
+    content = {"config": {"name": "forged"}}
+    refused = ask(node, "POST", "/streams", content, headers=headers)
+    assert (refused.status, refused.code) == (403, "OtherSite")
+    assert ask(node, "DELETE", "/streams/forged", headers=headers).status == 403
+    assert ask(node, "GET", "/streams/forged").status == 404
+    own = (f"Origin: http://127.0.0.1:{node.http_port}", "Sec-Fetch-Site: same-origin")
+    assert ask(node, "POST", "/streams", content, headers=own).status == 200
+    assert ask(node, "DELETE", "/streams/forged", headers=own).status == 204
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
+def test_what_a_form_may_send_is_not_taken(node: NodeProcess, kind: str) -> None:
+    refused = ask(node, "POST", "/rebalance-leaders", headers=(f"Content-Type: {kind}",))
+    assert (refused.status, refused.code) == (415, "UnsupportedMediaType")
+
+
+def test_the_description_is_valid_openapi(node: NodeProcess) -> None:
+    described = ask(node, "GET", "/openapi.json").content
+    validate(described)
+    assert described["paths"]["/streams/{name}"]["get"]["operationId"] == "streams.describe"
+
+
+def test_without_a_login_nothing_is_changed_unless_the_node_is_set_so(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    node = NodeProcess.alone(
+        tmp_path / "node", nats_server.url, settings={"http": {"show_payloads": "off"}}
+    )
+    node.start()
+    try:
+        assert ask(node, "GET", "/streams").content["total"] == 0
+        for method, path, content in (
+            ("POST", "/streams", {"config": {"name": "s"}}),
+            ("DELETE", "/streams/s", None),
+            ("POST", "/features", {"level": 1}),
+        ):
+            refused = ask(node, method, path, content)
+            assert (refused.status, refused.code) == (403, "WritesDisabled")
+        refused = ask(node, "GET", "/streams/s/message?offset=0")
+        assert (refused.status, refused.code) == (403, "PayloadsHidden")
+    finally:
+        node.kill()
+
+
+def test_more_requests_than_allowed_at_a_time_are_told_to_come_later(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    node = NodeProcess.alone(
+        tmp_path / "node", nats_server.url, settings={"http": {"api_requests_max": 0}}
+    )
+    node.start()
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            answers = list(threads.map(lambda _: ask(node, "GET", "/streams"), range(2)))
+        assert [(it.status, it.code) for it in answers] == [(429, "Overloaded")] * 2
+    finally:
+        node.kill()
+
+
+def produce(node: NodeProcess, stream: str, count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": node.kafka})
+    for number in range(count):
+        producer.produce(stream, f"message {number}".encode(), partition=0)
+    assert producer.flush(20) == 0
