@@ -49,7 +49,7 @@ def _put(names: list[str], name: str, *, is_in: bool) -> None:
         del names[place]
 
 
-class SortedNames:
+class RankedNames:
     """By a value of each, and by name where it is the same."""
 
     def __init__(self, value_of: Callable[[str], float], *, descending: bool) -> None:

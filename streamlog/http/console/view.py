@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
 from streamlog.http.console.event_log import EVENTS_MAX, ClusterEvent, EventLog
-from streamlog.http.console.names import FilteredNames, SortedNames
+from streamlog.http.console.names import FilteredNames, RankedNames
 from streamlog.http.console.node_findings import findings
 from streamlog.http.console.overview import Overview, counts_of, wants
 from streamlog.http.console.query import LED_HERE, Query
@@ -99,7 +99,7 @@ class View:
         self._lags: dict[str, tuple[int, ShownRow]] = {}
         self._filtered: dict[str, FilteredNames] = {}
         self._wanting: dict[Query, tuple[int, Sequence[str]]] = {}
-        self._sorted: dict[tuple[str, bool], SortedNames] = {}
+        self._sorted: dict[tuple[str, bool], RankedNames] = {}
         self._places_kept: dict[Query, _Places] = {}
 
     def follow(self, image: MetadataImage) -> None:
@@ -248,7 +248,7 @@ class View:
             accept = partial(_contains, query.filter)
         return ordered.some(start, query.size, accept)
 
-    def _sorted_by(self, query: Query, now_ms: int) -> SortedNames:
+    def _sorted_by(self, query: Query, now_ms: int) -> RankedNames:
         key = query.sort, query.descending
         found = self._sorted.get(key)
         if found is None:
@@ -257,7 +257,7 @@ class View:
                 "size_bytes": lambda name: self._sum(name).size_bytes,
                 "rate": lambda name: self._traffic.of_stream(name) or 0.0,
             }[query.sort]
-            found = self._sorted[key] = SortedNames(value_of, descending=query.descending)
+            found = self._sorted[key] = RankedNames(value_of, descending=query.descending)
         found.used_ms = now_ms
         for other, it in tuple(self._sorted.items()):
             if now_ms - it.used_ms > SORTED_MS:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.http.console import names
-from streamlog.http.console.names import FilteredNames, SortedNames
+from streamlog.http.console.names import FilteredNames, RankedNames
 from streamlog.http.console.overview import Overview
 from streamlog.metadata.image.metadata_image import MetadataImage
 from tests.page_world import image, partition, stream
@@ -51,7 +51,7 @@ def test_names(steps: list[tuple[str, Any, int]], at_once: int, descending: bool
 def play(steps: list[tuple[str, Any, int]], *, descending: bool) -> None:
     known, overview = image(stream("a0", partition()), stream("b1", partition())), Overview()
     values = dict.fromkeys(NAMES, 0)
-    ordered = SortedNames(values.__getitem__, descending=descending)
+    ordered = RankedNames(values.__getitem__, descending=descending)
     filtered = FilteredNames("a")
     building = None
 
