@@ -116,7 +116,7 @@ def suggestions(servers: Servers) -> list[str]:
     streamlog = ".venv/bin/streamlog"
     flight = '{"carrier": "XX", "origin": "JFK", "dep_delay": 1}'
     return [
-        f"{streamlog} stream info {STREAM} --nats-server {servers.nats}",
+        f"{streamlog} stream info {STREAM} --bootstrap-server {servers.kafka}",
         f"{streamlog} read {STREAM} --bootstrap-server {servers.kafka} --count 3",
         f"{streamlog} publish flights.JFK.XX '{flight}' --nats-server {servers.nats}",
         f"{streamlog} read {STREAM} --bootstrap-server {servers.kafka} --from latest --follow",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 from typer.main import get_command
 
-from documentation import apis, code_names, configuration, http_api, links
+from documentation import apis, code_names, codes, configuration, http_api, links
 from documentation.links import DOCS, ROOT, links_of, named_in
 from documentation.runbooks import runbooks, steps
 from streamlog.cli.program import app
@@ -178,7 +178,7 @@ def unknown_options(text: str) -> Problems:
 
 
 def generated_pages_are_fresh() -> Problems:
-    for made in (apis, configuration, http_api):
+    for made in (apis, codes, configuration, http_api):
         if made.PAGE.read_text() != made.page():
             yield f"{name_of(made.PAGE)}: run `python -m documentation`"
 

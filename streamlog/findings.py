@@ -3,31 +3,30 @@
 The console, ``cluster check`` and ``doctor`` gather facts, each from where it stands, and ask
 ``cluster_findings`` and ``readiness_findings`` what follows from them, so that they cannot
 contradict each other. ``doctor`` adds what it measures on its machine as findings of the same type.
+What is wrong has the code of a condition (``streamlog/condition.py``), as in the log and in alerts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from streamlog.condition import CRITICAL, NOTE, SEVERITIES, WARNING, Condition, Severity
+from streamlog.errors import ConfigError
 from streamlog.metadata.nodes.node_condition import (
+    CONDITIONS,
     DISABLING,
     DISK,
-    REMEDIES,
+    LEASE_LOST,
+    METADATA_FAILED,
+    NATS_GONE,
+    NODE_GONE,
+    NODE_UNFIT,
+    PARTITION_OFFLINE,
     keep_from_leading,
     told,
 )
 from streamlog.model import NO_LEADER
 
-Severity = Literal["critical", "warning", "note", "skipped", "ok"]
-
-CRITICAL: Final = "critical"
-WARNING: Final = "warning"
-NOTE: Final = "note"
-SKIPPED: Final = "skipped"
-"""It could not be looked at."""
-OK: Final = "ok"
-SEVERITIES: Final = (CRITICAL, WARNING, NOTE, SKIPPED, OK)
-"""The worst first."""
 BAD: Final = frozenset({CRITICAL, WARNING})
 """The cluster is not well: stop no other node."""
 
@@ -50,6 +49,28 @@ class Finding(NamedTuple):
     """In base units, by name."""
     details: tuple[str, ...] = ()
     """A line for each partition that it is about, as far as they are known."""
+    code: str = ""
+    """Of its condition; empty where nothing is wrong, or it could not be looked at."""
+
+    @classmethod
+    def of(
+        cls,
+        condition: Condition,
+        area: str,
+        what: str,
+        remedy: str = "",
+        *,
+        severity: Severity | None = None,
+        measured: dict[str, float] | None = None,
+        details: tuple[str, ...] = (),
+        **facts: object,
+    ) -> "Finding":
+        """``what`` says it with all that is known. ``remedy``: a better one than the condition's,
+        which is filled in with ``facts``.
+        """
+        remedy = remedy or condition.remedy_for(facts)
+        severity = severity or condition.severity
+        return cls(area, severity, what, remedy, measured, details, condition.code)
 
 
 class NodeFacts(NamedTuple):
@@ -109,6 +130,97 @@ class ClusterFacts:
     dead_groups: Sequence[str] = ()
 
 
+NO_CONTROLLER: Final = Condition(
+    "SL-0102",
+    "no controller is known",
+    "a majority of the voters must run and reach each other: start those that are down; `streamlog "
+    "cluster quorum` says which answer",
+    meaning="No majority of the voters agrees on a controller. No leader can be elected, no stream "
+    "changed, and nothing is acknowledged for long.",
+    severity=CRITICAL,
+    runbook="runbooks/lost-quorum.md",
+)
+NODE_STOPPED: Final = Condition(
+    "SL-0104",
+    "node was stopped in order",
+    "start it at {host}; until then one more loss may cost availability",
+    meaning="A node told the cluster before it stopped.",
+)
+NODE_NOT_REPORTED: Final = Condition(
+    "SL-0107",
+    "node has not reported to the new controller yet",
+    "wait; it counts as gone if it does not report within cluster.session_timeout_ms",
+    meaning="The controller is new, and knows of the node from the controller before it.",
+)
+NODE_DRAINING: Final = Condition(
+    "SL-0108",
+    "node is being drained",
+    "`streamlog cluster drain {node} --undo` keeps it",
+    meaning="The replicas of the node move to other nodes, so that it can be removed.",
+    severity=NOTE,
+    runbook="runbooks/add-and-remove-nodes.md",
+)
+VOTER_MISSING: Final = Condition(
+    "SL-0109",
+    "voter has never been there",
+    "start node {voter}, or take it out with `streamlog cluster remove-voter {voter}`",
+    meaning="A node that is named as a voter has not registered. It counts when a majority is "
+    "needed.",
+)
+VOTER_BEHIND: Final = Condition(
+    "SL-0110",
+    "voter does not count yet",
+    "wait; until its vote counts, the loss of another voter may stop the cluster",
+    meaning="A voter does not follow the metadata yet, or has lost its metadata and may not vote "
+    "until it has them again.",
+    runbook="runbooks/replace-a-node.md",
+)
+NODE_NOT_READY: Final = Condition(
+    "SL-0111",
+    "node is not ready",
+    "wait; a warning is logged if it lasts",
+    meaning="The node is starting, stopping or catching up.",
+    severity=NOTE,
+)
+LEADERLESS: Final = Condition(
+    "SL-0201",
+    "partitions without a leader",
+    "start the nodes that were in sync last: `streamlog cluster check` names them",
+    meaning="No replica in sync is alive, or its node does not answer. Nothing is read or written "
+    "there.",
+    severity=CRITICAL,
+    runbook="runbooks/no-leader.md",
+)
+UNDER_MIN_ISR: Final = Condition(
+    "SL-0202",
+    "partitions with fewer replicas in sync than min_isr",
+    "bring the other replicas back; they count again when they have caught up",
+    meaning="Writes with acks=all are refused. Reads go on.",
+    severity=CRITICAL,
+)
+UNDER_REPLICATED: Final = Condition(
+    "SL-0203",
+    "partitions not in sync on every replica",
+    "stop no other node until `streamlog cluster check --wait` says that all is in sync",
+    meaning="Some replicas are behind, or their nodes are gone.",
+)
+SETTING_WRONG: Final = Condition(
+    "SL-0801",
+    "a setting is wrong",
+    "correct the setting that is named",
+    meaning="The node, or the command, cannot use a setting or a file that it names. The node does "
+    "not start.",
+    severity=CRITICAL,
+)
+GROUP_DEAD: Final = Condition(
+    "SL-0515",
+    "group is dead",
+    "nothing; it is forgotten",
+    meaning="The group was deleted, or all of its offsets have expired.",
+    severity=NOTE,
+)
+
+
 def cluster_findings(it: ClusterFacts) -> list[Finding]:
     """The worst first; nothing ``BAD`` where every node is alive and fit to lead, every voter
     follows the metadata, and every replica is in sync.
@@ -119,12 +231,19 @@ def cluster_findings(it: ClusterFacts) -> list[Finding]:
             *(found for node in it.nodes for found in _of_node(node, it)),
             *_of_voters(it),
             *_of_partitions(it),
-            *(
-                Finding(CLUSTER, NOTE, f"Group {group_id!r} is dead", "Nothing; it is forgotten")
-                for group_id in it.dead_groups
-            ),
+            *(_found(GROUP_DEAD, f"Group {group_id!r} is dead") for group_id in it.dead_groups),
         )
     )
+
+
+_PARTS: Final[Mapping[str, Condition]] = {
+    **{name: CONDITIONS[name] for name in DISABLING},
+    "nats": NATS_GONE,
+    "metadata": METADATA_FAILED,
+    "cluster": LEASE_LOST,
+    "partitions": PARTITION_OFFLINE,
+}
+"""By the parts of ``/readyz``; of others the node is starting, stopping or catching up."""
 
 
 def readiness_findings(
@@ -138,22 +257,23 @@ def readiness_findings(
             continue
         if part == "nats" and "node" in reasons:
             continue  # the node connects to NATS last, and is starting or stopping
+        condition = _PARTS.get(part) or NODE_NOT_READY
+        said = f"{who} is not ready: {reason}"
+        remedy = ""
         if part == "nats":
+            said = f"{who}: {reason}"
             remedy = nats_remedy or "start nats-server, or correct nats.servers; the log says more"
-            yield Finding(NODE, CRITICAL, f"{who}: {reason}", sentence(remedy))
         elif part == "metadata":
-            remedy = "Repair the disk and restart the node; the others go on without it"
             said = f"{who} takes no part in the quorum: {reason}"
-            yield Finding(NODE, CRITICAL, said, remedy)
         elif part in DISABLING:
-            yield Finding(NODE, CRITICAL, f"{who}: {reason}", sentence(REMEDIES[part]))
-        elif part in ("cluster", "partitions"):
-            yield Finding(
-                NODE, CRITICAL, f"{who} is not ready: {reason}", "See its page and its log"
-            )
-        else:
-            remedy = "Wait; a warning is logged if it lasts"
-            yield Finding(NODE, NOTE, f"{who} is not ready: {reason}", remedy)
+            said = f"{who}: {reason}"
+        severity: Severity = NOTE if condition is NODE_NOT_READY else CRITICAL
+        remedy = sentence(remedy or condition.remedy)
+        yield Finding.of(condition, NODE, said, remedy, severity=severity)
+
+
+def wrong_setting(error: ConfigError, area: str) -> Finding:
+    return Finding.of(SETTING_WRONG, area, f"{error.key}: {error.problem}", error.remedy)
 
 
 def without_leader(
@@ -199,104 +319,77 @@ def _of_controller(it: ClusterFacts) -> Iterator[Finding]:
         who = (
             f" {here} of {len(it.voters)} voters answer, and {len(it.voters) // 2 + 1} are needed;"
         )
-    yield Finding(
-        CLUSTER,
-        CRITICAL,
+    yield _found(
+        NO_CONTROLLER,
         f"No controller is known:{who} no leader can be elected, no stream changed, and nothing is "
         "acknowledged for long",
-        f"A majority of the voters ({listed(it.voters)}) must run and reach each other: start those"
+        f"a majority of the voters ({listed(it.voters)}) must run and reach each other: start those"
         " that are down; `streamlog cluster quorum` says which answer",
     )
 
 
 def _of_node(node: NodeFacts, it: ClusterFacts) -> Iterator[Finding]:
-    place = f"Node {node.node_id} at {node.host}:{node.port}"
+    number = node.node_id
+    place = f"Node {number} at {node.host}:{node.port}"
     if node.answers is False:
-        yield Finding(
-            CLUSTER,
-            CRITICAL,
-            f"{place} does not answer",
-            "Start it, or see why it is not reached from here",
-        )
+        remedy = "start it, or see why it is not reached from here"
+        yield _found(NODE_GONE, f"{place} does not answer", remedy)
     elif node.answers is None and node.stopping:
-        yield Finding(
-            CLUSTER,
-            WARNING,
-            f"Node {node.node_id} was stopped in order",
-            f"Start it at {node.host}; until then one more loss may cost availability",
-        )
+        yield _found(NODE_STOPPED, f"Node {number} was stopped in order", host=node.host)
     elif node.answers is None and node.fenced:
-        yield Finding(
-            CLUSTER,
-            CRITICAL,
+        yield _found(
+            NODE_GONE,
             f"{place} is gone",
-            f"Start it, or see why it does not reach the controller. If it will not come back: "
-            f"`streamlog cluster drain {node.node_id}`, then `streamlog cluster remove-node "
-            f"{node.node_id}`"
+            "start it, or see why it does not reach the controller. If it will not come back: "
+            f"`streamlog cluster drain {number}`, then `streamlog cluster remove-node {number}`"
             if it.controller is not None
-            else "Start it: without a controller it cannot be replaced",
+            else "start it: without a controller it cannot be replaced",
         )
     elif node.answers is None and not node.heard:
-        yield Finding(
-            CLUSTER,
-            WARNING,
-            f"{place} has not reported to the new controller yet",
-            "Wait; it counts as gone if it does not report within cluster.session_timeout_ms",
-        )
+        yield _found(NODE_NOT_REPORTED, f"{place} has not reported to the new controller yet")
     if node.draining:
-        yield Finding(
-            CLUSTER,
-            NOTE,
-            f"Node {node.node_id} is being drained: its replicas move to other nodes",
-            f"`streamlog cluster drain {node.node_id} --undo` keeps it",
-        )
+        said = f"Node {number} is being drained: its replicas move to other nodes"
+        yield _found(NODE_DRAINING, said, node=number)
     for name in (*([DISK] if node.full else ()), *node.unfit):
         others = "; others lead in its place where they can" if keep_from_leading([name]) else ""
-        yield Finding(
-            CLUSTER,
-            CRITICAL,
-            f"Node {node.node_id}: {told(name)}{others}",
-            f"On node {node.node_id}: {REMEDIES.get(name, 'see its page and its log')}",
+        condition = CONDITIONS.get(name, NODE_UNFIT)
+        yield _found(
+            condition,
+            f"Node {number}: {told(name)}{others}",
+            f"on node {number}: {condition.remedy}",
+            severity=CRITICAL,
         )
 
 
 def _of_voters(it: ClusterFacts) -> Iterator[Finding]:
     """A node whose metadata were lost is alive, and in sync, before its vote counts again."""
-    wait = "Wait; until its vote counts, the loss of another voter may stop the cluster"
     living = {node.node_id for node in it.nodes if not node.fenced and node.heard}
     for voter in sorted(it.voters):
         if voter not in it.registered:
             if it.registered and it.controller is not None:
-                yield Finding(
-                    CLUSTER,
-                    WARNING,
-                    f"Voter {voter} has never been there",
-                    f"Start node {voter}, or take it out with `streamlog cluster remove-voter "
-                    f"{voter}`",
-                )
+                yield _found(VOTER_MISSING, f"Voter {voter} has never been there", voter=voter)
         elif not it.followers or voter not in living or it.controller is None:
             continue  # reported already, or not known
         elif voter not in it.followers:
-            yield Finding(CLUSTER, WARNING, f"Voter {voter} does not follow the metadata yet", wait)
+            yield _found(VOTER_BEHIND, f"Voter {voter} does not follow the metadata yet")
         elif voter in it.lost_voters:
-            yield Finding(
-                CLUSTER, WARNING, f"Voter {voter} has lost its metadata, and may not vote yet", wait
-            )
+            said = f"Voter {voter} has lost its metadata, and may not vote yet"
+            yield _found(VOTER_BEHIND, said)
     if it.controller is None:
         return
     for node_id in it.returning:
         said = (
             f"Node {node_id} was a voter with metadata that are lost, and does not vote again yet"
         )
-        yield Finding(CLUSTER, WARNING, said, wait)
+        yield _found(VOTER_BEHIND, said)
 
 
 def _of_partitions(it: ClusterFacts) -> Iterator[Finding]:
     gone = [node.node_id for node in it.nodes if node.fenced or node.answers is False]
-    start = f"Start node {listed(gone)}" if gone else "See the log of the followers"
+    start = f"start node {listed(gone)}" if gone else "see the log of the followers"
     if it.leaderless.number:
         yield _affecting(
-            CRITICAL,
+            LEADERLESS,
             it.leaderless,
             "without a leader",
             ": nothing is read or written there",
@@ -307,7 +400,7 @@ def _of_partitions(it: ClusterFacts) -> Iterator[Finding]:
         )
     if it.under_min_isr.number:
         yield _affecting(
-            CRITICAL,
+            UNDER_MIN_ISR,
             it.under_min_isr,
             "with fewer replicas in sync than min_isr",
             ": writes with acks=all are refused",
@@ -315,24 +408,36 @@ def _of_partitions(it: ClusterFacts) -> Iterator[Finding]:
         )
     if it.under_replicated.number:
         yield _affecting(
-            WARNING,
+            UNDER_REPLICATED,
             it.under_replicated,
             "not in sync on every replica",
             "",
-            f"{start}; stop no other node until `streamlog cluster check --wait` says that all is "
-            "in sync",
+            f"{start}; {UNDER_REPLICATED.remedy}",
         )
 
 
 def _affecting(
-    severity: Severity, affected: AffectedPartitions, problem: str, harm: str, remedy: str
+    condition: Condition, affected: AffectedPartitions, problem: str, harm: str, remedy: str
 ) -> Finding:
     names = ", ".join(name for name, _ in affected.known[:NAMED_MAX])
     some = f", such as {names}" if affected.number > NAMED_MAX else f" ({names})" if names else ""
-    return Finding(
+    return Finding.of(
+        condition,
         CLUSTER,
-        severity,
         f"{counted(affected.number, 'partition')} {problem}{some}{harm}",
-        remedy,
+        sentence(remedy),
         details=tuple(f"{name} {said}" for name, said in affected.known),
     )
+
+
+def _found(
+    condition: Condition,
+    what: str,
+    remedy: str = "",
+    *,
+    severity: Severity | None = None,
+    **facts: object,
+) -> Finding:
+    """About the cluster."""
+    remedy = sentence(remedy or condition.remedy_for(facts))
+    return Finding.of(condition, CLUSTER, what, remedy, severity=severity)

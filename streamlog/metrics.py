@@ -3,10 +3,28 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from streamlog.condition import Condition
+
+ACKS_SLOW: Final = Condition(
+    "SL-0901",
+    "acknowledgements are slow",
+    "compare with streamlog_fsync_duration_seconds (disk), streamlog_follower_lag_max (followers), "
+    "the event loop",
+    meaning="From append to commit takes longer than half a second in one of a hundred batches.",
+)
+ISR_FLAPS: Final = Condition(
+    "SL-0902",
+    "in-sync sets flap",
+    "a follower is at its limit: compare streamlog_fsync_duration_seconds and the event loops of "
+    "the nodes",
+    meaning="Replicas leave the in-sync sets and come back, with every node alive.",
+)
 
 LATENCY_SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10,

@@ -13,7 +13,10 @@ from streamlog.metadata.commands import (
     AlterStream,
     AlterUser,
     Command,
+    CreateStream,
+    DeleteStream,
     DescribeCluster,
+    PlaceStream,
     UpdateStream,
 )
 from streamlog.metadata.controller import Decision
@@ -132,6 +135,26 @@ class FakeMetadata:
         for index in range(config.partitions if decision.changes else 0):
             self._keep(TopicPartition(config.name, index))
         return self.image.stream(config.name), decision.changes
+
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        result: dict[str, Any] = {}
+        match command:
+            case PlaceStream():
+                _, created = await self.create_stream(command.config, command.assignments)
+                result["created"] = created
+            case CreateStream():
+                _, created = await self.create_stream(command.config)
+                result["created"] = created
+            case AlterStream():
+                changed = command.changes, command.assignments, command.seen
+                await self.alter_stream(name, *changed)
+            case DeleteStream():
+                await self.delete_stream(name, command.stream_id)
+            case _:
+                await self.request(command)
+        return Granted(self.image.offset, result)
 
     async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
         partitions = self.image.stream(name).partitions

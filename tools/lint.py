@@ -10,9 +10,8 @@ import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
-from streamlog.app.remedies import REMEDIES
 from streamlog.config import Settings
 
 ROOT: Final = Path(__file__).parents[1]
@@ -32,8 +31,7 @@ PRINTERS: Final = {"streamlog/cli/output.py", "streamlog/cli/bench.py"}
 """The only commands' files that print: they escape what a terminal would obey, or print no names."""
 
 WARNING: Final = {"warning", "error", "critical", "exception"}
-TELLERS: Final = {"telling_of", "_warn", "_tell_lost"}
-"""Functions that log their first argument."""
+SEVERITIES: Final = {"critical", "warning", "note", "CRITICAL", "WARNING", "NOTE"}
 
 Problems = Iterator[str]
 
@@ -207,50 +205,48 @@ def commands_print_by_the_functions_that_escape() -> Problems:
 # Log lines
 
 
-def warnings_have_a_remedy() -> Problems:
-    """Every event that is worth a warning says what to do, or that nothing is to be done."""
-    events: set[str] = set()
+def warnings_have_a_code() -> Problems:
+    """What is worth a warning is logged as a condition, which has a code and a remedy; so is every
+    finding that something is wrong.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         for call in nodes(path):
             event = logged(call)
-            if event is None:
-                continue
-            events.update(texts(event))
-            missing = [it for it in texts(event) if it not in REMEDIES]
-            if missing and "remedy" not in ast.unparse(call):
-                where = f"{name_of(path)}:{event.lineno}"
-                yield f"{where}: add {missing} to app/remedies.py, or pass a remedy"
-    if len(events) < 80:
-        yield f"only {len(events)} warnings were found: does this check still know how they are logged?"
-    in_code = "".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.stem != "remedies")
-    for event_name, remedy in REMEDIES.items():
-        if event_name not in events and f'"{event_name}"' not in in_code:
-            yield f"streamlog/app/remedies.py: nothing logs {event_name!r}"
-        if "\n" in remedy or len(remedy) >= 200:
-            yield f"streamlog/app/remedies.py: the remedy of {event_name!r} is not one short line"
-
-
-def texts(expression: ast.expr) -> tuple[str, ...]:
-    """All that it can be: one text, or either of two."""
-    if isinstance(expression, ast.IfExp):
-        return texts(expression.body) + texts(expression.orelse)
-    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
-        return (expression.value,)
-    return ()
+            if event is not None and is_text(event):
+                yield (
+                    f"{name_of(path)}:{event.lineno}: declare a Condition, and log that; "
+                    "CONTRIBUTING.md, A condition"
+                )
+            if is_uncoded_finding(call):
+                yield f"{name_of(path)}:{call.lineno}: make it by Finding.of, with its condition"
 
 
 def logged(call: ast.AST) -> ast.expr | None:
-    """The event of a call that logs a warning or worse."""
-    if not isinstance(call, ast.Call) or not call.args:
-        return None
-    match call.func:
-        case ast.Attribute(value=ast.Name(id="logger"), attr=name) if name in WARNING:
-            return call.args[0]
-        case ast.Attribute(value=ast.Name(id="logger"), attr="log"):
-            return call.args[1]
-        case ast.Name(id=name) if name in TELLERS:
-            return call.args[0]
+    """The event of a call that logs a warning or worse, or at a level that it works out."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="logger"), attr=name), args=[event, *_]):
+            if name in WARNING:
+                return event
+            if name == "log" and len(call.args) > 1:
+                return call.args[1]
     return None
+
+
+def is_text(event: ast.expr) -> bool:
+    """Or one of two texts."""
+    match event:
+        case ast.IfExp(body=body, orelse=other):
+            return is_text(body) or is_text(other)
+        case ast.JoinedStr() | ast.Constant():
+            return True
+    return False
+
+
+def is_uncoded_finding(call: ast.AST) -> TypeGuard[ast.Call]:
+    match call:
+        case ast.Call(func=ast.Name(id="Finding"), args=[_, severity, *_]):
+            return ast.unparse(severity).strip("'") in SEVERITIES
+    return False
 
 
 # Words
@@ -336,7 +332,7 @@ CHECKS: Final[tuple[Callable[[], Problems], ...]] = (
     no_module_imports_itself_by_way_of_others,
     batches_are_opened_in_one_way,
     commands_print_by_the_functions_that_escape,
-    warnings_have_a_remedy,
+    warnings_have_a_code,
     words_are_plain,
     named_modules_exist,
 )

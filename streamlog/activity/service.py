@@ -19,6 +19,7 @@ from streamlog.activity.events import (
     told_by,
 )
 from streamlog.clock import wall_ms
+from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import ActivitySection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -81,7 +82,7 @@ class ActivityWriter:
         pause_s = min(RETRY_MAX_S, RETRY_S * 2 ** min(self._failures, 4))
         self._failures += 1
         extra = {"offset": self.told_offset, "error": str(error), "pause_s": pause_s}
-        logger.warning("activity is not told", extra=extra)
+        logger.warning(ACTIVITY_NOT_TOLD, extra=extra)
         await asyncio.sleep(pause_s)
 
     async def _tell(self) -> None:
@@ -120,16 +121,14 @@ class ActivityWriter:
         try:
             return told_by(values[-1] if values else b"")
         except ValueError as error:
-            logger.error("last activity does not decode", extra={"error": str(error)})
+            logger.error(ACTIVITY_NOT_DECODED, extra={"error": str(error)})
             return None
 
     async def _tell_gap(self, told: Told, image: MetadataImage, log_id: str | None) -> None:
         now_ms = wall_ms()
         gap = gap_event(told, image.offset, log_id=log_id, epoch=image.epoch, time_ms=now_ms)
         logger.warning(
-            "metadata was let go before its activity was told"
-            if told.log_id == log_id
-            else "activity goes on with another metadata log",
+            ACTIVITY_GAP if told.log_id == log_id else ACTIVITY_OTHER_LOG,
             extra={"first": self.told_offset, "end": image.offset},
         )
         await self._append([gap])
@@ -164,6 +163,39 @@ class _EventsWritten:
 
 
 logger = logging.getLogger(__name__)
+
+ACTIVITY_NOT_TOLD: Final = Condition(
+    "SL-0510",
+    "activity is not told",
+    CHECK_NODES,
+    meaning="Events could not be appended to __activity. The node tries again.",
+)
+ACTIVITY_NOT_HERE: Final = Condition(
+    "SL-0511",
+    "activity cannot be told here",
+    CORRECT_THEN_RESTART,
+    meaning="The node leads __activity and cannot open it.",
+    severity=CRITICAL,
+)
+ACTIVITY_GAP: Final = Condition(
+    "SL-0512",
+    "metadata was let go before its activity was told",
+    "nothing; __activity has a gap event in its place",
+    meaning="Metadata was removed before its events were in __activity.",
+)
+ACTIVITY_OTHER_LOG: Final = Condition(
+    "SL-0513",
+    "activity goes on with another metadata log",
+    "nothing, if the cluster was restored or its quorum forced; __activity has a gap event",
+    meaning="The metadata log is not the one whose events __activity has.",
+)
+ACTIVITY_NOT_DECODED: Final = Condition(
+    "SL-0514",
+    "last activity does not decode",
+    "another client has written to __activity: check the ACLs on it",
+    meaning="The last record of __activity is not an event.",
+    severity=CRITICAL,
+)
 
 ACTIVITY = TopicPartition(ACTIVITY_STREAM, 0)
 
@@ -248,7 +280,7 @@ class ActivityService:
             return None
         except StreamlogError as error:
             extra = {"stream": ACTIVITY.stream, "epoch": epoch, "error": str(error)}
-            logger.error("activity cannot be told here", extra=extra)
+            logger.error(ACTIVITY_NOT_HERE, extra=extra)
             return None
         if not partition.is_leader or partition.leader_epoch != epoch:
             return None  # its log is being cut

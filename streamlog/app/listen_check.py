@@ -5,11 +5,26 @@ import logging
 import socket
 from typing import Final, NamedTuple
 
+from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.kafka.net.tls_channel import FRAME_BYTES_MAX
 
 logger = logging.getLogger(__name__)
+
+PERMISSIVE: Final = Condition(
+    "SL-0605",
+    "permissive: any client may do anything",
+    "remove security.permissive when all have moved; docs/runbooks/turn-on-security.md",
+    meaning="security.permissive is set: clients without a login are let in.",
+)
+INSECURE: Final = Condition(
+    "SL-0607",
+    "insecure: any client that reaches this address may do anything",
+    "turn on [sasl] or client certificates; docs/security.md",
+    meaning="A listener can be reached from other machines and does not authenticate its "
+    "clients, which the settings allow.",
+)
 
 REMEDY: Final = "require it (sasl.mechanisms, tls.client_auth), or listen on 127.0.0.1, or allow it"
 
@@ -28,7 +43,7 @@ def check_exposure(settings: Settings) -> None:
     """Raises ConfigError for an address that is open to every client; warns where the settings allow that."""
     if settings.security.permissive:
         check_optional(settings)
-        logger.warning("permissive: any client may do anything")
+        logger.warning(PERMISSIVE)
     for address in listen_addresses(settings):
         if address.authenticates or is_local(address.host):
             continue
@@ -38,9 +53,7 @@ def check_exposure(settings: Settings) -> None:
             problem = f"{address.host} can be reached from other machines, and clients need not authenticate"
             raise ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
         extra = {"listener": address.section, "host": address.host}
-        logger.warning(
-            "insecure: any client that reaches this address may do anything", extra=extra
-        )
+        logger.warning(INSECURE, extra=extra)
 
 
 def check_optional(settings: Settings) -> None:

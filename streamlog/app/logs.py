@@ -1,7 +1,7 @@
 """Log lines: one for each event, as JSON or for human eyes, on standard error; never a secret.
 
-A warning has what to do about it as ``remedy``, where something is to be done. What repeats itself
-too often is counted, and said in one line.
+A warning has the ``code`` of its condition, and what to do about it as ``remedy``, where something is
+to be done. What repeats itself too often is counted, and said in one line.
 """
 
 import asyncio
@@ -15,13 +15,15 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
 from streamlog.app.escapes import visible, visible_json, visible_lines
-from streamlog.app.remedies import REMEDIES
 from streamlog.authz import audit
+from streamlog.condition import Condition
 from streamlog.config import SECRETS
 from streamlog.rate_limit import WindowLimit
 
 KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
 """Where an event has these they come first and in this order, so that lines can be compared."""
+KEYS_LAST: Final = ("code", "remedy")
+"""The same at the end of a line."""
 HIDDEN: Final = "***"
 SUMMARY_PERIOD_S: Final = 1.0
 
@@ -68,6 +70,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         )
         self._levels: dict[EventKey, int] = {}
         """The highest of each event's lines."""
+        self._conditions: dict[EventKey, Condition] = {}
+        """Of those events that have one."""
         self._counting = threading.Lock()  # lines come from several threads
         self._summarised = 0.0
         self.addFilter(self._admits)
@@ -77,16 +81,16 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         now = time.monotonic()
         with self._counting:
             ended = [
-                (key, self._levels.pop(key), window)
+                (key, self._levels.pop(key), self._conditions.pop(key, None), window)
                 for key, window in self._limit.ended(now, all_of_them=all_of_them)
             ]
-        for key, level, window in ended:
+        for key, level, condition, window in ended:
             if not window.refused:
                 continue
             self.acquire()
             try:
                 seconds = round(now - window.began_s, 1)
-                self.emit(_summary_line(key, level, window.refused, seconds))
+                self.emit(_summary_line(key, level, condition, window.refused, seconds))
             finally:
                 self.release()
 
@@ -107,6 +111,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         with self._counting:
             key = self._limit.counts_as((record.name, str(record.msg)))
             self._levels[key] = max(self._levels.get(key, 0), record.levelno)
+            if isinstance(record.msg, Condition) and key != OTHERS:
+                self._conditions[key] = record.msg
             return self._limit.admit(key, now)
 
 
@@ -119,12 +125,14 @@ async def summarise_logs() -> None:
                 handler.summarise()
 
 
-def _summary_line(key: EventKey, level: int, count: int, seconds: float) -> logging.LogRecord:
+def _summary_line(
+    key: EventKey, level: int, condition: Condition | None, count: int, seconds: float
+) -> logging.LogRecord:
     name, event = key
-    record = logging.LogRecord(name, level, "", 0, "repeated: %s", (event,), None)
+    said = f"repeated: {event}"
+    message = said if condition is None else condition.logged_as(said)
+    record = logging.LogRecord(name, level, "", 0, message, None, None)
     record.count, record.seconds = count, seconds
-    if remedy := REMEDIES.get(event):
-        record.remedy = remedy
     return record
 
 
@@ -158,15 +166,17 @@ class ConsoleLines(logging.Formatter):
 
 
 def event_keys(record: logging.LogRecord) -> dict[str, object]:
-    """What the caller passed in ``extra``, in a steady order and without secrets."""
+    """What the caller passed in ``extra``, in a steady order and without secrets; of a condition its
+    code, and of a warning the condition's remedy where the caller has no better one.
+    """
     extra = {key: value for key, value in vars(record).items() if key not in _OWN_ATTRIBUTES}
+    if isinstance(record.msg, Condition):
+        extra.setdefault("code", record.msg.code)
+        if record.levelno >= logging.WARNING and record.msg.remedy and not extra.get("remedy"):
+            extra["remedy"] = record.msg.remedy_for(extra)
     ordered: list[str] = [key for key in KEYS_FIRST if key in extra]
-    ordered += [key for key in extra if key not in KEYS_FIRST]
-    if record.levelno >= logging.WARNING and "remedy" not in extra:
-        remedy = REMEDIES.get(str(record.msg))
-        if remedy:
-            extra["remedy"] = remedy
-            ordered.append("remedy")
+    ordered += [key for key in extra if key not in KEYS_FIRST and key not in KEYS_LAST]
+    ordered += [key for key in KEYS_LAST if key in extra]
     return {key: _cleaned(key, extra[key]) for key in ordered}
 
 

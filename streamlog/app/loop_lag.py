@@ -7,6 +7,8 @@ from typing import Final
 
 from prometheus_client import Gauge
 
+from streamlog.http.console.node_findings import LOOP_BLOCKED
+
 logger = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.25
@@ -37,4 +39,4 @@ class LoopLag:
             if self._worst is not None:
                 self._worst.set(max(self._last))
             if self.seconds > WARNING_S:
-                logger.warning("event loop was blocked", extra={"seconds": round(self.seconds, 3)})
+                logger.warning(LOOP_BLOCKED, extra={"seconds": round(self.seconds, 3)})

@@ -25,6 +25,7 @@ from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
 from streamlog.app.status import NodeStatus, why_no_tail
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
@@ -118,7 +119,7 @@ class Lifecycle:
                         self._begun.remove(part)
                         clean &= await _succeeds(part, call)
         except TimeoutError:
-            logger.error("stop took too long", extra={"seconds": timeout_s})
+            logger.error(STOP_TOO_LONG, extra={"seconds": timeout_s})
             return False
         return clean
 
@@ -129,15 +130,29 @@ async def _succeeds(part: str, call: Callable[[], Awaitable[None]]) -> bool:
     except TimeoutError:
         raise
     except StreamlogError as error:
-        logger.error("stop failed", extra={"part": part, "error": str(error)})
+        logger.error(STOP_FAILED, extra={"part": part, "error": str(error)})
         return False
     except Exception:
-        logger.exception("stop failed", extra={"part": part})
+        logger.exception(STOP_FAILED, extra={"part": part})
         return False
     return True
 
 
 logger = logging.getLogger(__name__)
+
+STOP_FAILED: Final = Condition(
+    "SL-0002",
+    "stop failed",
+    "the next start recovers what is missing; look at the error",
+    meaning="A part of the node did not stop in order. Records that were acknowledged are safe.",
+)
+STOP_TOO_LONG: Final = Condition(
+    "SL-0003",
+    "stop took too long",
+    "the next start recovers; raise node.stop_timeout_ms if it is short",
+    meaning="The node did not stop within node.stop_timeout_ms, and ended without the rest of "
+    "the steps.",
+)
 
 RESERVE_NAME: Final = "reserve"
 NATS_PATIENCE_S: Final = 3.0
@@ -213,6 +228,7 @@ class Node:
             audit=self._admission.audit,
             authority=self._admission.authority,
             node_user=settings.sasl.node_user,
+            groups=self._groups,
         )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
@@ -432,13 +448,13 @@ class Node:
 
     async def _tell_of_troubles(self) -> None:
         """What ``/readyz`` and the page say is in the log, too: when it comes and when it goes."""
-        known: dict[str, str] = {}
+        known: dict[str, Condition] = {}
         while True:
             found = {it.name: it for it in self._troubles()}
             for name, it in found.items():
                 if known.get(name) != it.event:
                     level = logging.ERROR if it.is_urgent else logging.WARNING
-                    extra = {"reason": name, "problem": it.said, "remedy": it.remedy}
+                    extra = {"reason": name, "problem": it.said}
                     logger.log(level, it.event, extra=extra)
             for name in known.keys() - found.keys():
                 logger.info("node is well again", extra={"reason": name})
@@ -704,7 +720,7 @@ class Node:
 
     def _why_unfit(self, name: str) -> str | None:
         found = (it for it in self._troubles() if it.name == name and it.is_disabling)
-        return next((f"{it.said}; {it.remedy}" for it in found), None)
+        return next((f"{it.said}; {it.condition.remedy}" for it in found), None)
 
     def _why_no_nats(self) -> str | None:
         if not (self._source.is_connected and self._admin.is_ready):

@@ -19,6 +19,7 @@ from streamlog.app.extensions import PACKAGE, stale_extensions
 from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
+from streamlog.condition import FAULT, NO_ACTION, Condition
 from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
@@ -62,6 +63,14 @@ def leave_garbage() -> None:
 
 
 logger = logging.getLogger(__name__)
+
+STOPPING_AT_ONCE: Final = Condition(
+    "SL-0004",
+    "stopping at once",
+    NO_ACTION,
+    meaning="A second signal came while the node was stopping: it ends without the rest of the "
+    "steps.",
+)
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -114,7 +123,7 @@ async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
         _, unknown = group.split(StreamlogError)
         if unknown is None:
             raise  # the command line says it in one line
-        logger.critical("node failed", exc_info=True)
+        logger.critical(FAULT.logged_as("node failed"), exc_info=True)
         sys.exit(1)
 
 
@@ -128,7 +137,7 @@ def _reload(node: Node) -> None:
 
 def _stop(node: Node, number: signal.Signals) -> None:
     if node.stopping.is_set():
-        logger.warning("stopping at once", extra={"signal": number.name})
+        logger.warning(STOPPING_AT_ONCE, extra={"signal": number.name})
         sys.stderr.flush()
         os._exit(128 + number)
     logger.info("stopping", extra={"signal": number.name})

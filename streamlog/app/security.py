@@ -30,8 +30,6 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import KAFKA, Certificates
 
-logger = logging.getLogger(__name__)
-
 
 class PrivateFileHandler(WatchedFileHandler):
     """After the file was moved away, a new one is created, which only our account may read, too."""

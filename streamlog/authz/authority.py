@@ -15,10 +15,18 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.decision_cache import DecisionCache
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.rule_file import read_rules, reread_rules
+from streamlog.condition import Condition
 from streamlog.config import AuthorizationSection
 from streamlog.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+RULES_NOT_READ_AGAIN: Final = Condition(
+    "SL-0610",
+    "access rules not read again: those of before hold",
+    "correct the file: it is read again by itself",
+    meaning="The file with access rules changed, and is wrong.",
+)
 
 KEPT_MAX: Final = 1_000
 """Principals, with their addresses, of whom it is remembered what they may do."""
@@ -109,7 +117,7 @@ class Authority:
             try:
                 rules = await reread_rules(self.file)
             except ConfigError as error:
-                logger.error("access rules not read again: those of before hold", extra={
+                logger.error(RULES_NOT_READ_AGAIN, extra={
                     "problem": error.problem, "remedy": error.remedy,
                 })  # fmt: skip
                 continue

@@ -8,7 +8,6 @@ that the principal may not know of.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
-from uuid import UUID
 
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import PartitionNotFound
@@ -16,8 +15,6 @@ from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
-from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.raft.messages import Answer, Request, SnapshotId
@@ -47,35 +44,12 @@ class Metadata(Protocol):
     @property
     def lease(self) -> Lease: ...
 
-    async def create_stream(
-        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
-    ) -> tuple[StreamImage, bool]:
-        """The stream, and whether it is new: the same again is a success.
-
-        ``assignments``: who keeps each partition, where that is not left to the controller.
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        """A command about this stream, carried out by the controller. This node, and the nodes that lead the
+        stream, have done all that it asks for when this returns. ``deleted``: the stream as it was.
         """
-
-    async def update_stream(
-        self, config: StreamConfig, seen: StreamConfig | None = None
-    ) -> StreamImage:
-        """``seen``: the configuration by which the caller's right was judged.
-
-        Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
-
-    async def alter_stream(
-        self,
-        name: str,
-        changes: tuple[SettingChange, ...],
-        assignments: tuple[tuple[NodeId, ...], ...] = (),
-        seen: StreamConfig | None = None,
-    ) -> StreamImage:
-        """``assignments``: who keeps each new partition, where that is not left to the controller.
-        ``seen``: the configuration by which the caller's right was judged.
-
-        Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
-
-    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
-        """``stream_id``: only if it has this id. Raises StreamNotFound, UnknownTopicId."""
 
     async def request(self, command: Command) -> Granted:
         """Carried out by the controller, wherever that is; this node knows of it afterwards."""
@@ -199,27 +173,10 @@ class AuthorizedMetadata:
     def lease(self) -> Lease:
         return self._all.lease
 
-    async def create_stream(
-        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
-    ) -> tuple[StreamImage, bool]:
-        return await self._all.create_stream(config, assignments)
-
-    async def update_stream(
-        self, config: StreamConfig, seen: StreamConfig | None = None
-    ) -> StreamImage:
-        return await self._all.update_stream(config, seen)
-
-    async def alter_stream(
-        self,
-        name: str,
-        changes: tuple[SettingChange, ...],
-        assignments: tuple[tuple[NodeId, ...], ...] = (),
-        seen: StreamConfig | None = None,
-    ) -> StreamImage:
-        return await self._all.alter_stream(name, changes, assignments, seen)
-
-    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
-        await self._all.delete_stream(name, stream_id)
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        return await self._all.change_stream(command, name, deleted=deleted)
 
     async def request(self, command: Command) -> Granted:
         return await self._all.request(command)

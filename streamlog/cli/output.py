@@ -1,9 +1,14 @@
 """What is printed: a table for eyes, JSON for programs."""
 
+import json
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+from unicodedata import combining, east_asian_width
 
 from streamlog.app.escapes import visible, visible_json, visible_lines
 
@@ -29,47 +34,133 @@ def write_value(value: bytes) -> None:
         sys.stdout.buffer.write(value + b"\n")
 
 
+as_yaml: ContextVar[bool] = ContextVar("as_yaml", default=False)
+"""Whether a document is YAML, not JSON."""
+
+
 def print_json(value: object) -> None:
-    """One document on one line, as other programs like it."""
-    say(visible_json(value))
+    """One document on one line, as other programs like it; or one of YAML."""
+    say(document(value), end="")
+
+
+def document(value: object) -> str:
+    """In the format that was asked for, with the end of its line; of several each is one."""
+    text = visible_json(value)
+    if not as_yaml.get():
+        return text + "\n"
+    import yaml
+
+    said: str = yaml.dump(
+        json.loads(text), explicit_start=True, sort_keys=False, Dumper=_dumper(), width=1 << 20
+    )
+    return said
+
+
+def _dumper() -> Any:
+    import yaml
+
+    return getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def print_findings(found: "Iterable[Finding]") -> None:
-    """A line on each, what to do, and a line for each partition that it is about."""
+    """A line on each with its code, what to do, and a line for each partition that it is about."""
     for it in found:
         mark = it.severity.upper() if it.severity in ("critical", "warning") else it.severity
-        say(f"{mark:<8} {it.area}: {it.what}")
+        code = f" ({it.code})" if it.code else ""
+        say(f"{mark:<8} {it.area}: {it.what}{code}")
         if it.remedy:
             say(f"{'':<8}   -> {it.remedy}")
         for line in it.details:
             say(f"{'':<8}   {line}")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Numbers to the right, all else to the left."""
-    from rich.console import Console
-    from rich.table import Table
+GAP: Final = "  "
 
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Numbers to the right, all else to the left; nothing is cut off, but lines are folded at a terminal."""
     lines = [tuple(row) for row in rows]
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    for i, column in enumerate(columns):
-        numeric = bool(lines) and all(isinstance(line[i], int | float) for line in lines)
-        short = numeric or (bool(lines) and all(isinstance(line[i], datetime) for line in lines))
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=short)
-    for line in lines:
-        table.add_row(*(_shown(cell) for cell in line))
-    Console(highlight=False, markup=False).print(table)
+    is_number = [
+        bool(lines) and all(isinstance(line[i], int | float | Size) for line in lines)
+        for i in range(len(columns))
+    ]
+    cells = [columns, *([_shown(cell) for cell in line] for line in lines)]
+    for i, line in enumerate(_laid_out(cells, is_number)):
+        if i == 0 and sys.stdout.isatty():
+            print(f"\x1b[1m{line}\x1b[0m")
+        else:
+            say(line)
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Name and value, one a line."""
-    from rich.console import Console
-    from rich.table import Table
+    for line in _laid_out(
+        [(visible(name), _shown(value)) for name, value in pairs], (False, False)
+    ):
+        say(line)
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in pairs:
-        table.add_row(visible(name), _shown(value))
-    Console(highlight=False, markup=False).print(table)
+
+def _laid_out(rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> Iterator[str]:
+    """Lines of columns. At a terminal the widest columns of text are folded until a line fits."""
+    widths = [max(map(width_of, column), default=0) for column in zip(*rows, strict=True)]
+    if sys.stdout.isatty():
+        left = columns_of_terminal()
+        while sum(widths) + len(GAP) * (len(widths) - 1) > left:
+            widest = max(range(len(widths)), key=lambda i: (not is_number[i], widths[i]))
+            if widths[widest] <= NARROWEST:
+                break
+            widths[widest] -= 1
+    for row in rows:
+        folded = [list(_folded(cell, width)) for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=""):
+            line = GAP.join(
+                _padded(part, width, to_right=right)
+                for part, width, right in zip(parts, widths, is_number, strict=True)
+            )
+            yield line.rstrip()
+
+
+NARROWEST: Final = 12
+"""Columns of a column that is not folded further."""
+
+
+def columns_of_terminal() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def width_of(text: str) -> int:
+    """In columns of a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(it) else 2 if east_asian_width(it) in "WF" else 1 for it in text)
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """At spaces, if there are some."""
+    while width_of(text) > width:
+        end = next(i for i in range(len(text), 0, -1) if i == 1 or width_of(text[:i]) <= width)
+        space = text.rfind(" ", 0, end + 1)
+        end = space + 1 if space > 0 else end
+        yield text[:end].rstrip()
+        text = text[end:]
+    yield text
+
+
+def _padded(text: str, width: int, *, to_right: bool) -> str:
+    space = " " * (width - width_of(text))
+    return space + text if to_right else text + space
+
+
+class Size(int):
+    """Bytes, as eyes like them: about 1.4 MiB."""
+
+    def __str__(self) -> str:
+        value = float(self)
+        for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+            if abs(value) < 1024 or unit == "TiB":
+                break
+            value /= 1024
+        return f"{int(self)} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _shown(cell: object) -> str:
@@ -79,6 +170,8 @@ def _shown(cell: object) -> str:
 def _text(cell: object) -> str:
     if cell is None or cell in ("", {}, [], ()):
         return "-"
+    if isinstance(cell, Size):
+        return str(cell)
     if isinstance(cell, datetime):
         return cell.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(cell, int) and not isinstance(cell, bool):

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from inspect import signature
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -83,6 +82,7 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "Look at settings, certificates, limits, disk, node, NATS, network, clocks;"
         " say what to do.",
     ),
+    "explain": CommandPlace("explain", "explain", "Say what a code means, and what to do."),
     "health": CommandPlace(
         "node.health",
         "health",
@@ -93,6 +93,13 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "group", "app", "Look at consumer groups, and change what they committed."
     ),
     "cluster": CommandPlace("cluster", "app", "Look at the cluster, and change its nodes."),
+    "top": CommandPlace(
+        "top",
+        "top",
+        "What the cluster does right now: rates of nodes and streams, the busiest first; lags of"
+        " groups.",
+    ),
+    "context": CommandPlace("context", "app", "Keep how to reach clusters, each by a name."),
     "quota": CommandPlace(
         "security.quota", "app", "Look at and set what Kafka clients may use, on each node."
     ),
@@ -159,7 +166,7 @@ class Program(TyperGroup):
 
 @cache
 def _imported(name: str) -> Any:
-    """Raises KeyError. Once for each: a command is given its options for connections in place."""
+    """Raises KeyError."""
     place = COMMANDS[name]
     found = getattr(import_module(f"streamlog.cli.{place.module}"), place.name)
     group = _typer()
@@ -168,12 +175,28 @@ def _imported(name: str) -> Any:
     else:
         group.command(name)(found)
     group.callback()(lambda: None)  # else typer would make one command the whole group
-    if isinstance(found, typer.Typer) or "servers" in signature(found).parameters:
-        from streamlog.cli.options.connection_options import secured
-
-        secured(group)
     commands: dict[str, Any] = typer.main.get_command(group).commands  # type: ignore[attr-defined]
+    _equip(commands[name])
     return commands[name]
+
+
+def _equip(command: Any) -> None:
+    """Gives it, and all below it, the options that follow from the parameters that it has."""
+    for inner in getattr(command, "commands", {}).values():
+        _equip(inner)
+    names = {it.name for it in command.params}
+    if names & {"servers", "creds"}:
+        from streamlog.cli.options.added_options import add_options
+        from streamlog.cli.options.connection_options import connected, connection, in_context
+
+        if "servers" in names:
+            add_options(command, connection, connected)
+        add_options(command, in_context)
+    if "as_json" in names:
+        from streamlog.cli.options.added_options import add_options
+        from streamlog.cli.options.document_format import chosen_format, in_format
+
+        add_options(command, in_format, chosen_format)
 
 
 def _typer(**options: Any) -> typer.Typer:

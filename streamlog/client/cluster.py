@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -21,6 +21,7 @@ from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import check, error_named
 from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP, NOT_FOUND
+from streamlog.wire.operation_request import encode_operation
 
 SILENCE_MS: Final = 5_000
 """After that the next node is asked, where any will do, or who leads now."""
@@ -97,6 +98,15 @@ class Cluster:
             raise RequestTimedOut(text) from error
         check(answer["error_code"], "the command")
         return _command_result(answer["response_data"])
+
+    async def operate(
+        self, name: str, arguments: Mapping[str, Any], *, timeout_ms: int | None = None
+    ) -> Any:
+        """What comes of an operation of ``control``, in JSON's types. Given to whichever node can be
+        reached, which forwards it. Raises what ``command`` does.
+        """
+        answer = await self.command(encode_operation(name, arguments), timeout_ms=timeout_ms)
+        return answer["result"]["value"]
 
     async def command_at(
         self, host: str, port: int, data: bytes, *, timeout_ms: int

@@ -45,6 +45,7 @@ from streamlog.errors import ConfigError
 
 ENV_PREFIX: Final = "STREAMLOG_"
 CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
+CONTEXT_ENV: Final = "STREAMLOG_CONTEXT"
 """Of what commands are told, not nodes."""
 ENV_DELIMITER: Final = "__"
 CLIENT: Final = "client_"
@@ -153,7 +154,9 @@ def _wrong_types(content: dict[str, Any]) -> Iterator[ConfigError]:
 def _wrong_variables() -> Iterator[ConfigError]:
     """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
     for variable in os.environ:
-        if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(CLIENT_ENV_PREFIX):
+        if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(
+            (CLIENT_ENV_PREFIX, CONTEXT_ENV)
+        ):
             continue
         section = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)[0]
         if section not in Settings.model_fields and not section.startswith(CLIENT):

@@ -1,9 +1,13 @@
 """Operations on nodes, on the metadata quorum and on the cluster as a whole."""
 
-from typing import Any
+import json
+from dataclasses import dataclass
+from typing import Any, Final
 
 from streamlog.acl.rules import Operation
+from streamlog.control.messages.passage import PassageQuery
 from streamlog.control.operation import Operations, operation
+from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import (
     AddVoter,
     DescribeCluster,
@@ -13,11 +17,37 @@ from streamlog.metadata.commands import (
     RemoveVoter,
     TransferController,
 )
-from streamlog.model import NodeId
+from streamlog.metadata.stream.config import ACTIVITY_STREAM
+from streamlog.model import NodeId, TopicPartition
+
+EVENTS_MAX: Final = 1_000
+"""In one list."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredNode:
+    """A node, and what it keeps."""
+
+    node: NodeId
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+    """It leads nothing: the controller does not hear it, or not yet."""
+    stopping: bool
+    draining: bool
+    full: bool
+    """It has no room on its disk."""
+    unfit: tuple[str, ...]
+    """What else keeps it from its work."""
+    replicas: int
+    leaders: int
 
 
 class ClusterOperations(Operations):
     """To describe it needs DESCRIBE of the cluster, all else ALTER."""
+
+    group = "cluster"
 
     def _check(self, right: Operation = Operation.ALTER) -> None:
         """Raises ClusterForbidden."""
@@ -30,6 +60,45 @@ class ClusterOperations(Operations):
         self._check(Operation.DESCRIBE)
         granted = await self._metadata.take(DescribeCluster(local=local), forwarded=False)
         return dict(granted.result)
+
+    @operation("GET /nodes")
+    async def nodes(self) -> tuple[RegisteredNode, ...]:
+        """List the registered nodes, with their state and how much they keep."""
+        self._check(Operation.DESCRIBE)
+        await self._service.freshness.catch_up()
+        image = self._metadata.image
+        return tuple(
+            RegisteredNode(
+                node_id,
+                it.host,
+                it.port,
+                it.rack,
+                it.fenced,
+                it.stopping,
+                it.draining,
+                it.full,
+                it.unfit,
+                image.load(node_id).replicas,
+                image.load(node_id).leaders,
+            )
+            for node_id, it in sorted(image.nodes.items())
+        )
+
+    @operation("GET /events")
+    async def events(self, limit: int = 100) -> tuple[dict[str, Any], ...]:
+        """List the last changes of the metadata, the oldest first. Needs READ of the stream ``__activity``.
+
+        There are none where ``activity.enabled`` is off.
+        """
+        if not 1 <= limit <= EVENTS_MAX:
+            raise InvalidRequest(f"limit: 1 to {EVENTS_MAX}")
+        if self._access is not None:
+            self._access.check_topic(Operation.READ, ACTIVITY_STREAM)
+        if ACTIVITY_STREAM not in self._metadata.image.streams:
+            return ()
+        query = PassageQuery(last=limit, limit=limit)
+        found = await self._service.leaders.passage(TopicPartition(ACTIVITY_STREAM, 0), query)
+        return tuple(json.loads(it.data) for it in found.messages)
 
     @operation("POST /nodes/{node}/drain", about=("node",), act=True)
     async def drain(self, node: NodeId, undo: bool = False) -> None:

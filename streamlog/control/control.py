@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from streamlog.control.cluster import ClusterOperations
-from streamlog.control.operation import Caller, Operations, OperationSpec, specs_of
+from streamlog.control.groups import GroupOperations
+from streamlog.control.operation import Caller, OperationSpec, specs_of
 from streamlog.control.placement import PlacementOperations
 from streamlog.control.reading import MessageOperations
 from streamlog.control.security import QuotaOperations, RuleOperations, UserOperations
@@ -13,18 +14,19 @@ from streamlog.control.service import ControlService
 from streamlog.control.streams import StreamOperations
 from streamlog.errors import InvalidRequest
 
-_GROUPS: Final[dict[str, type[Operations]]] = {
-    "streams": StreamOperations,
-    "messages": MessageOperations,
-    "placement": PlacementOperations,
-    "cluster": ClusterOperations,
-    "users": UserOperations,
-    "rules": RuleOperations,
-    "quotas": QuotaOperations,
-}
-
 OPERATIONS: Final[dict[str, OperationSpec]] = {
-    name: spec for group, kind in _GROUPS.items() for name, spec in specs_of(group, kind).items()
+    name: spec
+    for kind in (
+        StreamOperations,
+        MessageOperations,
+        GroupOperations,
+        PlacementOperations,
+        ClusterOperations,
+        UserOperations,
+        RuleOperations,
+        QuotaOperations,
+    )
+    for name, spec in specs_of(kind).items()
 }
 """All that may be asked for by name."""
 
@@ -43,6 +45,10 @@ class Control:
     @cached_property
     def messages(self) -> MessageOperations:
         return MessageOperations(self._service, self.caller)
+
+    @cached_property
+    def groups(self) -> GroupOperations:
+        return GroupOperations(self._service, self.caller)
 
     @cached_property
     def placement(self) -> PlacementOperations:

@@ -9,11 +9,10 @@ method itself.
 import asyncio
 import functools
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, cast, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -28,7 +27,6 @@ from streamlog.authz.permissions import Permissions
 from streamlog.control.service import ControlService
 from streamlog.errors import (
     InvalidRequest,
-    MalformedFrame,
     NotEnoughReplicasAfterAppend,
     PartlyDone,
     RequestTimedOut,
@@ -56,6 +54,9 @@ class Caller:
 
 class Operations:
     """Those of one kind, for one caller."""
+
+    group: ClassVar[str]
+    """The attribute of ``Control`` that has them; their names begin with it."""
 
     def __init__(self, service: ControlService, caller: Caller) -> None:
         self._service = service
@@ -134,25 +135,6 @@ def _said(error: Any) -> str:
 
 
 _MARK: Final = "__operation__"
-_BEGIN: Final = b'{"operation":'
-
-
-def is_operation(data: bytes | memoryview) -> bool:
-    """Whether an Envelope asks for one; else it holds a command or a node's request."""
-    return bytes(data[: len(_BEGIN)]) == _BEGIN
-
-
-def encode_operation(name: str, arguments: Mapping[str, Any]) -> bytes:
-    return json.dumps({"operation": name, "arguments": arguments}).encode()
-
-
-def decode_operation(data: bytes | memoryview) -> tuple[str, dict[str, Any]]:
-    """Raises MalformedFrame."""
-    try:
-        content = json.loads(bytes(data))
-        return str(content["operation"]), dict(content.get("arguments") or {})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MalformedFrame("an operation does not decode") from None
 
 
 def operation(
@@ -187,14 +169,13 @@ def operation(
             only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
             self._service.audit.acted(
                 caller.session,
-                name,
+                f"{self.group}.{method.__name__}",
                 [_shown(given[it]) for it in names if given.get(it) is not None],
                 _outcome(error),
                 is_done=not only_failed,
                 by=caller.by,
             )
 
-        name = method.__qualname__.partition("Operations")[0].lower() + "." + method.__name__
         marked = run if act else method
         setattr(marked, _MARK, (http, act, names, shown))
         return cast(F, marked)
@@ -202,13 +183,13 @@ def operation(
     return mark
 
 
-def specs_of(group: str, kind: type[Operations]) -> dict[str, OperationSpec]:
+def specs_of(kind: type[Operations]) -> dict[str, OperationSpec]:
     """The operations of a class, by name."""
     found: dict[str, OperationSpec] = {}
     for name, method in vars(kind).items():
         mark = getattr(method, _MARK, None)
         if mark is not None:
-            spec = OperationSpec(group, name, method, *mark)
+            spec = OperationSpec(kind.group, name, method, *mark)
             found[spec.name] = spec
     return found
 

@@ -35,6 +35,8 @@ class Move:
 class PlacementOperations(Operations):
     """All of them need ALTER of the cluster; to list moves, DESCRIBE."""
 
+    group = "placement"
+
     def _check(self, right: Operation = Operation.ALTER) -> None:
         """Raises ClusterForbidden."""
         if self._access is not None:

@@ -6,11 +6,13 @@ from typing import Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.message_query import MessageQuery
+from streamlog.control.messages.passage import PassageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import check_writable_by_clients, is_hidden
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import TopicPartition
 
@@ -20,7 +22,7 @@ READ_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """A stored message. ``data`` and the values of ``headers`` are base64 of the bytes."""
+    """A stored message. ``data``, ``key`` and the values of ``headers`` are base64 of the bytes."""
 
     partition: int
     offset: int
@@ -28,16 +30,34 @@ class ReadMessage:
     subject: str
     headers: tuple[tuple[str, str], ...]
     data: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Some messages of a partition, in order."""
+
+    partition: int
+    messages: tuple[ReadMessage, ...]
+    next_offset: int
+    """Where the next ones begin; at ``high_watermark`` there are no more yet."""
+    log_start_offset: int
+    high_watermark: int
 
 
 def _message(found: StoredMessage) -> ReadMessage:
+    return _of_partition(0, found)
+
+
+def _of_partition(partition: int, found: StoredMessage) -> ReadMessage:
     return ReadMessage(
-        0,
+        partition,
         found.sequence - 1,
         found.timestamp_ms,
         found.subject,
         tuple(_headers(found.header_block)),
         base64.b64encode(found.data).decode(),
+        None if found.key is None else base64.b64encode(found.key).decode(),
     )
 
 
@@ -52,6 +72,8 @@ def _headers(block: bytes) -> "list[tuple[str, str]]":
 
 class MessageOperations(Operations):
     """Of partition 0, as JetStream has it, but for those that name a partition."""
+
+    group = "messages"
 
     @operation("GET /streams/{stream}/message", about=("stream",), shown=_message)
     async def get(
@@ -83,6 +105,42 @@ class MessageOperations(Operations):
         if self._access is not None:
             self._access.check_topic(Operation.READ, name)
         return stream
+
+    @operation("GET /streams/{stream}/messages", about=("stream",))
+    async def read(
+        self,
+        stream: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        start_ms: int | None = None,
+        last: int | None = None,
+        subject: str = "",
+        limit: int = 100,
+    ) -> MessagePage:
+        """Read messages of a partition in order, at most ``limit``, or about 1 MiB of them.
+
+        They begin at ``offset``, with the first of the time ``start_ms`` or later, or with the ``last`` so many;
+        without any of these at the start of the log. ``subject`` reads only messages whose subject matches.
+        """
+        if sum(it is not None for it in (offset, start_ms, last)) > 1:
+            raise InvalidRequest("offset, start_ms and last: only one of them")
+        if not 1 <= limit <= READ_MAX or not 0 <= (last or 0) <= READ_MAX or (offset or 0) < 0:
+            raise InvalidRequest(
+                f"limit: 1 to {READ_MAX}; last: 0 to {READ_MAX}; offset: 0 or more"
+            )
+        if len(subject) > SUBJECT_BYTES_MAX:
+            raise InvalidRequest(f"subject: more than {SUBJECT_BYTES_MAX} characters")
+        await self.readable(stream)
+        query = PassageQuery(offset, start_ms, last, subject, limit)
+        found = await self._service.leaders.passage(TopicPartition(stream, partition), query)
+        return MessagePage(
+            partition,
+            tuple(_of_partition(partition, it) for it in found.messages),
+            found.next_offset,
+            found.log_start_offset,
+            found.high_watermark,
+        )
 
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:

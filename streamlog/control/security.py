@@ -40,6 +40,8 @@ class RulesFound:
 class UserOperations(Operations):
     """Users with passwords. Needs DESCRIBE, or ALTER, of the cluster."""
 
+    group = "users"
+
     @operation("GET /users")
     async def list(self) -> tuple[User, ...]:
         """List the users that have a password."""
@@ -102,6 +104,8 @@ class UserOperations(Operations):
 class RuleOperations(Operations):
     """Access rules. Needs DESCRIBE, or ALTER, of the cluster."""
 
+    group = "rules"
+
     @operation("GET /rules")
     async def list(self, wanted: RuleFilter = RuleFilter()) -> RulesFound:  # noqa: B008  # a value
         """List the access rules that a filter matches."""
@@ -135,6 +139,8 @@ class RuleOperations(Operations):
 
 class QuotaOperations(Operations):
     """Quotas of client ids. Needs DESCRIBE_CONFIGS, or ALTER_CONFIGS, of the cluster."""
+
+    group = "quotas"
 
     @operation("GET /quotas")
     async def list(self) -> tuple[tuple[str | None, Quota], ...]:

@@ -4,10 +4,12 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import NodeRequests
 from streamlog.control.read_barrier import ReadBarrier
+from streamlog.groups.service import GroupService
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
@@ -29,6 +31,7 @@ class ControlService:
         audit: Audit | None = None,
         authority: Authority | None = None,
         node_user: str | None = None,
+        groups: GroupService | None = None,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authority``: the rules of this node's file;
         ``node_user``: whom nodes log in as.
@@ -41,6 +44,11 @@ class ControlService:
         self.leader = LocalLeader(partitions, lease)
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
+        coordinators = LocalCoordinators(groups)
+        coordinators.register(self.nodes)
+        self.coordinators = CoordinatorRouter(
+            node_id, coordinators, self.nodes, self.leaders, image=lambda: metadata.image
+        )
         self._metadata = metadata
 
     @property

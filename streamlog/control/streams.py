@@ -19,6 +19,14 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.metadata import controller
+from streamlog.metadata.commands import (
+    AlterStream,
+    Command,
+    CreateStream,
+    DeleteStream,
+    PlaceStream,
+    UpdateStream,
+)
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange, altered
 from streamlog.metadata.stream.config import (
@@ -146,7 +154,8 @@ def _created(result: CreatedStream) -> StreamDescription:
     return describe(result.stream, {}, created=result.created)
 
 
-class Trimmed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trimmed:
     """The first offset that the in-sync replicas have."""
 
     low_watermark: int
@@ -154,6 +163,8 @@ class Trimmed(NamedTuple):
 
 class StreamOperations(Operations):
     """Create, change, describe, list, purge and delete streams."""
+
+    group = "streams"
 
     @property
     def image(self) -> MetadataImage:
@@ -207,10 +218,14 @@ class StreamOperations(Operations):
             )
             made = image.apply_all(decision.records, offset=image.offset, epoch=image.epoch)
             return CreatedStream(made.stream(name), created=bool(decision.records))
-        stream, created = await self._metadata.create_stream(config, assignments)
+        command: Command = CreateStream(config=config)
+        if assignments:
+            command = PlaceStream(config=config, assignments=assignments)
+        # A stream that exists already is waited for, too: its leaders may still be on their way.
+        created = (await self._metadata.change_stream(command, name)).result["created"]
         if not created and self._access is not None and not self._access.sees(name):
             raise StreamExists(f"stream {name!r} exists")
-        return CreatedStream(stream, created)
+        return CreatedStream(self._service.image.stream(name), created)
 
     @operation("PUT /streams/{name}", about=("name",), act=True, shown=_described)
     async def replace(self, name: str, config: StreamConfig) -> StreamImage:
@@ -225,7 +240,8 @@ class StreamOperations(Operations):
                 self._access.check_topic(Operation.ALTER, name)
             self._access.check_bindings(config, known)
             seen = known
-        return await self._metadata.update_stream(config, seen)
+        await self._metadata.change_stream(UpdateStream(config=config, seen=seen), name)
+        return self._service.image.stream(name)
 
     @operation("PATCH /streams/{name}", about=("name", "changes"), act=True, shown=_described)
     async def alter(
@@ -255,15 +271,18 @@ class StreamOperations(Operations):
             config = altered(image.stream(name).config, changes)
             controller.update_stream(image, config, assignments=assignments)
             return image.stream(name)
-        return await self._metadata.alter_stream(name, changes, assignments, seen)
+        command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
+        await self._metadata.change_stream(command, name)
+        return self._service.image.stream(name)
 
     @operation("DELETE /streams/{name}", about=("name",), act=True)
     async def delete(self, name: str, stream_id: UUID | None = None) -> None:
         """Delete a stream with all its messages; with ``stream_id`` only the stream that has this id."""
         if self._access is not None:
             self._access.check_topic(Operation.DELETE, name)
-        await self.find(name)
-        await self._metadata.delete_stream(name, stream_id)
+        stream = await self.find(name)
+        command = DeleteStream(name=name, stream_id=stream_id)
+        await self._metadata.change_stream(command, name, deleted=stream)
 
     @operation("POST /streams/{name}/purge", about=("name", "partition"), act=True)
     async def purge(

@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Final
 
+from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
@@ -13,6 +14,14 @@ from streamlog.log.segment.slice import FileSlice
 from streamlog.partition.led_partition import LedPartition, until
 
 logger = logging.getLogger(__name__)
+
+GROUPS_NOT_READ: Final = Condition(
+    "SL-0507",
+    "groups cannot be read from the log",
+    ANOTHER_REPLICA,
+    meaning="The coordinator cannot read the committed offsets of its groups. These groups wait.",
+    severity=CRITICAL,
+)
 
 LOAD_BYTES: Final = 256 * 1024
 """Read and decoded in a thread at once; others have their turn after each."""
@@ -37,7 +46,7 @@ class CoordinatorLoader:
                     replay = await _read(shard)
                 except StreamlogError as error:
                     extra = {**_place(shard.partition), "error": str(error)}
-                    logger.error("groups cannot be read from the log", extra=extra)
+                    logger.error(GROUPS_NOT_READ, extra=extra)
                     await asyncio.sleep(RETRY_S)
                     continue
                 if replay is not None:

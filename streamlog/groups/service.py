@@ -5,10 +5,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import GroupsSection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
@@ -67,6 +68,20 @@ async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[Grou
 
 
 logger = logging.getLogger(__name__)
+
+GROUPS_NOT_COORDINATED: Final = Condition(
+    "SL-0508",
+    "groups cannot be coordinated",
+    CORRECT_THEN_RESTART,
+    meaning="The node leads a partition of __consumer_offsets that it cannot open.",
+    severity=CRITICAL,
+)
+NO_GROUPS_STREAM: Final = Condition(
+    "SL-0509",
+    "no stream for consumer groups",
+    CHECK_NODES,
+    meaning="The stream __consumer_offsets could not be created.",
+)
 
 
 class GroupMetadata(StreamMetadata, Protocol):
@@ -135,7 +150,7 @@ class GroupService:
             try:
                 await self._offsets.make()
             except StreamlogError as error:
-                logger.warning("no stream for consumer groups", extra={"error": str(error)})
+                logger.warning(NO_GROUPS_STREAM, extra={"error": str(error)})
         stream = self._offsets.stream
         if stream is None or not stream.partitions:
             return FoundCoordinator(None, ErrorCode.coordinator_not_available)
@@ -265,7 +280,7 @@ class GroupService:
         except StreamlogError as error:
             level = logging.DEBUG if isinstance(error, PartitionNotFound) else logging.ERROR
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
-            logger.log(level, "groups cannot be coordinated", extra=extra)
+            logger.log(level, GROUPS_NOT_COORDINATED, extra=extra)
             return
         if not partition.is_leader or partition.leader_epoch != leader_epoch:
             return  # its log is being cut

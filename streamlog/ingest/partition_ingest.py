@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
 from streamlog.ingest.acks import (
     Replies,
@@ -330,7 +331,7 @@ class PartitionIngest:
         except Exception:
             tp = partition.tp
             extra = {"stream": tp.stream, "partition": tp.partition}
-            logger.exception("messages could not be taken", extra=extra)
+            logger.exception(FAULT.logged_as("messages could not be taken"), extra=extra)
             self.drop()
 
     def _end_read(self, refusal: PublishRefusal | None) -> None:
@@ -530,7 +531,7 @@ class PartitionIngest:
         tp = self.partition.tp
         if not isinstance(error, StreamlogError):
             extra = {"stream": tp.stream, "partition": tp.partition}
-            logger.error("append failed unexpectedly", extra=extra, exc_info=error)
+            logger.error(FAULT.logged_as("append failed unexpectedly"), extra=extra, exc_info=error)
         return refusal_of(error)
 
     def _too_much(self, subjects: Sequence[bytes], size_bytes: int) -> PublishRefusal | None:
@@ -560,7 +561,9 @@ class PartitionIngest:
                 payload, block, subject, reply, patterns=self.subjects, now_ns=now_ns
             )
         except Exception:
-            logger.exception("an envelope could not be opened; it is stored as it came")
+            logger.exception(
+                FAULT.logged_as("an envelope could not be opened; it is stored as it came")
+            )
             return None
 
     def _admit(
@@ -586,7 +589,7 @@ class PartitionIngest:
                 last_on=self.sequences.last,
             )
         except Exception:
-            logger.exception("a message's headers could not be judged")
+            logger.exception(FAULT.logged_as("a message's headers could not be judged"))
             self._answers.refuse_one(self._stream, reply, INTERNAL)
             return False
         if verdict.store:

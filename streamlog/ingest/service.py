@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.acks import PREFIX, advisory
@@ -37,6 +38,7 @@ from streamlog.ingest.partitioned_stream import (
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.nodes.node_condition import LEASE_LOST
 from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig, is_internal
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
@@ -46,6 +48,27 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
+
+STOPPED_UNCOMMITTED: Final = Condition(
+    "SL-0409",
+    "stopping with appends uncommitted",
+    "publishers hear of no ack, and publish again",
+    meaning="The node stopped before all that it had appended was committed.",
+)
+PARTITION_NOT_LISTENED_FOR: Final = Condition(
+    "SL-0410",
+    "partition cannot be listened for",
+    CORRECT_THEN_RESTART,
+    meaning="The node leads a partition that it cannot open, so it takes nothing in for it.",
+    severity=CRITICAL,
+)
+SPREAD_CHANGED: Final = Condition(
+    "SL-0414",
+    "messages go to other partitions now: for the duplicate window a retry of a message "
+    "that was stored before may be stored again",
+    "nothing, if publishers may repeat themselves; docs/publishing.md says how to avoid it",
+    meaning="The number of partitions or partition_by of a stream changed.",
+)
 
 CHANGED_SUBJECTS_MAX: Final = 10_000
 """Of a partition, that are remembered; more are made again each time."""
@@ -186,7 +209,7 @@ class IngestService:
             ingest.batching.clear()  # nothing comes any more that could commit one
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
             extra = {"in_flight_bytes": self._room.taken_bytes}
-            logger.warning("stopping with appends uncommitted", extra=extra)
+            logger.warning(STOPPED_UNCOMMITTED, extra=extra)
         for ingest in self._ingests.values():
             ingest.give_up()
         self._answers.flush()
@@ -273,8 +296,7 @@ class IngestService:
                 "duplicate_window_ms": stream.config.duplicate_window_ms,
             }
             logger.warning(
-                "messages go to other partitions now: for the duplicate window a retry of a message"
-                " that was stored before may be stored again",
+                SPREAD_CHANGED,
                 extra=extra,
             )
 
@@ -388,7 +410,7 @@ class IngestService:
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
             if isinstance(error, EncryptionKeyMissing):
                 extra["remedy"] = error.remedy
-            logger.error("partition cannot be listened for", extra=extra)
+            logger.error(PARTITION_NOT_LISTENED_FOR, extra=extra)
             return None
 
     def _prepared(self, partition: Partition, config: StreamConfig) -> Prepared:
@@ -508,11 +530,12 @@ class IngestService:
             for ingest in ingests:
                 ingest.sids = ()
             self._listening.end(ended)
-        logger.log(
-            logging.INFO if held else logging.WARNING,
-            "listening again" if held else "not listening: the controller is not heard",
-            extra={"partitions": len(ingests)},
-        )
+        extra = {"partitions": len(ingests)}
+        if held:
+            logger.info("listening again", extra=extra)
+        else:
+            not_listening = LEASE_LOST.logged_as("not listening: the controller is not heard")
+            logger.warning(not_listening, extra=extra)
 
 
 def _lifetimes(config: StreamConfig) -> Lifetimes:

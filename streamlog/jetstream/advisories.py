@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
+from streamlog.condition import Condition
 from streamlog.ingest.acks import PREFIX, advisory
 from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
@@ -100,6 +101,13 @@ class Advisories:
 
 logger = logging.getLogger(__name__)
 
+ADVISORIES_DROPPED: Final = Condition(
+    "SL-0506",
+    "advisories were dropped",
+    "NATS was away, or slow: see its log",
+    meaning="Advisories could not be published in time.",
+)
+
 WAITING_MAX: Final = 1_000
 """The oldest are dropped: they are for those who watch, and nothing depends on them."""
 
@@ -146,5 +154,5 @@ class AdvisoryPublisher:
             while self._waiting:
                 await self._publish(*self._waiting.popleft())
             if self.dropped:
-                logger.warning("advisories were dropped", extra={"count": self.dropped})
+                logger.warning(ADVISORIES_DROPPED, extra={"count": self.dropped})
                 self.dropped = 0

@@ -22,6 +22,7 @@ from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
+from streamlog.condition import FAULT, Condition
 from streamlog.config import NatsSection
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
@@ -50,6 +51,21 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
+
+REPLY_NOT_SENT: Final = Condition(
+    "SL-0501",
+    "a management reply was not sent",
+    "see that clients still wait, and NATS's max_payload",
+    meaning="An answer of the management API did not reach NATS.",
+)
+REPLY_SUBJECT_REFUSED: Final = Condition(
+    "SL-0503",
+    "a request is not answered at such a subject",
+    "the client wants its answer where a stream would store it, or NATS obey it; have it "
+    "use an inbox that no stream stores",
+    meaning="The reply subject of a request is one that a stream stores, or that nats-server "
+    "obeys.",
+)
 
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
@@ -180,7 +196,7 @@ class ManagementApi:
             try:
                 await self._serve(self._client)
             except Exception:
-                logger.exception("connecting to NATS failed")
+                logger.exception(FAULT.logged_as("connecting to NATS failed"))
                 await self._client.close()
                 await asyncio.sleep(self._options["reconnect_time_wait"])
             self._clients = []
@@ -247,7 +263,7 @@ class ManagementApi:
     def _asked_by_client(self, request: Request) -> None:
         if not self._reply_subjects.allows(request.reply):
             extra = {"subject": request.subject[:SHOWN_CHARS], "reply": request.reply[:SHOWN_CHARS]}
-            logger.warning("a request is not answered at such a subject", extra=extra)
+            logger.warning(REPLY_SUBJECT_REFUSED, extra=extra)
             return
         try:
             self._requests.put(request)
@@ -361,9 +377,9 @@ async def _telling(answering: Awaitable[None]) -> None:
     try:
         await answering
     except nats.errors.Error as error:
-        logger.warning("a management reply was not sent", extra={"error": str(error)})
+        logger.warning(REPLY_NOT_SENT, extra={"error": str(error)})
     except Exception:
-        logger.exception("a management request was not answered")
+        logger.exception(FAULT.logged_as("a management request was not answered"))
 
 
 async def _end(client: AdminConnection, subscription: Subscription) -> None:

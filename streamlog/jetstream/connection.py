@@ -15,6 +15,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from streamlog.condition import Condition
 from streamlog.errors import BrokenInvariant
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.nats.client import SUBJECTS_BYTES_MAX
@@ -26,6 +27,13 @@ from streamlog.ingest.nats.connection import (
 from streamlog.ingest.nats.options import NatsOptions
 
 logger = logging.getLogger(__name__)
+
+REPLY_NOT_UTF8: Final = Condition(
+    "SL-0502",
+    "a request's reply subject is not UTF-8",
+    "correct the client that asks so",
+    meaning="The answer to a request of the management API has nowhere to go.",
+)
 
 READ_BUFFER_BYTES: Final = 64 * 1024
 
@@ -150,7 +158,7 @@ class AdminConnection(FrameClient):
         try:
             text = reply.decode()
         except UnicodeDecodeError:
-            logger.warning("a request's reply subject is not UTF-8", extra={"reply": repr(reply)})
+            logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
             return
         taker(Request(subject.decode(errors="surrogateescape"), text, payload, block))
 

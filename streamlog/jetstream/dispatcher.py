@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from streamlog.authn.session import ANONYMOUS_SESSION
+from streamlog.condition import FAULT
 from streamlog.control.control import Control
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
@@ -301,7 +302,9 @@ class RequestDispatcher:
         """What is told of ``error``; an unexpected one is logged, too."""
         self._counts.errors += 1
         if not isinstance(error, ApiRefused | StreamlogError):
-            logger.error("management request failed", extra={"verb": verb}, exc_info=error)
+            logger.error(
+                FAULT.logged_as("management request failed"), extra={"verb": verb}, exc_info=error
+            )
         return api_error(error)
 
 

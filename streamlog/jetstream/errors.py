@@ -1,4 +1,4 @@
-"""Our errors as JetStream's (code, err_code, description), and JetStream's as ours. Pure."""
+"""Our errors as JetStream's (code, err_code, description). Pure."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,7 +24,6 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
     StreamStandsStill,
-    Unavailable,
 )
 
 
@@ -157,32 +156,3 @@ def api_error(error: Exception) -> ApiError:
         if isinstance(error, kind):
             return told(str(error))
     return INTERNAL
-
-
-_ERRORS: dict[int, type[StreamlogError]] = {
-    401: AuthenticationFailed,
-    403: NotAuthorized,
-    10008: Unavailable,
-    10040: NodeNotFound,
-    10052: InvalidStreamConfig,
-    10058: StreamExists,
-    10059: StreamNotFound,
-    10074: InvalidStreamConfig,
-    10077: StorageFailed,
-    10109: InvalidRequest,
-    10128: InvalidStreamName,
-    10133: InvalidStreamConfig,
-    10167: Overloaded,
-}
-
-
-def streamlog_error(error: Any) -> StreamlogError:
-    """The error of a reply as one of ours."""
-    if not isinstance(error, dict):
-        return Unavailable("an error that does not say which")
-    code, number = error.get("code"), error.get("err_code")
-    text = str(error.get("description") or f"error {code}")
-    kind = _ERRORS.get(number) if isinstance(number, int) else None
-    if kind is None:
-        kind = Unavailable if isinstance(code, int) and code >= 500 else InvalidRequest
-    return kind(text)

@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from streamlog.clock import wall_ms
+from streamlog.condition import Condition
 from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, RequestTimedOut, StreamlogError
 from streamlog.ingest.nats.client import NatsClient
@@ -178,6 +179,20 @@ def _header_hash(encoded: bytes) -> bytes:
 
 logger = logging.getLogger(__name__)
 
+LEDGER_NATS_TROUBLE: Final = Condition(
+    "SL-0706",
+    "NATS trouble",
+    "see whether nats-server runs there, and what its log says",
+    meaning="The ordering node is not connected to NATS, or NATS refuses something.",
+)
+LEDGER_REPLY_REFUSED: Final = Condition(
+    "SL-0716",
+    "a request is not answered at such a subject",
+    "correct the client: it needs an inbox for its answers",
+    meaning="The reply subject of a request is one of the ledger's own, or one that nats-server "
+    "obeys.",
+)
+
 QUEUE: Final = "ledger"
 """The queue group in which the nodes share what is for any of them."""
 BROADCASTS_MAX: Final = 10_000
@@ -233,7 +248,7 @@ class NatsEndpoints:
         problem = str(error) or type(error).__name__
         if problem != self._trouble:
             self._trouble = problem
-            logger.warning("NATS trouble", extra={"problem": problem})
+            logger.warning(LEDGER_NATS_TROUBLE, extra={"problem": problem})
 
     async def _reconnected(self) -> None:
         self._trouble = ""
@@ -375,7 +390,7 @@ def _of(channel: Channel, handler: Handler) -> Callable[[Msg], Awaitable[None]]:
             await handler(channel, message)
         else:
             extra = {"subject": message.subject, "reply": message.reply}
-            logger.warning("a request is not answered at such a subject", extra=extra)
+            logger.warning(LEDGER_REPLY_REFUSED, extra=extra)
 
     return handle
 

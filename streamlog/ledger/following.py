@@ -9,6 +9,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
+from streamlog.condition import CRITICAL, NO_ACTION, Condition
 from streamlog.errors import BlockNotReady, ChannelNotReady, CorruptBlock, StreamlogError
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.channel.channel import Channel
@@ -40,6 +41,26 @@ from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import Behavior
 
 logger = logging.getLogger(__name__)
+
+BLOCKS_DISCARDED: Final = Condition(
+    "SL-0707",
+    "onboarded blocks discarded",
+    NO_ACTION,
+    meaning="Blocks that were fetched ahead did not join the chain, and are fetched again.",
+)
+PEER_REFUSED: Final = Condition(
+    "SL-0708",
+    "peer refused",
+    "see who runs that peer: what it sent is not of this chain",
+    meaning="A peer sent blocks whose hashes do not fit the chain.",
+)
+CHAIN_DIVERGED: Final = Condition(
+    "SL-0709",
+    "chain has diverged",
+    "compare `streamlog ledger verify` of several nodes; remove the folder that is wrong",
+    meaning="All peers have another history than this node from some block on.",
+    severity=CRITICAL,
+)
 
 PULLED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of blocks that came and are not on the disk yet; the peer waits then. One block may be larger."""
@@ -161,7 +182,7 @@ class _Term:
             case EndPull():
                 self._end_pull()
             case Discard(height):
-                logger.warning("onboarded blocks discarded", extra=extra | {"height": height})
+                logger.warning(BLOCKS_DISCARDED, extra=extra | {"height": height})
                 await self._channel.forget_from(height)
             case Refuse():
                 self._tell_refused(effect)
@@ -172,7 +193,7 @@ class _Term:
                     f" ({reason}); compare `streamlog ledger verify` of several nodes, and remove"
                     " the folder of the channel where it is wrong"
                 )
-                logger.error("chain has diverged", extra=extra | {"number": number})
+                logger.error(CHAIN_DIVERGED, extra=extra | {"number": number})
             case HaltFollower(number, version):
                 raise ChannelNotReady(
                     f"block {number} has a configuration of format {version}: a later streamlog"
@@ -192,7 +213,7 @@ class _Term:
         extra: dict[str, object] = {"channel": self._channel.name, "peer": refuse.peer}
         extra |= {"reason": reason, "detail": refuse.detail}
         extra |= {"block": refuse.number, "avoided_ms": refuse.avoided_ms}
-        logger.warning("peer refused", extra=extra)
+        logger.warning(PEER_REFUSED, extra=extra)
 
     def _end_pull(self) -> None:
         pulling, self._pulling = self._pulling, None

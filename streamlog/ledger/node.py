@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.client.cluster import Cluster
+from streamlog.condition import CRITICAL, Condition
 from streamlog.config import NatsSection
 from streamlog.errors import ChannelNotFound, ConfigError, StreamlogError, Unavailable
 from streamlog.ledger.channel.broadcast import Broadcaster, Filter
@@ -22,6 +23,14 @@ from streamlog.ledger.storage.folder import ChannelFile, LedgerFolder
 from streamlog.log.storage.disk import OsDisk
 
 logger = logging.getLogger(__name__)
+
+CHANNEL_LEFT_OUT: Final = Condition(
+    "SL-0704",
+    "channel left out",
+    "correct the channel's file, or remove its folder, and restart",
+    meaning="A channel's file cannot be read, so the ordering node serves the others without it.",
+    severity=CRITICAL,
+)
 
 
 CHANNELS_MAX: Final = 1_000
@@ -46,7 +55,7 @@ class Registrar:
             except ConfigError:
                 raise
             except StreamlogError as error:
-                logger.error("channel left out", extra={"channel": name, "problem": str(error)})
+                logger.error(CHANNEL_LEFT_OUT, extra={"channel": name, "problem": str(error)})
 
     def add(self, wanted: ChannelFile) -> Channel:
         """A channel that is new, or is there as it is wanted. Raises ConfigError."""

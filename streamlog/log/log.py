@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
@@ -54,6 +55,27 @@ from streamlog.log.storage.disk import (
 from streamlog.log.storage.file_pool import FilePool, PooledFile
 
 logger = logging.getLogger(__name__)
+
+LOG_FAILED: Final = Condition(
+    "SL-0306",
+    "log failed",
+    REPAIR_DISK,
+    meaning="The disk refused a write or a sync. The partition is offline on this node until a "
+    "restart.",
+    severity=CRITICAL,
+)
+CLOSED_WITHOUT_SYNC: Final = Condition(
+    "SL-0321",
+    "log closed without a sync",
+    "the next start recovers it; look at the disk",
+    meaning="A log was closed and its end was not synced.",
+)
+CLOSED_WITHOUT_INDEXES: Final = Condition(
+    "SL-0322",
+    "log closed without indexes",
+    "the next start builds them again; look at the disk",
+    meaning="A log was closed and its indexes were not written.",
+)
 
 
 _NEVER_MS: Final = 2**63
@@ -637,7 +659,7 @@ class PartitionLog:
         """Take no more appends until it is opened again. From a worker thread, too."""
         if not self.failure:
             self.failure = problem
-            logger.error("log failed", extra={"directory": self._directory, "problem": problem})
+            logger.error(LOG_FAILED, extra={"directory": self._directory, "problem": problem})
 
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, *, verify: Verify = Segment.verify
@@ -1010,12 +1032,12 @@ class PartitionLog:
         """
         self._unsynced.abandon(self._segments.since(self.recovery_point))
         if not self.failure:
-            with telling_of("log closed without a sync", self._directory):
+            with telling_of(CLOSED_WITHOUT_SYNC, self._directory):
                 ticket = self.begin_sync()
                 if ticket is not None:
                     ticket.run()
                     self.finish_sync(ticket)
-            with telling_of("log closed without indexes", self._directory):
+            with telling_of(CLOSED_WITHOUT_INDEXES, self._directory):
                 self._active.mend_indexes()
                 self._active.store_indexes()
         self.failure = self.failure or "the log is closed"

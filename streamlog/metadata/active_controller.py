@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 from streamlog.authn.nonces import Nonces
 from streamlog.clock import clock_ms, wall_ms
+from streamlog.condition import Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import InvalidRequest, NoController, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import (
@@ -37,7 +38,7 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
-from streamlog.metadata.nodes.node_condition import keep_from_deciding, keep_from_leading
+from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.sessions import Sessions
 from streamlog.metadata.quorum.raft_driver import RaftDriver
@@ -48,6 +49,14 @@ from streamlog.raft.node import RaftNode
 from streamlog.raft.voters import ReplicaKey
 
 logger = logging.getLogger(__name__)
+
+CONTROLLER_MUST_MOVE: Final = Condition(
+    "SL-0115",
+    "another node is to be the controller",
+    "see what this node's /readyz says",
+    meaning="The controller cannot decide in its condition, for instance with an expired "
+    "certificate, and resigns.",
+)
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
@@ -291,7 +300,7 @@ class ActiveController:
         live = self._sessions.live(now_ms)
         for node in self._others():
             if node.node_id not in live:
-                logger.warning("session over", extra={"node": node.node_id})
+                logger.warning(NODE_GONE.logged_as("session over"), extra={"node": node.node_id})
                 await self._fence(node)
         await self._tend_voters()
         self._give_up_office()
@@ -313,7 +322,7 @@ class ActiveController:
         for successor in sorted(others):
             if successor in nodes and not keep_from_deciding(nodes[successor].unfit):
                 extra = {"to": successor, "unfit": ", ".join(own.unfit)}
-                logger.warning("another node is to be the controller", extra=extra)
+                logger.warning(CONTROLLER_MUST_MOVE, extra=extra)
                 self._quorum.tell(Resign(successor))
                 return
 
@@ -325,7 +334,7 @@ class ActiveController:
         """Nothing listens at the node's address."""
         if self._active_epoch is None:
             return
-        logger.warning("node is gone", extra={"node": node.node_id})
+        logger.warning(NODE_GONE, extra={"node": node.node_id})
         try:
             await self._fence(node)
         except StreamlogError as error:

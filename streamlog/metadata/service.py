@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeGuard
 from uuid import UUID
 
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import (
     NoController,
@@ -59,6 +60,27 @@ from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.raft.voters import VoterSet
 
 logger = logging.getLogger(__name__)
+
+LEADER_MAY_NOT_BE_READY: Final = Condition(
+    "SL-0114",
+    "a leader may not be ready",
+    NO_ACTION,
+    meaning="A stream was changed, and a node that leads a partition of it did not confirm the "
+    "change in time. A client may have to ask again.",
+)
+LEFT_WITHOUT_NOTICE: Final = Condition(
+    "SL-0116",
+    "leaving without a word",
+    NO_ACTION,
+    meaning="A node that stops did not reach the controller. The controller notices when its "
+    "session ends.",
+)
+VOTERS_DIFFER: Final = Condition(
+    "SL-0112",
+    "cluster.voters is not what the cluster says, which holds",
+    "bring cluster.voters in line with `streamlog cluster quorum` on every node",
+    meaning="The setting of this node names other voters than the metadata. The metadata holds.",
+)
 
 CHECKPOINT_S: Final = 1.0
 READY_WAIT_MS: Final = 5_000
@@ -347,6 +369,29 @@ class MetadataService:
             return await self._controller.take(command)
         return await self._grant(command)
 
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        """Have it carried out, and wait until this node, and the nodes that lead the stream's
+        partitions, have done all that it asks for. ``deleted``: the stream as it was.
+
+        A leader that does not answer is no reason to fail what has been done.
+        """
+        granted = await self._grant(command)
+        await _in_time(self._applier.wait_settled(granted.offset, name), granted.offset)
+        stream = deleted or self.image.streams.get(name)
+        partitions = () if stream is None else stream.partitions
+        leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
+        applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
+        asked = [self._ask(leader, applied) for leader in leaders]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, StreamlogError):
+                extra = {"stream": name, "error": str(answer)}
+                logger.warning(LEADER_MAY_NOT_BE_READY, extra=extra)
+            elif isinstance(answer, BaseException):
+                raise answer
+        return granted
+
     async def create_stream(
         self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
     ) -> tuple[StreamImage, bool]:
@@ -358,14 +403,14 @@ class MetadataService:
         if assignments:
             command = PlaceStream(config=config, assignments=assignments)
         # A stream that exists already is waited for, too: its leaders may still be on their way.
-        granted = await self._change_stream(command, config.name)
+        granted = await self.change_stream(command, config.name)
         return self.image.stream(config.name), granted.result["created"]
 
     async def update_stream(
         self, config: StreamConfig, seen: StreamConfig | None = None
     ) -> StreamImage:
         """The stream as it is now. ``seen``: on which it was judged that this is allowed."""
-        await self._change_stream(UpdateStream(config=config, seen=seen), config.name)
+        await self.change_stream(UpdateStream(config=config, seen=seen), config.name)
         return self.image.stream(config.name)
 
     async def alter_stream(
@@ -381,7 +426,7 @@ class MetadataService:
         ``seen``: as above.
         """
         command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
-        await self._change_stream(command, name)
+        await self.change_stream(command, name)
         return self.image.stream(name)
 
     async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
@@ -390,7 +435,7 @@ class MetadataService:
         """
         known = self.image.streams.get(name)
         command = DeleteStream(name=name, stream_id=stream_id)
-        await self._change_stream(command, name, deleted=known)
+        await self.change_stream(command, name, deleted=known)
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         """This node is in sync and cannot reach the leader."""
@@ -458,7 +503,7 @@ class MetadataService:
         configured = self._quorum.replica.configured.ids
         if configured != self.voters.ids:
             logger.warning(
-                "cluster.voters is not what the cluster says, which holds",
+                VOTERS_DIFFER,
                 extra={"configured": sorted(configured), "voters": sorted(self.voters.ids)},
             )
 
@@ -474,7 +519,7 @@ class MetadataService:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                 await self._membership.stop()
         except (StreamlogError, TimeoutError) as error:
-            logger.warning("leaving without a word", extra={"error": str(error)})
+            logger.warning(LEFT_WITHOUT_NOTICE, extra={"error": str(error)})
         if self._quorum.is_active and len(self.voters) > 1:
             self._quorum.tell(Resign())
             with contextlib.suppress(TimeoutError):
@@ -499,29 +544,6 @@ class MetadataService:
             self._membership.hurry()
 
     # How a command is carried out
-
-    async def _change_stream(
-        self, command: Command, name: str, *, deleted: StreamImage | None = None
-    ) -> Granted:
-        """Have it carried out, and wait until this node, and the nodes that lead the stream's
-        partitions, have done all that it asks for. ``deleted``: the stream as it was.
-
-        A leader that does not answer is no reason to fail what has been done.
-        """
-        granted = await self._grant(command)
-        await _in_time(self._applier.wait_settled(granted.offset, name), granted.offset)
-        stream = deleted or self.image.streams.get(name)
-        partitions = () if stream is None else stream.partitions
-        leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
-        applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
-        asked = [self._ask(leader, applied) for leader in leaders]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(answer, StreamlogError):
-                extra = {"stream": name, "error": str(answer)}
-                logger.warning("a leader may not be ready", extra=extra)
-            elif isinstance(answer, BaseException):
-                raise answer
-        return granted
 
     async def _grant(self, command: Command) -> Granted:
         """Carried out by the controller, here or elsewhere; one that is just elected is waited for.

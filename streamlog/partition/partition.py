@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from streamlog.clock import monotonic_ms, wall_ms
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.errors import (
     BrokenInvariant,
@@ -26,6 +27,7 @@ from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
 from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, LogId, NodeId, TopicPartition
@@ -53,6 +55,19 @@ from streamlog.record.produced import ProducedBatch
 from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
+
+PURGED_FILES_REMAIN: Final = Condition(
+    "SL-0218",
+    "purged files remain",
+    NO_ACTION,
+    meaning="A purge is done, and files of it could not be removed yet. The node tries again.",
+)
+LOST_END_STAYS: Final = Condition(
+    "SL-0233",
+    "lost end stays noted",
+    "nothing: the next start leaves the in-sync replicas once more",
+    meaning="A log is complete again, and the note that its end was lost could not be removed.",
+)
 
 Watcher = Callable[[], None]
 """Called on the event loop when something has changed in a partition."""
@@ -476,7 +491,7 @@ class Partition:
         for item in step.failed:
             item.ack.failed(error)
         if step.is_offline:
-            logger.error("partition offline", extra=self.place(error))
+            logger.error(PARTITION_OFFLINE, extra=self.place(error))
             self._surroundings.health_changed(self)
             self._tell_changed()
 
@@ -764,7 +779,7 @@ class Partition:
             else:
                 lost_end.forget()
         except Unavailable as error:  # the next start is as careful
-            logger.warning("lost end stays noted", extra={"error": str(error)})
+            logger.warning(LOST_END_STAYS, extra={"error": str(error)})
 
     @property
     def gone(self) -> Gone | None:
@@ -826,7 +841,7 @@ class Partition:
         try:
             self._log.advance_log_start(offset, is_kept=True)
         except Unavailable as error:  # the records are gone; their files go with the next retention
-            logger.warning("purged files remain", extra=self.place(error))
+            logger.warning(PURGED_FILES_REMAIN, extra=self.place(error))
         self.sync_soon()
         self.offsets_changed()
         if self.following.is_damaged and self._log.damaged_from is None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CRITICAL, Condition
 from streamlog.errors import (
     CorruptBatch,
     InvalidTimestamp,
@@ -24,6 +25,14 @@ from streamlog.replication.producer_state import KeptBatch
 from streamlog.replication.producer_table import ProducerTable
 
 logger = logging.getLogger(__name__)
+
+PRODUCERS_NOT_KNOWN: Final = Condition(
+    "SL-0229",
+    "producers from here on are not known",
+    "idempotent producers begin again: restart them",
+    meaning="A damaged part of the log hides the sequence numbers of its idempotent producers.",
+    severity=CRITICAL,
+)
 
 READ_BYTES: Final = 4 * 1024 * 1024
 AHEAD_MS_MAX: Final = 3_600_000
@@ -210,7 +219,7 @@ class ProducerStateManager:
         """A partition must not stay shut to producers for it: where the next segment begins."""
         tp, log = self._state.tp, self._state.log
         extra = {"stream": tp.stream, "partition": tp.partition, "offset": offset}
-        logger.error("producers from here on are not known", extra={**extra, "error": str(error)})
+        logger.error(PRODUCERS_NOT_KNOWN, extra={**extra, "error": str(error)})
         later = (it.base_offset for it in log.segments if it.base_offset > offset)
         return next(later, log.log_end_offset)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final, TypeVar
 
+from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.scan import Damage
@@ -17,6 +18,20 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+FOLDER_NOT_READ: Final = Condition(
+    "SL-0305",
+    "folder cannot be read",
+    REPAIR_DISK,
+    meaning="The folder of a partition could not be listed.",
+)
+SEGMENT_NOT_CHECKED: Final = Condition(
+    "SL-0318",
+    "segment cannot be checked",
+    REPAIR_DISK,
+    meaning="A segment could not be read for a check.",
+    severity=CRITICAL,
+)
 
 T = TypeVar("T")
 
@@ -197,7 +212,7 @@ class Reader:
             lost = await asyncio.to_thread(self._log.lost_files)
         except OSError as error:
             logger.warning(
-                "folder cannot be read",
+                FOLDER_NOT_READ,
                 extra={"file": self._log.beside.directory, "problem": error.strerror},
             )
             return
@@ -234,7 +249,7 @@ class Reader:
         except OSError as error:
             if not self.closed and segment in self._log.segments:
                 extra = {"file": segment.path, "problem": error.strerror or str(error)}
-                logger.error("segment cannot be checked", extra=extra)
+                logger.error(SEGMENT_NOT_CHECKED, extra=extra)
                 if and_files:
                     await self.check_files()
             return True

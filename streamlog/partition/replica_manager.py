@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.condition import Condition
 from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
     EncryptionKeyMissing,
@@ -41,6 +42,7 @@ from streamlog.log.storage.file_pool import FilePool, open_files_allowed
 from streamlog.log.storage.removal import Removal
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import LogId, NodeId, TopicPartition
@@ -67,6 +69,13 @@ from streamlog.partition.storage.partition_delete import PartitionDelete
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 
 logger = logging.getLogger(__name__)
+
+LOG_NOT_CLOSED: Final = Condition(
+    "SL-0222",
+    "log not closed in order",
+    "the next start recovers it; look at the error",
+    meaning="A log was not synced and closed when the node stopped.",
+)
 
 _APPLIED_AT_ONCE: Final = 200
 """Partitions that do as an image says in the turn in which it is applied. Of more, those that have
@@ -593,7 +602,7 @@ class ReplicaManager:
         extra["error"] = str(error)
         if isinstance(error, EncryptionKeyMissing):
             extra["remedy"] = error.remedy
-        logger.error("partition offline", extra=extra)
+        logger.error(PARTITION_OFFLINE, extra=extra)
 
     def _apply_to(self, partition: Partition, here: LocalReplica) -> None:
         image, tp = self._image, here.tp
@@ -783,4 +792,4 @@ def _close_all(logs: list[PartitionLog]) -> None:
         try:
             log.close()
         except StreamlogError as error:
-            logger.error("log not closed in order", extra={"error": str(error)})
+            logger.error(LOG_NOT_CLOSED, extra={"error": str(error)})

@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from streamlog.condition import Condition
+
 SOON: Final = timedelta(days=14)
 """A certificate that lasts no longer is to be renewed ..."""
 URGENT: Final = timedelta(days=2)
 """... and one that lasts no longer than this, today. ``deploy/alerts.yml`` has the same two."""
+
+CERTIFICATE_ENDS: Final = Condition(
+    "SL-0601",
+    "certificate expires or has expired",
+    "put a renewed one in the place of its file: the node reads it by itself; `streamlog doctor` "
+    "there names the file",
+    meaning="Clients, other nodes, browsers and Prometheus refuse a certificate that has expired. "
+    "A node whose socket API shows one does not lead. Its end is reported from 14 days before on.",
+)
 
 _SEQUENCE, _OID, _VERSION = 0x30, 0x06, 0xA0
 _UTC_TIME, _GENERAL_TIME = 0x17, 0x18

@@ -18,8 +18,9 @@ import aiofiles.os
 from streamlog.config import ClientAuth, Settings
 from streamlog.errors import ConfigError
 from streamlog.metrics import NodeMetrics
-from streamlog.tls.certificate import SOON, Certificate
+from streamlog.tls.certificate import CERTIFICATE_ENDS, SOON, Certificate
 from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
+from streamlog.tls.watched_context import CERTIFICATES_NOT_RELOADED
 
 KAFKA: Final = "kafka"
 HTTP: Final = "http"
@@ -271,7 +272,7 @@ class CertificateReload:
     def _complain(self, problem: ConfigError) -> None:
         self._metrics.tls_reloads.labels("failed").inc()
         extra = {"key": problem.key, "problem": problem.problem, "remedy": problem.remedy}
-        logger.error("certificates not reloaded: those loaded before stay in use", extra=extra)
+        logger.error(CERTIFICATES_NOT_RELOADED, extra=extra)
 
     def _show(self) -> None:
         now = datetime.now(UTC)
@@ -284,8 +285,12 @@ class CertificateReload:
                 "not_after": f"{until:%F %T} UTC",
             }
             if until <= now:
-                logger.error("certificate has expired: renew it", extra=extra)
+                logger.error(
+                    CERTIFICATE_ENDS.logged_as("certificate has expired: renew it"), extra=extra
+                )
             elif until - now < SOON:
-                logger.warning("certificate expires soon: renew it", extra=extra)
+                logger.warning(
+                    CERTIFICATE_ENDS.logged_as("certificate expires soon: renew it"), extra=extra
+                )
             else:
                 logger.info("certificate loaded", extra=extra)

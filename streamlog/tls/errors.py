@@ -3,6 +3,8 @@
 import ssl
 from typing import Final
 
+from streamlog.condition import Condition
+
 _OF_THEIRS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate, and one is required here",
     "HTTP_REQUEST": "it speaks HTTP in the clear, and TLS is spoken here",
@@ -36,9 +38,12 @@ _OF_OURS: Final = {
 _OUR_CERTIFICATE: Final = frozenset(
     said for said in _OF_OURS.values() if "our certificate" in said or "we have signed" in said
 )
-OUR_CERTIFICATE_REMEDY: Final = (
-    "`streamlog doctor` there looks at the node's certificates; if they are well, see which CA the"
-    " client trusts and what time its clock shows"
+OUR_CERTIFICATE_REFUSED: Final = Condition(
+    "SL-0612",
+    "a client does not accept the certificate of this node",
+    "`streamlog doctor` there looks at the node's certificates; if they are well, see which CA the "
+    "client trusts and what time its clock shows",
+    meaning="The TLS handshake ended because of the certificate that the node shows.",
 )
 
 

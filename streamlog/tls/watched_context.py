@@ -8,10 +8,19 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
+from streamlog.condition import Condition
 from streamlog.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+CERTIFICATES_NOT_RELOADED: Final = Condition(
+    "SL-0603",
+    "certificates not reloaded: those loaded before stay in use",
+    "repair the files, or renew them",
+    meaning="Files of certificates changed, and could not be loaded.",
+)
 
 
 class WatchedContext:
@@ -32,7 +41,7 @@ class WatchedContext:
                 self._context = self._make()
             except ConfigError as error:
                 logger.warning(
-                    "certificates not reloaded: those loaded before stay in use",
+                    CERTIFICATES_NOT_RELOADED,
                     extra={"problem": str(error)},
                 )
         return self._context

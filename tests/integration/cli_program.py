@@ -23,7 +23,12 @@ class Cli:
         return [sys.executable, "-m", "streamlog", *self._words(*arguments)]
 
     def _words(self, *arguments: str) -> list[str]:
-        speaks = arguments[0] in {"consume", "cluster"} or arguments[:2] == ("bench", "consume")
+        speaks = arguments[0] in {"consume", "cluster", "stream", "group", "top"} or arguments[
+            :2
+        ] == (
+            "bench",
+            "consume",
+        )
         asks = speaks and "--bootstrap-server" not in arguments
         return [*arguments, *(("--bootstrap-server", self.kafka) if asks else ())]
 

@@ -43,6 +43,10 @@ class Said(NamedTuple):
 class Row(NamedTuple):
     """What everybody says of node 1 in a state; parts of the texts."""
 
+    code: str = ""
+    """Of the condition, which everybody names who says something ..."""
+    other_codes: frozenset[str] = frozenset()
+    """... but for these, by the names of the fields: they name what follows from it, or is behind it."""
     ready: tuple[str, str] | None = None
     """A reason of its ``/readyz`` and what it says; None: it is ready."""
     page: str = ""
@@ -100,6 +104,10 @@ class Alerts:
             self._process.kill()
             self._process.wait(20)
         self._log.close()
+
+    def codes(self) -> set[str]:
+        """Of what is firing."""
+        return {it["annotations"]["code"] for it in self._ask("alerts")["alerts"]}
 
     def firing(self) -> set[str]:
         return {it["labels"]["alertname"] for it in self._ask("alerts")["alerts"]}
@@ -175,6 +183,24 @@ class Everyone:
         if self.alerts is not None:
             firing = self.alerts.firing
             _wait(lambda: firing() - BY_THE_WAY == row.alerts, firing)
+        if row.code:
+            self._agree_on_the_code(row, others, asked)
+
+    def _agree_on_the_code(
+        self, row: Row, others: list[NodeProcess], asked: tuple[int, ...]
+    ) -> None:
+        said = {
+            "page": _with(row.page, self.page(1)),
+            "others": [line for it in others for line in _with(row.others, self.page(it.number))],
+            "log": _with(row.log or "", self.log(1)),
+            "check": self.check(*asked).text.splitlines() if row.check else [],
+            "doctor": self.doctor(1).text.splitlines() if row.doctor else [],
+            "alerts": sorted(self.alerts.codes()) if self.alerts is not None else [],
+        }
+        for name, lines in said.items():
+            if lines and name not in row.other_codes:
+                assert any(row.code in line for line in lines), (name, row.code, lines)
+        assert row.other_codes <= said.keys()
 
     def _page_has(self, number: int, wanted: str) -> bool:
         return _has(self.page(number), wanted)
@@ -185,10 +211,10 @@ class Everyone:
         return status, json.loads(text)["reasons"] if text else {}
 
     def page(self, number: int) -> list[str]:
-        """``severity: what -> remedy``."""
+        """``code severity: what -> remedy``."""
         text = self.cluster[number].http("/api/status")[1]
         found = json.loads(text)["findings"] if text else []
-        return [f"{it['severity']}: {it['what']} -> {it['remedy']}" for it in found]
+        return [f"{it['code']} {it['severity']}: {it['what']} -> {it['remedy']}" for it in found]
 
     def unfit(self, number: int) -> set[str]:
         """By the metric."""
@@ -237,6 +263,10 @@ def _is_ready_as(told: tuple[int, dict[str, str]], wanted: tuple[str, str] | Non
 
 def _has(lines: list[str], wanted: str) -> bool:
     return any(wanted in line for line in lines) if wanted else not lines
+
+
+def _with(wanted: str, lines: list[str]) -> list[str]:
+    return [line for line in lines if wanted and wanted in line]
 
 
 def _says(told: Said, wanted: tuple[str, ...]) -> bool:

@@ -114,6 +114,11 @@ class Member:
         await self.request(UpdateStream(config=config, seen=seen))
         return self.image.stream(config.name)
 
+    async def change_stream(
+        self, command: Command, name: str, *, deleted: StreamImage | None = None
+    ) -> Granted:
+        return await self.request(command)
+
     async def delete_stream(self, name: str, stream_id: uuid.UUID | None = None) -> None:
         await self.request(DeleteStream(name=name))
 

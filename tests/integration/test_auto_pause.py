@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from confluent_kafka import Producer
 
-from streamlog.jetstream.client import ManagementClient
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.client.cluster import Cluster as Client
 from tests.history import Lane
 from tests.integration.conftest import read_stream
 from tests.local_node import LocalNode, until
@@ -32,37 +32,46 @@ def open_logs(node: NodeProcess) -> set[str]:
     return found
 
 
+def is_auto_paused(description: dict[str, Any]) -> bool:
+    return all(it["is_auto_paused"] for it in description["partitions"])
+
+
+async def rests(client: Client, stream: str) -> bool:
+    return is_auto_paused(await client.operate("streams.describe", {"name": stream}))
+
+
 async def test_it_is_seen_and_costs_no_message(
     new_node: Callable[..., NodeProcess], nats_server: NatsServer
 ) -> None:
     node = new_node(idle_close_ms=300, retention_check_ms=50)
     node.start()
-    async with ManagementClient(nats_server.url) as management:
+    async with Client.at(node.kafka) as management:
         for number in range(STREAMS):
-            await management.create(StreamConfig.of(name=f"s{number}"))
+            await management.operate("streams.create", {"config": {"name": f"s{number}"}})
         client = await nats.connect(nats_server.url)
         js = client.jetstream()
         for sequence in (1, 2):
             for number in range(STREAMS):
                 assert (await js.publish(f"s{number}", b"%d" % sequence)).seq == sequence
             await until(lambda: not open_logs(node))
-            details = await management.info("s0")
-            assert (details.auto_paused, details.config.paused) == (True, False)
+            details = await management.operate("streams.describe", {"name": "s0"})
+            assert is_auto_paused(details) and not details["config"]["paused"]
         # From now on the next message wakes these two for good.
         for name in ("s0", "s1"):
-            await management.update((await management.info(name)).config.changed(auto_pause_ms=0))
-            assert (await management.info(name)).auto_paused
+            changes = [{"setting": "auto_pause_ms", "text": "0"}]
+            await management.operate("streams.alter", {"name": name, "changes": changes})
+            assert await rests(management, name)
         for number in range(100):  # nobody waits for an answer, and none is lost
             await client.publish("s1", b"more %d" % number)
         await js.publish("s1", b"last")
-        assert not (await management.info("s1")).auto_paused
+        assert not await rests(management, "s1")
         await client.close()
         assert [it.value for it in read_stream(node.kafka, "s0")] == [b"1", b"2"]
-        assert (await management.info("s0")).auto_paused, "readers do not end it"
+        assert await rests(management, "s0"), "readers do not end it"
         producer = Producer({"bootstrap.servers": node.kafka})
         producer.produce("s0", b"kafka")
         producer.flush(10)
-        assert not (await management.info("s0")).auto_paused
+        assert not await rests(management, "s0")
         node.kill()
         node.start()
         await until(lambda: open_logs(node) <= {"s0", "s1"})

@@ -301,7 +301,7 @@ def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, dev: Dev, backup: 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Cluster]:
     with processes.Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
+        cluster.command("stream", "add", "orders", "--replicas", "3")
         cluster.command_without_servers("publish", "orders", "v", "--count", "200", "--ack")
         yield cluster
 

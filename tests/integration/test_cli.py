@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli_program import TIMEOUT_S, Cli
+from tools.nodes.server_process import program
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,19 @@ def test_the_life_of_a_stream(cli: Cli) -> None:
 
     cli.ok("publish", "life.a", "x", "--count", "10", "--ack")
     details = cli.json("stream", "info", "life")
-    assert (details["messages"], details["first_sequence"], details["last_sequence"]) == (10, 1, 10)
+    (partition,) = details["partitions"]
+    assert (details["messages"], partition["log_start_offset"], partition["high_watermark"]) == (
+        10,
+        0,
+        10,
+    )
 
     assert cli.json("stream", "purge", "life", "--before", "4", "--yes")["purged"] == 4
     assert cli.json("stream", "purge", "life", "--keep", "1", "--yes")["purged"] == 5
     assert cli.ok("consume", "life") == "x\n"
     assert "removed" in cli.ok("stream", "rm", "life", "--yes")
     assert "life" not in [it["config"]["name"] for it in cli.json("stream", "ls")]
-    assert "stream not found" in cli.refused("stream", "info", "life")
+    assert "there is no stream 'life'" in cli.refused("stream", "info", "life")
 
 
 def test_removal_asks_first(cli: Cli) -> None:
@@ -68,9 +74,9 @@ def test_removal_asks_first(cli: Cli) -> None:
         (("stream", "add", "x", "--subject", "a b"), "a b"),
         (("stream", "add", "x", "--sync", "never"), "sync"),
         (("stream", "add", "x", "--max-bytes", "0"), "retention_bytes"),
-        (("stream", "info", "absent"), "stream not found"),
-        (("stream", "edit", "absent", "--sync", "os"), "stream not found"),
-        (("stream", "rm", "absent", "--yes"), "stream not found"),
+        (("stream", "info", "absent"), "there is no stream 'absent'"),
+        (("stream", "edit", "absent", "--sync", "os"), "there is no stream 'absent'"),
+        (("stream", "rm", "absent", "--yes"), "there is no stream 'absent'"),
         (("consume", "absent"), "absent"),
         (("publish", "nobody.listens", "x", "--ack"), "no stream listens"),
         (("publish", "a b", "x", "--ack"), "a b"),
@@ -82,7 +88,7 @@ def test_what_is_refused(cli: Cli, arguments: tuple[str, ...], said: str) -> Non
 
 def test_a_name_taken_with_another_configuration(cli: Cli) -> None:
     cli.ok("stream", "add", "taken")
-    assert "different configuration" in cli.refused("stream", "add", "taken", "--subject", "other")
+    assert "another configuration" in cli.refused("stream", "add", "taken", "--subject", "other")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,7 @@ def test_wrong_arguments(cli: Cli, arguments: tuple[str, ...], said: str) -> Non
 
 def test_servers_that_are_not_there(cli: Cli) -> None:
     assert "127.0.0.1:1" in cli.refused("cluster", "info", "--bootstrap-server", "127.0.0.1:1")
-    assert "127.0.0.1:1" in cli.refused("stream", "ls", "--nats-server", "nats://127.0.0.1:1")
+    assert "127.0.0.1:1" in cli.refused("stream", "ls", "--bootstrap-server", "127.0.0.1:1")
 
 
 def test_publishing(cli: Cli) -> None:
@@ -247,3 +253,58 @@ def test_looking_into_a_log(cli: Cli, dev: Any, tmp_path: Path) -> None:
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.returncode, finding["offset"], finding["file"]) == (1, 1, str(segment))
     assert cli.run("log", "verify", str(copy / "absent")).returncode == 2
+
+
+def test_top_shows_rates_of_nodes_and_streams_and_lags_of_groups(cli: Cli) -> None:
+    cli.ok("stream", "add", "busy")
+    cli.ok("publish", "busy", "x", "--count", "10", "--ack")
+    cli.ok("group", "reset-offsets", "behind", "--stream", "busy", "--to-earliest", "--yes")
+    command = cli.command("top", "--json", "--interval", "0.3")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as reader:
+        try:
+            assert reader.stdout is not None
+            shown: dict[str, Any] = {}
+            while not shown or not shown["streams"][0]["records_per_s"]:
+                cli.ok("publish", "busy", "x", "--count", "500", "--ack")
+                shown = json.loads(reader.stdout.readline())
+        finally:
+            reader.kill()
+    assert (shown["streams"][0]["name"], shown["nodes"][0]["name"]) == ("busy", "1")
+    assert shown["nodes"][0]["records_per_s"] >= shown["streams"][0]["records_per_s"]
+    assert {it["group"] for it in shown["groups"] if it["lag"] >= 10} == {"behind"}
+    text = cli.ok("top", "--once", "--interval", "0.2", "--rows", "2")
+    assert "records/s" in text and "\x1b" not in text and "behind" in text
+
+
+def completed(cli: Cli, *words: str, server: str | None = None) -> list[str]:
+    """What bash is offered for the last word."""
+    environment = {
+        **cli.environment,
+        "_STREAMLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["streamlog", *words]),
+        "COMP_CWORD": str(len(words)),
+        "STREAMLOG_CLIENT_BOOTSTRAP_SERVER": server or cli.kafka,
+    }
+    done = subprocess.run(
+        [program("streamlog")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "", done
+    return done.stdout.split()
+
+
+def test_the_tab_key_knows_streams_groups_and_nodes(cli: Cli) -> None:
+    for name in ("tab-one", "tab-two"):
+        cli.ok("stream", "add", name)
+    cli.ok("group", "reset-offsets", "tabbed", "--stream", "tab-one", "--to-earliest", "--yes")
+    assert completed(cli, "stream", "info", "tab-") == ["tab-one", "tab-two"]
+    assert completed(cli, "consume", "tab-o") == ["tab-one"]
+    assert completed(cli, "group", "info", "tab") == ["tabbed"]
+    assert completed(cli, "cluster", "drain", "") == ["1"]
+    assert completed(cli, "stream", "add", "tab-") == [], "a new name"
+
+
+def test_the_tab_key_says_nothing_where_it_knows_nothing(cli: Cli, tmp_path: Path) -> None:
+    assert completed(cli, "stream", "info", "", server="127.0.0.1:1") == []
+    assert completed(cli, "stream", "info", "", server="nowhere") == []
+    login = ("--user", "ann")  # whose password would have to be asked for
+    assert completed(cli, "stream", "info", *login, "") == []

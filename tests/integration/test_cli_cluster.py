@@ -80,7 +80,8 @@ def test_a_stream_is_described_with_its_replicas(cli: Cli) -> None:
     assert (details["config"]["replicas"], details["config"]["min_isr"]) == (3, 2)
     for number, partition in enumerate(details["partitions"]):
         assert partition["partition"] == number
-        assert {it["node_id"] for it in partition["replicas"]} == {1, 2, 3}
+        assert set(partition["replicas"]) == {1, 2, 3}
+        assert {int(it) for it in partition["replica_lags"]} == {1, 2, 3} - {partition["leader"]}
     assert len({it["leader"] for it in details["partitions"]}) == 2
     assert "node-" not in cli.ok("stream info kept").splitlines()[0]
     assert cli.ok("cluster check --wait --timeout 30").startswith("every node is alive")

@@ -13,7 +13,7 @@ from openapi_spec_validator import validate
 from streamlog.http.api.requests import BODY_BYTES_MAX
 from tests.http_api import BASE, Answer, ask
 from tools.nodes.node_process import NodeProcess
-from tools.nodes.server_process import NatsServer
+from tools.nodes.server_process import NatsServer, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 
@@ -25,7 +25,13 @@ def open_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]
     nats = NatsServer(directory)
     nats.start()
     node = NodeProcess.alone(
-        directory / "node", nats.url, settings={"http": {"api_writes": True}, "log": {"sync": "os"}}
+        directory / "node",
+        nats.url,
+        settings={
+            "http": {"api_writes": True},
+            "log": {"sync": "os"},
+            "activity": {"enabled": True},
+        },
     )
     try:
         node.start()
@@ -75,6 +81,37 @@ def test_a_message_is_read_and_erased(node: NodeProcess) -> None:
     assert ask(node, "DELETE", "/streams/notes/message?offset=1").status == 204
     assert ask(node, "GET", "/streams/notes/message?offset=1").code == "MessageErased"
     assert ask(node, "GET", "/streams/notes/message?offset=9").status == 404
+
+
+def test_messages_are_read_in_pages(node: NodeProcess) -> None:
+    create(node, "pages", partitions=2)
+    produce(node, "pages", 5)
+    page = ask(node, "GET", "/streams/pages/messages?limit=2&offset=1").content
+    assert [it["offset"] for it in page["messages"]] == [1, 2]
+    assert (page["next_offset"], page["high_watermark"]) == (3, 5)
+    last = ask(node, "GET", "/streams/pages/messages?last=1").content["messages"]
+    assert [base64.b64decode(it["data"]) for it in last] == [b"message 4"]
+    assert ask(node, "GET", "/streams/pages/messages?partition=1").content["messages"] == []
+    later = f"/streams/pages/messages?start_ms={last[0]['timestamp_ms'] + 60_000}"
+    assert ask(node, "GET", later).content["messages"] == []
+    for wrong, status in (
+        ("partition=9", 404), ("offset=6", 416), ("limit=1001", 400), ("limit=0", 400),
+        ("offset=1&last=1", 400), ("last=1001", 400), ("offset=-1", 400),
+    ):  # fmt: skip
+        assert ask(node, "GET", f"/streams/pages/messages?{wrong}").status == status, wrong
+
+
+def test_nodes_and_events_are_listed(node: NodeProcess) -> None:
+    (found,) = ask(node, "GET", "/nodes").content
+    assert (found["node"], found["fenced"], found["port"]) == (1, False, node.kafka_port)
+    create(node, "eventful")
+
+    def told() -> bool:
+        events = ask(node, "GET", "/events?limit=20").content
+        return any(it.get("stream") == "eventful" for it in events)
+
+    wait_until(told, "no event of the stream's creation")
+    assert ask(node, "GET", "/events?limit=1001").status == 400
 
 
 def test_cluster_rules_users_and_quotas_are_there(node: NodeProcess) -> None:

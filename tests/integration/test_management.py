@@ -23,16 +23,12 @@ from nats.js.errors import (
 
 from compatibility.management.wire import Wire
 from streamlog.errors import (
-    InvalidStreamConfig,
     NodeUnreachable,
-    StreamExists,
     StreamNotFound,
 )
 from streamlog.jetstream import request_queue
-from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.verbs import streams
-from streamlog.metadata.stream.config import StreamConfig
-from streamlog.nats_tools.publisher import Published, Publisher
+from streamlog.nats_tools.publisher import Publisher
 from streamlog.partition.partition import Partition
 from tests.local_node import LocalNode
 from tools.nodes.server_process import NatsServer
@@ -367,48 +363,10 @@ async def test_partitions_add_up(node: LocalNode, nc: Client) -> None:
     assert (await js.stream_info("parts")).state.messages == 0
 
 
-async def test_our_own_client(node: LocalNode, nats_server: NatsServer) -> None:
-    async with ManagementClient(nats_server.url) as management:
-        config = StreamConfig.of(name="orders", partitions=1, sync="os", compression="lz4")
-        created = await management.create(config)
-        assert created.did_create and created.config == config and created.leader == "node-1"
-        assert created.first_time is None
-        with pytest.raises(StreamExists):
-            await management.create(config.changed(retention_bytes=7_000))
-        updated = await management.update(config.changed(retention_bytes=7_000))
-        assert updated.config.retention_bytes == 7_000
-        wide = StreamConfig.of(name="wide")
-        await management.create(wide)
-        more = wide.changed(partitions=2)
-        assert (await management.update(more)).config == more
-        with pytest.raises(InvalidStreamConfig, match="partitions"):
-            await management.update(wide)
-        await management.delete("wide")
-        async with Publisher(nats_server.url) as publisher:
-            assert await publisher.publish("orders", b"0") == Published("orders", 1)
-            acks = [ack async for ack in publisher.publish_all("orders", [b"x"] * 50, window=7)]
-        assert [ack.sequence for ack in acks] == list(range(2, 52))
-        assert await management.purge("orders", before_sequence=11) == 10
-        assert await management.purge("orders", keep=5) == 36
-        details = await management.info("orders")
-        assert (details.messages, details.first_sequence, details.last_sequence) == (5, 47, 51)
-        assert details.first_time and details.last_time
-        assert [each.config.name for each in await management.list()] == ["orders"]
-        await management.delete("orders")
-        with pytest.raises(StreamNotFound):
-            await management.info("orders")
-        with pytest.raises(StreamNotFound):
-            await management.purge("orders")
-
-
-async def test_our_client_without_a_node_or_nats(nats_server: NatsServer) -> None:
-    async with ManagementClient(nats_server.url) as management:
-        with pytest.raises(NodeUnreachable, match="no streamlog node"):
-            await management.list()
+async def test_our_publisher_without_a_node_or_nats(nats_server: NatsServer) -> None:
     async with Publisher(nats_server.url) as publisher:
         with pytest.raises(StreamNotFound):
             await publisher.publish("orders", b"x")
     nats_server.kill()
-    for client in (ManagementClient, Publisher):
-        with pytest.raises(NodeUnreachable, match="NATS at"):
-            await client(nats_server.url, timeout_s=1).__aenter__()
+    with pytest.raises(NodeUnreachable, match="NATS at"):
+        await Publisher(nats_server.url, timeout_s=1).__aenter__()

@@ -15,7 +15,6 @@ from nats.js.errors import APIError, NotFoundError
 from streamlog.control.leaders import leader_router
 from streamlog.control.leaders.node_requests import decode_answer, encode_request
 from streamlog.errors import StreamlogError
-from streamlog.jetstream.client import ManagementClient
 from streamlog.jetstream.messages import direct_get
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
@@ -372,12 +371,3 @@ async def test_a_question_between_nodes_that_makes_no_sense_costs_one_answer(
     with pytest.raises(StreamlogError):
         decode_answer(answer)
     await js.add_stream(name="orders")
-
-
-async def test_our_own_client_sees_the_replicas(world: World, nats_server: NatsServer) -> None:
-    async with ManagementClient(nats_server.url) as management:
-        config = StreamConfig.of(name="orders", replicas=3, min_isr=2)
-        created = await management.create(config)
-        assert created.did_create and created.config == config
-        assert created.leader == f"node-{world.leader('orders')}"
-        assert len(created.replicas) == 2 and all(each.current for each in created.replicas)

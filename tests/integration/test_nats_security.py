@@ -179,7 +179,7 @@ def test_each_way_in_and_nothing_secret_is_shown(
     try:
         node.spawn()
         node.wait_ready()
-        printed.run("stream", "add", "orders")
+        printed.run("stream", "add", "orders", "--bootstrap-server", node.kafka)
         assert "3 stored in orders" in printed.run("publish", "orders", "x", "--count=3", "--ack")
         bench = printed.run("bench", "publish", "orders", "--count", "500", "--json")
         assert json.loads(bench)["stored"] == 500

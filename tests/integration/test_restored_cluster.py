@@ -40,7 +40,7 @@ class Lost:
         return self.cluster.command(*arguments)
 
     def add(self, stream: str, *options: str) -> None:
-        self.cluster.command_without_servers("stream", "add", stream, *options)
+        self.cluster.command("stream", "add", stream, *options)
 
     def take(self, *streams: str) -> None:
         named = [word for stream in streams for word in ("--stream", stream)]

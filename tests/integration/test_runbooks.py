@@ -49,7 +49,7 @@ DAMAGE: Final = {
 
 
 def prepared(cluster: Cluster, backups: Path) -> Operator:
-    cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
+    cluster.command("stream", "add", "orders", "--replicas", "3")
     publish = ["publish", "orders", "an order", "--count", str(RECORDS), "--ack"]
     cluster.command_without_servers(*publish)
     return Operator(cluster, backups)

@@ -109,7 +109,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def make_stream(cluster: Cluster) -> None:
     made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "3")
-    cluster.command_without_servers(*made)
+    cluster.command(*made)
     wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
 
 
@@ -122,6 +122,7 @@ def led(cluster: Cluster, number: int) -> int:
 def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> None:
     """While it runs, and read so at its start."""
     row = Row(
+        code="SL-0601",
         ready=("certificate", "its certificate has expired"),
         page="critical: Node 1 (this one): its certificate has expired",
         others="critical: Node 1: its certificate has expired",
@@ -164,6 +165,8 @@ def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> No
 def test_the_certificate_of_its_http_has_expired(tmp_path: Path, authority: Authority) -> None:
     """It leads on. Prometheus, which looks at certificates, cannot ask it any more."""
     row = Row(
+        code="SL-0601",
+        other_codes=frozenset({"alerts"}),
         page="critical: Node 1 (this one): the certificate of its HTTP has expired",
         others="critical: Node 1: the certificate of its HTTP has expired",
         doctor=(
@@ -192,13 +195,15 @@ def run_ahead(cluster: Cluster, number: int, seconds: int) -> None:
     """Start this node again with such a clock."""
     cluster.kill(number)
     node = cluster[number]
-    wrong = (f"TEST_CLOCK_AHEAD_S={seconds}", f"PYTHONPATH={BARE}")
+    path = os.pathsep.join(filter(None, (str(BARE), os.environ.get("PYTHONPATH"))))
+    wrong = (f"TEST_CLOCK_AHEAD_S={seconds}", f"PYTHONPATH={path}")
     node.command = ["env", *wrong, *node.command[-4:]]
     node.spawn()
 
 
 def test_its_clock_is_wrong(tmp_path: Path) -> None:
     row = Row(
+        code="SL-0105",
         ready=("clock", "its clock is 600.0 s ahead of that of most nodes"),
         page="critical: Node 1 (this one): its clock is 600.0 s ahead of that of most nodes",
         others="critical: Node 1: its clock is wrong",
@@ -251,6 +256,7 @@ def _says_warning(everyone: Everyone) -> bool:
 
 def test_its_disk_is_full(tmp_path: Path) -> None:
     row = Row(
+        code="SL-0301",
         ready=("disk", "its disk is full"),
         page="critical: Node 1 (this one): its disk is full",
         others="critical: Node 1: its disk is full",
@@ -305,6 +311,8 @@ def test_the_quorum_is_lost(tmp_path: Path) -> None:
         everyone.mark()
         cluster.kill(2, 3)
         row = Row(
+            code="SL-0102",
+            other_codes=frozenset({"log"}),
             ready=("cluster", "no word from the controller"),
             page="critical: No controller is known",
             doctor=(
@@ -394,6 +402,7 @@ def test_clients_leave(
 
 def test_nats_is_gone(tmp_path: Path) -> None:
     row = Row(
+        code="SL-0401",
         ready=("nats", "not connected to NATS: nothing is taken in, reads go on"),
         page="critical: Node 1 (this one): not connected to NATS",
         others="critical: Node 1: it is not connected to NATS",
@@ -422,6 +431,7 @@ def test_nats_is_gone(tmp_path: Path) -> None:
 def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
     """Of node 1, which is well: it and all others tell of node 3."""
     row = Row(
+        code="SL-0101",
         page=" is gone -> Start it",
         others=" is gone -> Start it",
         log=None,
@@ -453,6 +463,8 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
 def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
     """It does not catch up, and does not say so."""
     row = Row(
+        code="SL-0204",
+        other_codes=frozenset({"others", "check"}),
         ready=("partitions", f"1 partition is not written until this is repaired: {STREAM}"),
         page=f"critical: 1 partition cannot be written on this node, such as {STREAM}",
         others="warning: 1 partition not in sync on every replica",
@@ -481,6 +493,7 @@ def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
 def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
     """They were acknowledged. It leads on, and says so until somebody knows of it."""
     row = Row(
+        code="SL-0303",
         page="critical: Node 1 (this one): 1 partition has lost records that were acknowledged, and"
         " no other replica has them, such as ",
         others="critical: Node 1: it has lost records that were acknowledged",
@@ -492,7 +505,7 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
         made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "1")
-        cluster.command_without_servers(*made)
+        cluster.command(*made)
         wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
         rows = json.loads(cluster[2].http(f"/api/partitions?stream={STREAM}")[1])["rows"]
         number = next(it["partition"] for it in rows if it["leader"] == 1)
@@ -515,17 +528,21 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
         everyone.agree(row)
         (log.parent / "lost-end").unlink()
         everyone.agree(
-            row._replace(page="", others="", doctor=(), alerts=frozenset(), check=(), state="live")
+            row._replace(
+                code="", page="", others="", doctor=(), alerts=frozenset(), check=(), state="live"
+            )
         )
 
 
 def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
     row = Row(
+        code="SL-0204",
+        other_codes=frozenset({"others", "check"}),
         ready=("partitions", f"6 partitions are not written until this is repaired: {STREAM}-"),
         page="name one as encryption.active_key -> Give this node the key, and",
         others="warning: 6 partitions not in sync on every replica",
         doctor=("CRITICAL node: Node 1 is not ready: 6 partitions are not written",),
-        log='encryption.active_key" remedy="give this node the key, and start it again',
+        log='encryption.active_key" code=SL-0204 remedy="give this node the key, and start it again',
         alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
         check=tuple(f"{STREAM}/{number} is not in sync on node 1" for number in range(6)),
     )
@@ -537,7 +554,7 @@ def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
         Everyone(cluster) as everyone,
     ):
         made = ("--partitions", "6", "--replicas", "3", "--encrypted")
-        cluster.command_without_servers("stream", "add", STREAM, *made)
+        cluster.command("stream", "add", STREAM, *made)
         wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
         cluster.kill(1)
         kept = Keyed.key.rename(tmp_path / "kept")
@@ -559,6 +576,8 @@ def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
 def test_nats_is_slow(tmp_path: Path) -> None:
     """It answers, so that nothing is lost or refused; publishers wait until they give up."""
     row = Row(
+        code="SL-0403",
+        other_codes=frozenset({"doctor"}),
         page="critical: Node 1 (this one): NATS answers it after ",
         others="critical: Node 1: NATS answers it late",
         doctor=("CRITICAL nats: NATS at nats://127.0.0.1:", ": NATS does not answer in time"),

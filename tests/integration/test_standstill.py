@@ -90,7 +90,7 @@ def test_a_seal_is_for_ever(dev: Dev, cli: Cli) -> None:
 
 
 def test_what_is_not_there_cannot_be_paused(cli: Cli) -> None:
-    assert "not found" in cli.refused("stream pause nothing")
+    assert "there is no stream" in cli.refused("stream pause nothing")
 
 
 def test_a_stream_of_all_options(dev: Dev, cli: Cli) -> None:

@@ -171,7 +171,7 @@ def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates
     with Cluster(tmp_path / "cluster", settings=PATIENT) as cluster:
         for node in cluster.nodes.values():
             furnish(node, authority, users, certificates=certificates)
-        cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
+        cluster.command("stream", "add", "orders", "--replicas", "3")
         load = Load(cluster.nats.url)
         operator = Security(cluster, tmp_path, shown, load)
         nobody: dict[str, Any] = {"bootstrap.servers": cluster.servers, "log_level": 0}

@@ -5,6 +5,7 @@ What is asked: /readyz, the page, metrics, ``cluster check``, ``cluster nodes``,
 
 import contextlib
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -85,9 +86,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def make_stream(cluster: Cluster) -> None:
     count = str(PARTITIONS)
-    cluster.command_without_servers(
-        "stream", "add", STREAM, "--partitions", count, "--replicas", "3"
-    )
+    cluster.command("stream", "add", STREAM, "--partitions", count, "--replicas", "3")
 
 
 @pytest.mark.parametrize("controls", [False, True], ids=["of a node", "of the controller"])
@@ -113,7 +112,8 @@ def test_a_wrong_clock(tmp_path: Path, controls: bool) -> None:
     with Cluster(tmp_path, settings=FAST) as cluster:
         make_stream(cluster)
         cluster.kill(1)
-        wrong = ("TEST_CLOCK_AHEAD_S=600", f"PYTHONPATH={BARE}")
+        path = os.pathsep.join(filter(None, (str(BARE), os.environ.get("PYTHONPATH"))))
+        wrong = ("TEST_CLOCK_AHEAD_S=600", f"PYTHONPATH={path}")
         cluster[1].command = ["env", *wrong, *cluster[1].command]
         before = cluster[1].log_text().count(" started ")
         cluster[1].spawn()

@@ -69,7 +69,7 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, next_version: Path) -> 
         return VersionedNode(number, directory, next_version)
 
     with Cluster(tmp_path / "cluster", make_node=make_node) as cluster:
-        cluster.command_without_servers("stream", "add", "s", "--replicas", "3")
+        cluster.command("stream", "add", "s", "--replicas", "3")
         publish(cluster, 50)
         for round_, (number, node) in enumerate(cluster.nodes.items(), start=1):
             assert isinstance(node, VersionedNode)

@@ -23,7 +23,7 @@ from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.replication.follower import Truncation
-from streamlog.partition.replication.follower_append import _run
+from streamlog.partition.replication.follower_append import LOG_CUT, _run
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import failures_of, run_of
 from tests.slow_disk import SlowDisk
@@ -213,9 +213,7 @@ async def _cut(partition: Partition, worker: ThreadPoolExecutor) -> None:
     state = partition.state
     is_quiet = partition.is_quiet and not partition.closed
     if is_quiet and not partition.is_leader and state.failure is None:
-        await _run(
-            partition, Truncation(partition.log_start_offset, whole=True), worker, "cut by a test"
-        )
+        await _run(partition, Truncation(partition.log_start_offset, whole=True), worker, LOG_CUT)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamlog.app.escapes import visible, visible_json, visible_lines
 from streamlog.app.logs import configure_logs
-from streamlog.cli.messages.record_lines import json_line
-from streamlog.cli.output import print_json, print_pairs, print_table, say
+from streamlog.cli.messages.record_lines import json_record
+from streamlog.cli.output import document, print_json, print_pairs, print_table, say
 from streamlog.record.codec import Record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u200b\x85\x7f\ud800 \U000e0041"
@@ -53,7 +53,11 @@ def test_no_cell_and_no_line_of_a_command_is_obeyed(capsys: pytest.CaptureFixtur
     say(f"stream {HOSTILE}\n\tis gone")
     say(HOSTILE, to_stderr=True)
     print(
-        json_line(0, Record(1, 2, HOSTILE.encode(errors="replace"), b"\x1b[2J", ((HOSTILE, b""),)))
+        document(
+            json_record(
+                0, Record(1, 2, HOSTILE.encode(errors="replace"), b"\x1b[2J", ((HOSTILE, b""),))
+            )
+        )
     )
     said = capsys.readouterr()
     assert said.out.count("owned") == 9

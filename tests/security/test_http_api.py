@@ -31,6 +31,9 @@ def test_a_user_needs_no_right_to_the_cluster_to_read_its_streams(guarded: Guard
     assert by(guarded, "reader", "GET", "/streams/orders").status == 200
     assert by(guarded, "reader", "GET", "/streams/orders/message?offset=0").status == 200
     assert by(guarded, "reader", "GET", "/cluster").code == "ClusterForbidden"
+    assert by(guarded, "reader", "GET", "/nodes").code == "ClusterForbidden"
+    assert by(guarded, "reader", "GET", "/events").status == 404
+    assert by(guarded, "admin", "GET", "/events").status == 200
     assert by(guarded, "nobody", "GET", "/streams").content["streams"] == []
 
 
@@ -39,6 +42,8 @@ def test_a_user_needs_no_right_to_the_cluster_to_read_its_streams(guarded: Guard
     [
         ("GET", "/streams/NAME", None),
         ("GET", "/streams/NAME/message?offset=0", None),
+        ("GET", "/streams/NAME/messages", None),
+        ("GET", "/streams/NAME/messages?partition=7", None),
         ("DELETE", "/streams/NAME/message?offset=0", None),
         ("DELETE", "/streams/NAME", None),
         ("POST", "/streams/NAME/purge", {}),
@@ -65,6 +70,54 @@ def test_what_may_not_be_seen_is_answered_as_what_is_not_there(
     assert hidden[0] in ((200,) if "?subject" in path else (403, 404))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("GET", "/groups/NAME", None),
+        ("DELETE", "/groups/NAME", None),
+        ("DELETE", "/groups/NAME/offsets?stream=orders", None),
+        ("POST", "/groups/NAME/reset", {"to_latest": True}),
+        ("POST", "/groups/NAME/reset", {"to_latest": True, "streams": ["orders"]}),
+    ],
+)
+def test_a_group_that_may_not_be_seen_is_answered_as_one_that_is_not_there(
+    guarded: GuardedNode, method: str, path: str, content: object
+) -> None:
+    set_offsets(guarded, "hidden-group", "orders")
+    for user in ("reader", "nobody"):
+        hidden, missed = (
+            anonymous_of(by(guarded, user, method, path.replace("NAME", name), content), name)
+            for name in ("hidden-group", "missed-group")
+        )
+        assert hidden == missed and hidden[0] == 403
+
+
+def test_a_group_is_told_without_streams_that_may_not_be_seen(guarded: GuardedNode) -> None:
+    set_offsets(guarded, "reader-1", "orders", "secret")
+    set_offsets(guarded, "hidden-group", "orders")
+    found = by(guarded, "reader", "GET", "/groups/reader-1").content
+    assert [it["stream"] for it in found["partitions"]] == ["orders"]
+    listed = by(guarded, "reader", "GET", "/groups").content
+    assert ([it["group"] for it in listed["groups"]], listed["total"]) == (["reader-1"], 1)
+    assert by(guarded, "nobody", "GET", "/groups").content["total"] == 0
+
+    def reset(name: str) -> tuple[int, str]:
+        content = {"to_earliest": True, "streams": [name]}
+        return anonymous_of(by(guarded, "reader", "POST", "/groups/reader-1/reset", content), name)
+
+    assert reset("secret") == reset("missed") and reset("secret")[0] == 404
+    assert by(guarded, "reader", "DELETE", "/groups/reader-1").code == "GroupForbidden"
+    told = by(guarded, "reader", "POST", "/groups/reader-1/reset", {"to_earliest": True})
+    assert [it["stream"] for it in told.content["partitions"]] == ["orders"]
+    acts = [it for it in guarded.audited() if it.get("act") == "groups.reset"]
+    assert acts[-1]["resources"][0] == "reader-1" and acts[-1]["principal"] == "User:reader"
+
+
+def set_offsets(node: GuardedNode, group: str, *streams: str) -> None:
+    content = {"to_latest": True, "streams": streams}
+    assert by(node, "admin", "POST", f"/groups/{group}/reset", content).status == 200
+
+
 def test_the_owner_of_rights_uses_them_and_the_audit_log_says_so(guarded: GuardedNode) -> None:
     made = by(guarded, "admin", "POST", "/streams", {"config": {"name": "by-http"}})
     assert made.status == 200
@@ -72,9 +125,9 @@ def test_the_owner_of_rights_uses_them_and_the_audit_log_says_so(guarded: Guarde
     assert by(guarded, "admin", "DELETE", "/streams/by-http").status == 204
     acts = [it for it in guarded.audited() if it.get("by") == "HTTP" and "act" in it]
     assert [(it["act"], it["principal"]) for it in acts if it["resources"] == ["by-http"]] == [
-        ("stream.create", "User:admin"),
-        ("stream.delete", "User:reader"),
-        ("stream.delete", "User:admin"),
+        ("streams.create", "User:admin"),
+        ("streams.delete", "User:reader"),
+        ("streams.delete", "User:admin"),
     ]
 
 

@@ -182,15 +182,6 @@ async def test_what_nats_reports_is_not_believed_unasked(
     assert code(await asker.send(subject, b"", {"Nats-Request-Info": info})) == 404
 
 
-async def test_commands_sign_with_the_nkey_of_nats(guarded: GuardedNode) -> None:
-    seed = guarded.admin_key.write(guarded.directory / "admin.nk")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATS_URL", guarded.nats_url)
-        assert "secret" not in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out
-        patch.setenv("NATS_NKEY", str(seed))
-        assert "secret" in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out
-
-
 async def test_an_answer_is_no_publish(guarded: GuardedNode, client: Client) -> None:
     """The node may publish where a client may not. The message that DIRECT.GET answers with, its
     headers included, is of the client's own making, and it names the reply subject.

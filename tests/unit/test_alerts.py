@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from streamlog.cli.explain import declared
 from streamlog.tls.certificate import SOON, URGENT
 from tests.unit.metric_families import families
 
@@ -70,8 +71,16 @@ def test_alerts_and_doctor_worry_at_the_same_time(name: str, left: timedelta) ->
 def test_it_says_how_bad_it_is_and_what_to_do(name: str) -> None:
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "remedy"}
+    assert rule["annotations"].keys() == {"summary", "code", "remedy"}
     assert all(rule["annotations"].values())
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_its_remedy_is_that_of_its_code(name: str) -> None:
+    """An alert may add where to look."""
+    told = ALERTS[name]["annotations"]
+    (condition,) = (it.condition for it in declared() if it.condition.code == told["code"])
+    assert told["remedy"].startswith(condition.remedy_for({}))
 
 
 @pytest.mark.parametrize("name", ALERTS)

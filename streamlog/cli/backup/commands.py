@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamlog.cli.backup import restore
+from streamlog.cli.options import completion
 from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
@@ -33,7 +34,11 @@ def create(
     backup: Backup,
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", help="Only this one, and no metadata; may be repeated."),
+        typer.Option(
+            "--stream",
+            help="Only this one, and no metadata; may be repeated.",
+            autocompletion=completion.streams,
+        ),
     ] = None,
     path: Annotated[
         list[Path] | None,

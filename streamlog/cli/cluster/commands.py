@@ -8,6 +8,7 @@ from streamlog.cli.cluster import features, force, quorum
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.description import cluster_facts
 from streamlog.cli.cluster.waiting import wait_until
+from streamlog.cli.options import completion
 from streamlog.cli.options.options import (
     SERVERS,
     Json,
@@ -213,7 +214,13 @@ def elect_leader(
     stream: StreamName,
     partition: PartitionNumber,
     leader: Annotated[
-        int | None, typer.Option(min=1, metavar="NODE", help="Default: the preferred replica.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="NODE",
+            help="Default: the preferred replica.",
+            autocompletion=completion.nodes,
+        ),
     ] = None,
     unclean: Annotated[
         bool, typer.Option("--unclean", help="Also one that lacks records: they are lost for good.")

@@ -12,7 +12,7 @@ from streamlog.cli.dev import embedded_nats
 from streamlog.cli.dev.child import Child
 from streamlog.cli.dev.dev_layout import HOST, DevPlan, lay_out, settle_port
 from streamlog.cli.dev.dev_node import DevNode
-from streamlog.cli.options import context
+from streamlog.cli.options import running_dev
 from streamlog.cli.output import say
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
@@ -55,7 +55,7 @@ class DevCluster:
                 pass
             finally:
                 self._ready_file.unlink(missing_ok=True)
-                context.remove()
+                running_dev.remove()
                 await self._stop_children()
         return 0
 
@@ -69,7 +69,7 @@ class DevCluster:
         await self._start_nodes(nodes, nats, login)
         entries = [node.entry() for node in nodes]
         _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": entries})
-        context.write(",".join(node.kafka for node in nodes))
+        running_dev.write(",".join(node.kafka for node in nodes))
         _say(f"NATS   {nats}")
         _say(f"Kafka  {','.join(node.kafka for node in nodes)}")
         _say(f"HTTP   {' '.join(node.http for node in nodes)}")

@@ -8,14 +8,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from streamlog.condition import CRITICAL, WARNING, Condition
 from streamlog.errors import ConfigError
-from streamlog.findings import Finding
+from streamlog.findings import Finding, wrong_setting
+from streamlog.tls.certificate import CERTIFICATE_ENDS
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
     from streamlog.tls.certificate import Certificate
 
 AREA: Final = "certificates"
+
+REVOCATIONS_OLD: Final = Condition(
+    "SL-0602",
+    "tls.crl is out of date",
+    "fetch the CA's newest list into {path}",
+    meaning="A list of revoked certificates holds until a time. After it, clients that show a "
+    "certificate of that CA are refused.",
+    severity=CRITICAL,
+)
 
 
 def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
@@ -27,7 +38,7 @@ def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
         try:
             found = choose(certificates(File(key, path)), key=lambda it: it.not_after)
         except ConfigError as error:
-            yield Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
+            yield wrong_setting(error, AREA)
         else:
             yield _judged(key, path, found, now)
     if settings.tls.crl is not None:
@@ -57,13 +68,17 @@ def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> 
     said = f"{key}: {certificate.subject or path} "
     measured = {"left_seconds": left.total_seconds()}
     remedy = f"renew {path}: a running node takes the new one by itself"
-    if left.total_seconds() <= 0:
-        return Finding(AREA, "critical", f"{said}has expired at {until}", remedy, measured)
-    said += f"expires at {until}, in {left.days} days"
-    if left < URGENT:
-        return Finding(AREA, "critical", said, remedy, measured)
+    is_over = left.total_seconds() <= 0
+    said += f"has expired at {until}" if is_over else f"expires at {until}, in {left.days} days"
     if left < SOON:
-        return Finding(AREA, "warning", said, remedy, measured)
+        return Finding.of(
+            CERTIFICATE_ENDS,
+            AREA,
+            said,
+            remedy,
+            severity=CRITICAL if left < URGENT else WARNING,
+            measured=measured,
+        )
     return Finding(AREA, "ok", said, "", measured)
 
 
@@ -74,11 +89,11 @@ def _revocations(path: Path, now: datetime) -> Finding:
     try:
         known = [it for it in next_updates(File("tls.crl", path)) if it is not None]
     except ConfigError as error:
-        return Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
+        return wrong_setting(error, AREA)
     if not known:
         return Finding(AREA, "ok", "tls.crl does not say how long it holds")
     until = f"until {min(known):%Y-%m-%d %H:%M} UTC"
     if min(known) <= now:
         said = f"tls.crl held {until}: a client that shows a certificate of that CA is refused"
-        return Finding(AREA, "critical", said, f"fetch the CA's newest list into {path}")
+        return Finding.of(REVOCATIONS_OLD, AREA, said, path=path)
     return Finding(AREA, "ok", f"tls.crl holds {until}")

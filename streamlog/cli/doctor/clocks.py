@@ -12,8 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.cli.node.node_http import NodeHttpClient
+from streamlog.condition import CRITICAL, WARNING, Severity
 from streamlog.errors import ConfigError
-from streamlog.findings import Finding, Severity
+from streamlog.findings import SETTING_WRONG, Finding
+from streamlog.metadata.nodes.node_condition import CLOCK_OFF
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -94,7 +96,8 @@ def _compared(
     opener: urllib.request.OpenerDirector, who: str, url: str, timeout_s: float, read: Read
 ) -> Finding:
     if not url.startswith(("http://", "https://")):
-        return Finding(AREA, "critical", f"{who}: no address of HTTP", "write http://HOST:PORT")
+        said = f"{who}: no address of HTTP"
+        return Finding.of(SETTING_WRONG, AREA, said, "write http://HOST:PORT")
     try:
         began = time.time()
         with opener.open(url, timeout=timeout_s) as answer:
@@ -120,6 +123,6 @@ def judged(who: str, skew_s: float, took_s: float) -> Finding:
     surely_s = abs(skew_s) - took_s / 2
     if surely_s > SKEW_S:
         remedy = "have chrony or systemd-timesyncd run on both: chronyc tracking, timedatectl"
-        severity: Severity = "critical" if surely_s > SKEW_FAILED_S else "warning"
-        return Finding(AREA, severity, said, remedy, measured)
+        severity: Severity = CRITICAL if surely_s > SKEW_FAILED_S else WARNING
+        return Finding.of(CLOCK_OFF, AREA, said, remedy, severity=severity, measured=measured)
     return Finding(AREA, "ok", said, "", measured)

@@ -8,7 +8,8 @@ import typer
 
 from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_findings, print_json
-from streamlog.findings import BAD, CLUSTER, CRITICAL, Finding
+from streamlog.condition import CRITICAL
+from streamlog.findings import BAD, CLUSTER, Finding, wrong_setting
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -53,10 +54,7 @@ def doctor(
     try:
         settings = load_settings(config)
     except ConfigError as error:
-        found = [
-            Finding("configuration", "critical", f"{it.key}: {it.problem}", it.remedy)
-            for it in (error, *error.more)
-        ]
+        found = [wrong_setting(it, "configuration") for it in (error, *error.more)]
         _print(found, as_json=as_json)
         raise typer.Exit(1) from None
 

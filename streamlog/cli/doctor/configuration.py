@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from streamlog.condition import CRITICAL, NOTE, Condition
 from streamlog.findings import Finding
 
 if TYPE_CHECKING:
@@ -11,6 +12,93 @@ if TYPE_CHECKING:
 
 AREA: Final = "configuration"
 ANY: Final = ("0.0.0.0", "::", "")
+
+NO_ADVERTISED_HOST: Final = Condition(
+    "SL-0802",
+    "kafka.advertised_host is missing",
+    "set kafka.advertised_host to the name by which they reach this machine",
+    meaning="The node listens on all addresses and does not know by which one it is reached, so it "
+    "tells clients and other nodes an address that is none.",
+    severity=CRITICAL,
+)
+ADVERTISES_LOOPBACK: Final = Condition(
+    "SL-0803",
+    "a loopback address is advertised",
+    "set kafka.host and kafka.advertised_host to what they can reach",
+    meaning="Other voters are on other machines, and this node tells them an address of its own.",
+    severity=CRITICAL,
+)
+ONE_PORT_TWICE: Final = Condition(
+    "SL-0804",
+    "kafka.port and http.port are the same",
+    "choose another one",
+    meaning="Two listeners cannot have one port.",
+    severity=CRITICAL,
+)
+PAYLOADS_SHOWN: Final = Condition(
+    "SL-0805",
+    "the console shows records to every client",
+    'set http.show_payloads = "auto", or let only those reach the port who may read everything',
+    meaning="http.show_payloads is on, and other machines reach the page.",
+)
+CLUSTER_ID_MISSING: Final = Condition(
+    "SL-0806",
+    "cluster.id is missing",
+    "set it to the same text on every node",
+    meaning="A cluster of several nodes needs a name that they compare.",
+    severity=CRITICAL,
+)
+VOTER_NAMED_TWICE: Final = Condition(
+    "SL-0807",
+    "cluster.voters names a node twice",
+    "each id stands for one node",
+    meaning="Two addresses have the same node id.",
+    severity=CRITICAL,
+)
+EVEN_VOTERS: Final = Condition(
+    "SL-0808",
+    "the number of voters is even",
+    "have three voters, or five; further nodes are observers",
+    meaning="A majority of an even number bears no more losses than one voter less would.",
+)
+NOT_A_VOTER: Final = Condition(
+    "SL-0809",
+    "this node is no voter",
+    "nothing, if it is meant so; else name it in cluster.voters",
+    meaning="The node follows the metadata and does not vote.",
+    severity=NOTE,
+)
+VOTER_ADDRESS_DIFFERS: Final = Condition(
+    "SL-0810",
+    "cluster.voters has this node at another port",
+    "see that one leads to the other, or correct one of them",
+    meaning="Other voters connect to the address in cluster.voters.",
+)
+LIMIT_BELOW_MESSAGE: Final = Condition(
+    "SL-0811",
+    "a limit is less than log.message_bytes_max",
+    "raise that limit, or lower log.message_bytes_max",
+    meaning="The largest message that the log allows does not fit through another limit.",
+)
+SESSION_TIMEOUT_LONG: Final = Condition(
+    "SL-0812",
+    "cluster.session_timeout_ms is too long",
+    "let replica_lag_time_max_ms be some times session_timeout_ms",
+    meaning="The in-sync sets wait for a dead node until its session ends.",
+)
+SYNC_NOT_COMMIT: Final = Condition(
+    "SL-0813",
+    "log.sync is not commit",
+    'docs/durability.md says what each loses; "commit" loses nothing',
+    meaning="A power cut may lose what was acknowledged.",
+    severity=NOTE,
+)
+SECRET_IN_CLEAR: Final = Condition(
+    "SL-0814",
+    "a secret for NATS may go over the network in the clear",
+    "write tls:// in nats.servers, or log in by an NKey or credentials",
+    meaning="A password or token is sent to a nats-server on another machine without TLS.",
+)
 
 
 def examine(settings: "Settings") -> list[Finding]:
@@ -22,32 +110,24 @@ def examine(settings: "Settings") -> list[Finding]:
 def _addresses(it: "Settings") -> Iterator[Finding]:
     kafka, http = it.kafka, it.http
     if kafka.host in ANY and kafka.advertised_host is None:
-        yield Finding(
+        yield Finding.of(
+            NO_ADVERTISED_HOST,
             AREA,
-            "critical",
             f"kafka.host is {kafka.host!r} and there is no kafka.advertised_host: clients and other"
             " nodes are told to connect to an address that is none",
-            "set kafka.advertised_host to the name by which they reach this machine",
         )
     advertised = kafka.advertised_host or kafka.host
     others = [address for node_id, address in voters_of(it) if node_id != it.node.id]
     if _is_loopback(advertised) and any(not _is_loopback(host) for host, _ in others):
-        yield Finding(
-            AREA,
-            "critical",
-            f"this node advertises {advertised!r}, and other voters are on other machines",
-            "set kafka.host and kafka.advertised_host to what they can reach",
-        )
+        said = f"this node advertises {advertised!r}, and other voters are on other machines"
+        yield Finding.of(ADVERTISES_LOOPBACK, AREA, said)
     if kafka.port and kafka.port == http.port and (kafka.host == http.host or kafka.host in ANY):
-        yield Finding(
-            AREA, "critical", f"kafka.port and http.port are both {http.port}", "choose another one"
-        )
+        yield Finding.of(ONE_PORT_TWICE, AREA, f"kafka.port and http.port are both {http.port}")
     if not _is_loopback(http.host) and http.show_payloads == "on":
-        yield Finding(
+        yield Finding.of(
+            PAYLOADS_SHOWN,
             AREA,
-            "warning",
             f"http.show_payloads is on, http.host is {http.host!r}: every client that reaches it reads every stream",
-            'set http.show_payloads = "auto", or let only those reach the port who may read everything',
         )
 
 
@@ -57,31 +137,21 @@ def _quorum(it: "Settings") -> Iterator[Finding]:
         return
     ids = [node_id for node_id, _ in voters]
     if it.cluster.id is None and set(ids) != {it.node.id}:
-        yield Finding(
-            AREA, "critical", "cluster.id is missing", "set it to the same text on every node"
-        )
+        yield Finding.of(CLUSTER_ID_MISSING, AREA, CLUSTER_ID_MISSING.title)
     if len(set(ids)) < len(ids):
-        yield Finding(
-            AREA, "critical", "cluster.voters names a node twice", "each id stands for one node"
-        )
+        yield Finding.of(VOTER_NAMED_TWICE, AREA, VOTER_NAMED_TWICE.title)
     if len(ids) % 2 == 0:
-        yield Finding(
-            AREA,
-            "warning",
-            f"there are {len(ids)} voters: they bear no more losses than {len(ids) - 1} would",
-            "have three voters, or five; further nodes are observers",
-        )
+        said = f"there are {len(ids)} voters: they bear no more losses than {len(ids) - 1} would"
+        yield Finding.of(EVEN_VOTERS, AREA, said)
     if it.node.id not in ids:
-        yield Finding(AREA, "note", "this node is no voter: it follows the metadata, no more")
+        yield Finding.of(
+            NOT_A_VOTER, AREA, "this node is no voter: it follows the metadata, no more"
+        )
         return
     host, port = dict(voters)[it.node.id]
     if port not in (it.kafka.port, it.kafka.advertised_port):
-        yield Finding(
-            AREA,
-            "warning",
-            f"cluster.voters has this node at {host}:{port}; it listens on port {it.kafka.port}",
-            "see that one leads to the other, or correct one of them",
-        )
+        said = f"cluster.voters has this node at {host}:{port}; it listens on port {it.kafka.port}"
+        yield Finding.of(VOTER_ADDRESS_DIFFERS, AREA, said)
 
 
 def _sizes(it: "Settings") -> Iterator[Finding]:
@@ -95,42 +165,33 @@ def _sizes(it: "Settings") -> Iterator[Finding]:
         ("replication.fetch_bytes_max", it.replication.fetch_bytes_max),
     ):
         if size < message:
-            yield Finding(
+            yield Finding.of(
+                LIMIT_BELOW_MESSAGE,
                 AREA,
-                "warning",
                 f"{key} ({size}) is less than log.message_bytes_max ({message})",
                 f"raise {key}, or lower log.message_bytes_max",
             )
     if it.cluster.session_timeout_ms >= it.replication.replica_lag_time_max_ms:
-        yield Finding(
+        yield Finding.of(
+            SESSION_TIMEOUT_LONG,
             AREA,
-            "warning",
             "cluster.session_timeout_ms is no less than replication.replica_lag_time_max_ms: a dead node is "
             "waited for in the in-sync sets",
-            "let replica_lag_time_max_ms be some times session_timeout_ms",
         )
 
 
 def _promises(it: "Settings") -> Iterator[Finding]:
     if it.log.sync != "commit":
-        yield Finding(
-            AREA,
-            "note",
-            f"log.sync is {it.log.sync}: a power cut may lose what was acknowledged",
-            'docs/durability.md says what each loses; "commit" loses nothing',
-        )
+        said = f"log.sync is {it.log.sync}: a power cut may lose what was acknowledged"
+        yield Finding.of(SYNC_NOT_COMMIT, AREA, said)
     nats = it.nats
     in_clear = [server for server in nats.servers if not server.startswith("tls://")]
     has_secret = bool(nats.password or nats.token or any("@" in server for server in nats.servers))
     has_tls = nats.tls_ca or nats.tls_cert or nats.tls_first
     far = [server for server in in_clear if not _is_loopback(_host(server))]
     if has_secret and far and not has_tls:
-        yield Finding(
-            AREA,
-            "warning",
-            "a password or token for NATS may go to another machine in the clear",
-            "write tls:// in nats.servers, or log in by an NKey or credentials",
-        )
+        said = "a password or token for NATS may go to another machine in the clear"
+        yield Finding.of(SECRET_IN_CLEAR, AREA, said)
 
 
 def own_address(it: "Settings") -> str:

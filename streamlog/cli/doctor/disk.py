@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamlog.findings import Finding, Severity
+from streamlog.condition import CRITICAL, MAKE_ROOM, REPAIR_DISK, WARNING, Condition, Severity
+from streamlog.findings import Finding
+from streamlog.metadata.nodes.node_condition import DISK_FULL
 
 AREA: Final = "disk"
 SYNCS: Final = 30
@@ -25,28 +27,57 @@ NOT_FOR_LOGS: Final = {
     "overlay": "it goes with the container",
 }
 
+DISK_FILLS_UP: Final = Condition(
+    "SL-0323",
+    "disk fills up",
+    MAKE_ROOM,
+    meaning="Less than a tenth of the disk is free, or it will be full within six hours.",
+    runbook="runbooks/full-disk.md",
+)
+SYNCS_SLOW: Final = Condition(
+    "SL-0324",
+    "fdatasync is slow",
+    "acks wait for it: use a disk that keeps its promises faster (NVMe with power-loss protection),"
+    " or let nothing else write to it",
+    meaning="Each acknowledgement waits for a sync of the disk.",
+)
+DATA_DIR_NOT_WRITABLE: Final = Condition(
+    "SL-0819",
+    "node.data_dir cannot be written",
+    "chown {folder} to the user that runs the node",
+    meaning="The node does not start.",
+    severity=CRITICAL,
+)
+FILE_SYSTEM_UNFIT: Final = Condition(
+    "SL-0820",
+    "node.data_dir is on a file system that is not for logs",
+    "mount a local disk there, and name it as node.data_dir",
+    meaning="Memory, network file systems and a container's own layer do not keep what was synced.",
+)
+DISK_REFUSES: Final = Condition(
+    "SL-0821",
+    "the disk refuses a write",
+    REPAIR_DISK,
+    meaning="A file in node.data_dir could not be written or synced.",
+    severity=CRITICAL,
+)
+
 
 def examine(data_dir: Path, metadata_reserve_bytes: int) -> Iterator[Finding]:
     """``metadata_reserve_bytes``: with less room than that a node takes its disk for full."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK):
-        yield Finding(
-            AREA,
-            "critical",
-            f"{folder} cannot be written by this user",
-            f"chown {folder} to the user that runs the node",
-        )
+        said = f"{folder} cannot be written by this user"
+        yield Finding.of(DATA_DIR_NOT_WRITABLE, AREA, said, folder=folder)
         return
     yield _room(folder, metadata_reserve_bytes)
     kind = file_system(folder)
     if kind in NOT_FOR_LOGS:
-        remedy = "mount a local disk there, and name it as node.data_dir"
-        yield Finding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
+        yield Finding.of(FILE_SYSTEM_UNFIT, AREA, f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}")
     try:
         yield _syncs(folder)
     except OSError as error:
-        said = f"{folder}: {error.strerror or error}"
-        yield Finding(AREA, "critical", said, "look at the disk: dmesg, smartctl")
+        yield Finding.of(DISK_REFUSES, AREA, f"{folder}: {error.strerror or error}")
 
 
 def _existing(path: Path) -> Path:
@@ -67,11 +98,10 @@ def room(folder: str, total: int, free: int, metadata_reserve_bytes: int) -> Fin
     share = free / total if total else 0.0
     measured = {"free_bytes": float(free), "size_bytes": float(total)}
     said = f"{_size(free)} of {_size(total)} are free at {folder} ({share:.0%})"
-    remedy = "shorten retention, delete streams, or enlarge the disk"
     if free < metadata_reserve_bytes:
-        return Finding(AREA, "critical", f"{said}: it is full", remedy, measured)
+        return Finding.of(DISK_FULL, AREA, f"{said}: it is full", measured=measured)
     if share < FREE_SHARE_MIN:
-        return Finding(AREA, "warning", said, remedy, measured)
+        return Finding.of(DISK_FILLS_UP, AREA, said, measured=measured)
     return Finding(AREA, "ok", said, "", measured)
 
 
@@ -101,12 +131,8 @@ def _syncs(folder: Path) -> Finding:
     measured = {"fdatasync_median_seconds": middle, "fdatasync_max_seconds": worst}
     said = f"fdatasync takes {middle * 1000:.2f} ms, {worst * 1000:.2f} ms at worst of {SYNCS}"
     if middle > VERY_SLOW_SYNC_S or middle > SLOW_SYNC_S:
-        severity: Severity = "critical" if middle > VERY_SLOW_SYNC_S else "warning"
-        remedy = (
-            "acks wait for it: use a disk that keeps its promises faster (NVMe with power-loss "
-            "protection), or let nothing else write to it"
-        )
-        return Finding(AREA, severity, said, remedy, measured)
+        severity: Severity = CRITICAL if middle > VERY_SLOW_SYNC_S else WARNING
+        return Finding.of(SYNCS_SLOW, AREA, said, severity=severity, measured=measured)
     return Finding(AREA, "ok", said, "", measured)
 
 

@@ -7,15 +7,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from streamlog.condition import CRITICAL, WARNING, Condition
 from streamlog.findings import Finding
+from streamlog.metadata.nodes.data_dir import FOLDER_IS_OPEN
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
 
 AREA: Final = "limits"
-FILES_WANTED: Final = 65_536
 FILES_MIN: Final = 4_096
 OTHERS_MAY: Final = 0o077
+
+FEW_OPEN_FILES: Final = Condition(
+    "SL-0815",
+    "the limit of open files is low",
+    "LimitNOFILE=65536 in the unit, or ulimit -n 65536",
+    meaning="Each partition and each connection needs open files. Where the system gives no more, "
+    "partitions go offline and connections are refused.",
+)
+FILE_MISSING: Final = Condition(
+    "SL-0816",
+    "a file that the settings name is not there",
+    "correct the path, or who may look into its folder",
+    meaning="The node does not start without it.",
+    severity=CRITICAL,
+)
+FILE_NOT_READABLE: Final = Condition(
+    "SL-0817",
+    "a file that the settings name cannot be read",
+    "chown {path} to the user that runs the node",
+    meaning="The node does not start without it.",
+    severity=CRITICAL,
+)
+SECRET_READABLE: Final = Condition(
+    "SL-0818",
+    "others may read a secret",
+    "chmod 600 {path}",
+    meaning="Other accounts of the machine can read a file with a key or a password.",
+)
 
 
 def examine(settings: "Settings", config: Path | None) -> Iterator[Finding]:
@@ -32,12 +61,11 @@ def _files(settings: "Settings") -> Finding:
     partitions = sum(1 for _ in folder.glob("*/*")) if folder.is_dir() else 0
     wanted = max(FILES_MIN, 2 * partitions + settings.kafka.connections_max)
     said = f"a process may have {soft} files open; {partitions} partitions are kept here"
-    remedy = f"LimitNOFILE={FILES_WANTED} in the unit, or ulimit -n {FILES_WANTED}"
     if 0 <= soft < FILES_MIN:
-        return Finding(AREA, "critical", said, remedy, measured)
+        return Finding.of(FEW_OPEN_FILES, AREA, said, severity=CRITICAL, measured=measured)
     if 0 <= soft < wanted:
-        more = f", and {settings.kafka.connections_max} connections are allowed for"
-        return Finding(AREA, "warning", said + more, remedy, measured)
+        said += f", and {settings.kafka.connections_max} connections are allowed for"
+        return Finding.of(FEW_OPEN_FILES, AREA, said, severity=WARNING, measured=measured)
     return Finding(AREA, "ok", said, "", measured)
 
 
@@ -50,7 +78,7 @@ def _folders(settings: "Settings") -> Iterator[Finding]:
             if mode & OTHERS_MAY:
                 said = f"others may look into {path} (mode {mode & 0o777:o})"
                 remedy = f"restart the node, which tightens it, or chmod -R go= {folder}"
-                yield Finding(AREA, "warning", said, remedy)
+                yield Finding.of(FOLDER_IS_OPEN, AREA, said, remedy)
                 return
 
 
@@ -80,12 +108,11 @@ def _readable_by_others(key: str, path: Path) -> Iterator[Finding]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        remedy = "correct the path, or who may look into its folder"
-        yield Finding(AREA, "critical", f"{key}: {path}: {error.strerror}", remedy)
+        yield Finding.of(FILE_MISSING, AREA, f"{key}: {path}: {error.strerror}")
         return
     if not os.access(path, os.R_OK):
-        remedy = f"chown {path} to the user that runs the node"
-        yield Finding(AREA, "critical", f"{key}: {path} cannot be read by this user", remedy)
+        said = f"{key}: {path} cannot be read by this user"
+        yield Finding.of(FILE_NOT_READABLE, AREA, said, path=path)
     if mode & OTHERS_MAY:
         said = f"{key}: others may read {path} (mode {mode & 0o777:o})"
-        yield Finding(AREA, "warning", said, f"chmod 600 {path}")
+        yield Finding.of(SECRET_READABLE, AREA, said, path=path)

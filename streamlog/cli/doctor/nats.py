@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
+from streamlog.condition import CRITICAL, NOTE, WARNING, Condition
 from streamlog.errors import ConfigError
-from streamlog.findings import Finding
+from streamlog.findings import Finding, wrong_setting
+from streamlog.metadata.nodes.node_condition import NATS_GONE, NATS_SLOW
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -12,6 +14,22 @@ if TYPE_CHECKING:
 
 AREA: Final = "nats"
 SLOW_S: Final = 0.050
+
+PAYLOAD_LIMITS_DIFFER: Final = Condition(
+    "SL-0822",
+    "max_payload and log.message_bytes_max differ",
+    "set both to the same, so that publishers are not refused late",
+    meaning="nats-server and streamlog take messages of another size at most.",
+    severity=NOTE,
+)
+JETSTREAM_CONFLICT: Final = Condition(
+    "SL-0823",
+    "JetStream and streamlog answer the same requests",
+    "set default_api_prefix = false, and have clients ask for the domain",
+    meaning="nats-server has JetStream, and nats.default_api_prefix has streamlog answer in its "
+    "place: clients get two answers.",
+    severity=CRITICAL,
+)
 
 
 async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
@@ -21,53 +39,54 @@ async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Findi
         try:
             found = await visit(settings.nats, server, timeout_s)
         except ConfigError as error:
-            yield Finding(AREA, "critical", f"{error.key}: {error.problem}", error.remedy)
+            yield wrong_setting(error, AREA)
             return
         for finding in _told(settings, found):
             yield finding
 
 
 def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:
+    from streamlog.ingest.nats.error_counts import NATS_PERMISSION_MISSING
+
     where = f"NATS at {it.address}"
     if it.complaint is not None:
-        yield Finding(AREA, "critical", f"{where}: {it.complaint.text}", it.complaint.remedy)
+        yield Finding.of(NATS_GONE, AREA, f"{where}: {it.complaint.text}", it.complaint.remedy)
         return
     measured = {"round_trip_seconds": it.round_trip_s, "max_payload_bytes": float(it.max_payload)}
     said = f"{where} (nats-server {it.version}) answers in {it.round_trip_s * 1000:.1f} ms"
-    slow = it.round_trip_s > SLOW_S
-    remedy = "each message crosses NATS twice, in and as an ack: have a server near" if slow else ""
-    yield Finding(AREA, "warning" if slow else "ok", said, remedy, measured)
+    if it.round_trip_s > SLOW_S:
+        remedy = "each message crosses NATS twice, in and as an ack: have a server near"
+        yield Finding.of(NATS_SLOW, AREA, said, remedy, severity=WARNING, measured=measured)
+    else:
+        yield Finding(AREA, "ok", said, "", measured)
     yield from _payload(settings.log.message_bytes_max, where, it.max_payload)
     for missing in it.forbidden:
-        yield Finding(
+        yield Finding.of(
+            NATS_PERMISSION_MISSING,
             AREA,
-            "critical",
             f"{where} does not permit to {missing}",
             "grant it to streamlog's user: docs/nats.md has all permissions",
         )
     if it.has_jetstream and settings.nats.default_api_prefix:
-        yield Finding(
-            AREA,
-            "critical",
-            f"{where} has JetStream, and nats.default_api_prefix has streamlog answer in its place",
-            "set default_api_prefix = false, and have clients ask for the domain",
+        said = (
+            f"{where} has JetStream, and nats.default_api_prefix has streamlog answer in its place"
         )
+        yield Finding.of(JETSTREAM_CONFLICT, AREA, said)
 
 
 def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[Finding]:
     if max_payload < message_bytes_max:
-        yield Finding(
+        yield Finding.of(
+            PAYLOAD_LIMITS_DIFFER,
             AREA,
-            "note",
             f"{where} takes messages of {max_payload} bytes at most, log.message_bytes_max allows "
             f"{message_bytes_max}",
             "raise max_payload of nats-server if publishers need it",
         )
     elif max_payload > message_bytes_max:
-        yield Finding(
+        yield Finding.of(
+            PAYLOAD_LIMITS_DIFFER,
             AREA,
-            "note",
             f"{where} takes messages of {max_payload} bytes, of which streamlog refuses those over "
             f"{message_bytes_max} (log.message_bytes_max)",
-            "set both to the same, so that publishers are not refused late",
         )

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.cli.cluster.description import cluster_facts
 from streamlog.cli.doctor.configuration import voters_of
-from streamlog.findings import CLUSTER, CRITICAL, NODE, Finding, cluster_findings, sentence
-from streamlog.metadata.nodes.node_condition import DAMAGED, LOST, REMEDIES, told
+from streamlog.condition import CRITICAL, NOTE, WARNING, Condition, Severity
+from streamlog.findings import (
+    CLUSTER,
+    NODE,
+    SETTING_WRONG,
+    Finding,
+    cluster_findings,
+    sentence,
+)
+from streamlog.metadata.nodes.node_condition import CONDITIONS, DAMAGED, LOST, NODE_GONE, told
 
 if TYPE_CHECKING:
     from streamlog.cli.cluster.description import Description
@@ -22,6 +30,20 @@ ROUNDS: Final = 5
 SLOW_S: Final = 0.050
 REACHED: Final = ("ok", "warning")
 
+OTHER_CLUSTER: Final = Condition(
+    "SL-0824",
+    "the node that answers belongs to another cluster",
+    "correct cluster.id, cluster.voters or --bootstrap-server",
+    meaning="The addresses of the settings lead to nodes with another cluster.id.",
+    severity=CRITICAL,
+)
+NETWORK_SLOW: Final = Condition(
+    "SL-0825",
+    "the way to a node is slow",
+    "acks with acks=all wait for followers: keep nodes near each other",
+    meaning="A new connection to a node takes longer than 50 ms.",
+)
+
 
 async def examine(settings: "Settings", servers: str, timeout_s: float) -> AsyncIterator[Finding]:
     """Voters of the settings, and all nodes that the cluster knows, at their advertised address;
@@ -32,15 +54,17 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
     try:
         security = _security(settings)
     except StreamlogError as error:
-        yield Finding(AREA, "critical", str(error), "correct [tls] and [sasl]; docs/security.md")
+        remedy = "correct [tls] and [sasl]; docs/security.md"
+        yield Finding.of(SETTING_WRONG, AREA, str(error), remedy)
         return
     topology, description = await _cluster(servers, timeout_s, security)
     if topology is None:
-        yield Finding(
+        yield Finding.of(
+            NODE_GONE,
             AREA,
-            "warning",
             f"no node answers at {servers}: only the addresses of cluster.voters are tried",
             "start a node, or name one by --bootstrap-server",
+            severity=WARNING,
         )
     asked: dict[tuple[str, int], list[str]] = {}
     for node_id, place in voters_of(settings):
@@ -100,19 +124,18 @@ def _identity(
     """
     ours, theirs = settings.cluster.id, topology.cluster_id
     if ours is not None and theirs != ours:
-        yield Finding(
-            AREA,
-            "critical",
-            f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
-            "correct cluster.id, cluster.voters or --bootstrap-server",
-        )
+        said = f"the node that answers belongs to cluster {theirs!r}, not {ours!r}"
+        yield Finding.of(OTHER_CLUSTER, AREA, said)
         return
     mine: NodeInfo | None = topology.nodes.get(settings.node.id)  # type: ignore[call-overload]
     nodes = topology.nodes.values()
     here = sum((node.host, node.port) in reached for node in nodes)
     where = f"this one at {mine.address}" if mine else f"node {settings.node.id} is not among them"
     said = f"{here} of the {len(nodes)} nodes of cluster {theirs} are reached, {where}"
-    yield Finding(AREA, "ok" if here == len(nodes) else "warning", said)
+    if here == len(nodes):
+        yield Finding(AREA, "ok", said)
+    else:
+        yield Finding.of(NODE_GONE, AREA, said, "start the others", severity=WARNING)
     if description is not None:
         yield from _of_this_node(settings.node.id, description)
         facts = cluster_facts(description, topology, besides=settings.node.id)
@@ -125,8 +148,8 @@ def _of_this_node(node_id: int, description: "Description") -> Iterator[Finding]
     for node in description.nodes:
         for name in node.unfit if node.node_id == node_id else ():
             if name in {DAMAGED, LOST}:
-                said = f"Node {node_id}: {told(name)}"
-                yield Finding(NODE, CRITICAL, said, sentence(REMEDIES[name]))
+                condition, said = CONDITIONS[name], f"Node {node_id}: {told(name)}"
+                yield Finding.of(condition, NODE, said, sentence(condition.remedy))
 
 
 async def _reach(
@@ -155,13 +178,13 @@ async def _reach(
         own = any(name.endswith(f" {settings.node.id}") for name in names)
         runs, remedy = await _why_unreached(place, str(error), timeout_s)
         is_down = own and not runs  # it may be meant to be
-        return Finding(AREA, "note" if is_down else "critical", f"{who}: {error}", remedy)
+        severity: Severity = NOTE if is_down else CRITICAL
+        return Finding.of(NODE_GONE, AREA, f"{who}: {error}", remedy, severity=severity)
     middle = median(took)
     said = f"{who} is reached in {middle * 1000:.1f} ms ({max(took) * 1000:.1f} ms at worst)"
     measured = {"connect_median_seconds": middle, "connect_max_seconds": max(took)}
     if middle > SLOW_S:
-        remedy = "acks with acks=all wait for followers: keep nodes near each other"
-        return Finding(AREA, "warning", said, remedy, measured)
+        return Finding.of(NETWORK_SLOW, AREA, said, measured=measured)
     return Finding(AREA, "ok", said, "", measured)
 
 

@@ -4,8 +4,10 @@ import json
 from typing import TYPE_CHECKING
 
 from streamlog.cli.node.node_http import NodeHttpClient
+from streamlog.condition import NOTE
 from streamlog.errors import ConfigError, NodeUnreachable
 from streamlog.findings import NODE, Finding, readiness_findings
+from streamlog.metadata.nodes.node_condition import NODE_GONE
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -25,9 +27,10 @@ def examine(settings: "Settings", timeout_s: float) -> list[Finding]:
             remedy = (
                 "see whether the process hangs or is stopped (its log, `ps`, the machine's load)"
             )
-            return [Finding(NODE, "critical", said, remedy)]
+            return [Finding.of(NODE_GONE, NODE, said, remedy)]
         remedy = "start it, if it is not meant to be down"
-        return [Finding(NODE, "note", f"{who} is not asked whether it is ready: {error}", remedy)]
+        said = f"{who} is not asked whether it is ready: {error}"
+        return [Finding.of(NODE_GONE, NODE, said, remedy, severity=NOTE)]
     return judged(who, answer.text)
 
 

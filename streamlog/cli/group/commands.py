@@ -73,7 +73,7 @@ def total_lag(found: Iterable[GroupLag]) -> int | None:
 
 def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """All groups: state, members, and how many records they have yet to read in all."""
-    rows = ask(servers, _rows)
+    rows = ask(servers, group_rows)
     if as_json:
         print_json(rows)
         return
@@ -93,7 +93,7 @@ def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
 
 
-async def _rows(asker: "GroupClient") -> list[dict[str, Any]]:
+async def group_rows(asker: "GroupClient") -> list[dict[str, Any]]:
     described = [await asker.groups.describe(group_id) for group_id in await asker.groups.ids()]
     groups = [group for group in described if group.exists]  # some may have gone meanwhile
     committed = await asker.groups.all_committed(group.group_id for group in groups)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streamlog.cli.group.client import GroupName, ask, check_empty
+from streamlog.cli.options import completion
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.options.position import parse_time
 from streamlog.cli.output import print_json, print_table, say
@@ -213,7 +214,11 @@ def reset_offsets(
     ] = None,
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", help="Only these; may be repeated. Default: all it committed in."),
+        typer.Option(
+            "--stream",
+            help="Only these; may be repeated. Default: all it committed in.",
+            autocompletion=completion.streams,
+        ),
     ] = None,
     partition: Annotated[
         list[int] | None,

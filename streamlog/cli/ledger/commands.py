@@ -26,10 +26,10 @@ from streamlog.cli.ledger.options import (
     read_seed,
     signer_of,
 )
-from streamlog.cli.messages.record_lines import json_line
+from streamlog.cli.messages.record_lines import json_record
 from streamlog.cli.options import options as o
 from streamlog.cli.options.options import Json
-from streamlog.cli.output import print_json, print_pairs, say, write_value
+from streamlog.cli.output import document, print_json, print_pairs, say, write_value
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _print(block: "DeliveredBlock", *, records: bool, values: bool) -> None:
             write_value(record.value or b"")
     elif records:
         for record in block.records():
-            sys.stdout.buffer.write(json_line(0, record).encode() + b"\n")
+            sys.stdout.buffer.write(document(json_record(0, record)).encode())
     else:
         print_json(_described(block))
 

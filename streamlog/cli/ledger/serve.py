@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from streamlog.app.listen_check import INSECURE
 from streamlog.cli.ledger.options import KeyFile, limits_of, read_seed
 from streamlog.cli.options import options as o
 from streamlog.cli.options.connection_options import cluster_at
@@ -81,9 +82,7 @@ def http_listener(
             )
             raise ConfigError("--http-host", problem, _REMEDY)
         extra = {"listener": "http", "host": host}
-        logger.warning(
-            "insecure: any client that reaches this address may do anything", extra=extra
-        )
+        logger.warning(INSECURE, extra=extra)
     sasl = SaslSection()  # as a node has it where nothing is set
     examine = partial(
         LoginRateLimit(sasl.failures_per_address_max).examine_slowly, delay_ms=sasl.failure_delay_ms

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.options.connection_options import chosen_security
-from streamlog.cli.options.options import SERVERS, Json, Servers
-from streamlog.cli.output import write_value
+from streamlog.cli.options.options import SERVERS, Json, Servers, StreamName
+from streamlog.cli.output import document, write_value
 
 if TYPE_CHECKING:
     from streamlog.client.position import Position
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def consume(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this one.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, an offset, or a time (ISO 8601).")
@@ -55,9 +55,9 @@ class Printer:
 
     def print(self, partition: int, record: "Record") -> None:
         if self._as_json:
-            from streamlog.cli.messages.record_lines import json_line
+            from streamlog.cli.messages.record_lines import json_record
 
-            sys.stdout.buffer.write(json_line(partition, record).encode() + b"\n")
+            sys.stdout.buffer.write(document(json_record(partition, record)).encode())
         else:
             write_value(record.value or b"")
         if self._left is not None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamlog.cli.messages.record_lines import json_line
+from streamlog.cli.messages.record_lines import json_record
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_json, print_table, say
@@ -122,7 +122,7 @@ def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
             continue
         partition = int(item.file.parent.name) if item.file.parent.name.isdigit() else 0
         for record in iter_records(item.data):
-            say(json_line(partition, record))
+            print_json(json_record(partition, record))
 
 
 def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:

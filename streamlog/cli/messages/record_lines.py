@@ -3,9 +3,7 @@
 import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
-
-from streamlog.app.escapes import visible_json
+from typing import Any, Protocol
 
 
 class PrintedRecord(Protocol):
@@ -23,22 +21,20 @@ class PrintedRecord(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
-def json_line(partition: int, record: PrintedRecord) -> str:
+def json_record(partition: int, record: PrintedRecord) -> dict[str, Any]:
     """Text where the bytes are UTF-8; else ``{"base64": …}``, so that nothing is lost."""
     time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(
         timespec="milliseconds"
     )
-    return visible_json(
-        {
-            "partition": partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "time": time.replace("+00:00", "Z"),
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": [[name, _text(value)] for name, value in record.headers],
-        }
-    )
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "time": time.replace("+00:00", "Z"),
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:

@@ -4,7 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
-from streamlog.cli.output import say
+from streamlog.cli.options.options import Json
+from streamlog.cli.output import print_json, say
 
 TIMEOUT_S: Final = 3.0
 
@@ -20,6 +21,7 @@ def health(
     timeout: Annotated[
         float, typer.Option(min=0.1, max=60, metavar="SECONDS", help="For each step of asking.")
     ] = TIMEOUT_S,
+    as_json: Json = False,
 ) -> None:
     """Is the node on this machine alive? For probes of containers; exit code 1 if it is not.
 
@@ -33,7 +35,10 @@ def health(
     answer = http.get("/readyz" if ready else "/healthz", timeout)
     well = answer.status == 200
     word = "ready" if ready else "alive"
-    say(f"{http.url} is {word}" if well else f"{http.url} is not {word}: {_why(answer.text)}")
+    if as_json:
+        print_json({"url": http.url, word: well, "why": None if well else _why(answer.text)})
+    else:
+        say(f"{http.url} is {word}" if well else f"{http.url} is not {word}: {_why(answer.text)}")
     if not well:
         raise typer.Exit(1)
 

@@ -1,31 +1,30 @@
 """How commands reach the nodes: the same options for each that has ``--bootstrap-server``.
 
-A command does not hand them on from function to function: the function that opens a connection asks
-for ``chosen_security``, which is that of the command that runs.
+A value is that of the option, else that of its variable, else the context's, else the default. A command
+does not hand them on from function to function: the function that opens a connection asks for
+``chosen_security``, which is that of the command that runs.
 """
 
+import asyncio
 import difflib
-import functools
-import inspect
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from streamlog.cli.doctor.configuration import own_address
-from streamlog.cli.options import context
+from streamlog.cli.options import contexts, running_dev
+from streamlog.cli.options.added_options import added_options
 from streamlog.cli.options.options import SERVERS, SERVERS_VARIABLE, VARIABLE_PREFIX
-from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
-    from streamlog.client.security import ClientLogin
+    from streamlog.client.security import ClientLogin, Security
 
 
 User = Annotated[
@@ -138,80 +137,122 @@ NodeConfig = Annotated[
         " for what is run on its machine.",
     ),
 ]
-OPTIONS: Final[dict[str, tuple[Any, object]]] = {
-    "tls": (Tls, False),
-    "tls_ca": (TlsCa, None),
-    "tls_cert": (TlsCert, None),
-    "tls_key": (TlsKey, None),
-    "tls_key_password_file": (TlsKeyPasswordFile, None),
-    "user": (User, None),
-    "password_file": (PasswordFile, None),
-    "token_file": (TokenFile, None),
-    "mechanism": (MechanismName, None),
-    "node_config": (NodeConfig, None),
-}
+TLS: Final = frozenset({"tls", "tls_ca", "tls_cert", "tls_key", "tls_key_password_file"})
+LOGIN: Final = frozenset({"user", "password_file", "token_file", "mechanism"})
 
-_chosen: ContextVar[Security] = ContextVar("security", default=NO_SECURITY)
+_chosen: ContextVar["Security | None"] = ContextVar("security", default=None)
 
 
-def chosen_security() -> Security:
+def chosen_security() -> "Security":
     """Of the command that runs."""
-    return _chosen.get()
+    from streamlog.client.security import NO_SECURITY
+
+    return _chosen.get() or NO_SECURITY
 
 
-def secured(app: typer.Typer) -> None:
-    """Gives every command of it that has ``servers`` the options."""
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            secured(group.typer_instance)
-    for command in app.registered_commands:
-        callback = command.callback
-        if callback is not None and "servers" in inspect.signature(callback).parameters:
-            command.callback = _with_options(callback)
+def use_context(ctx: typer.Context, name: str | None) -> str | None:
+    """Has what the context says, or else a running `streamlog dev`, be the default of the options.
+
+    Raises ConfigError.
+    """
+    defaults = contexts.defaults_of(name)
+    wanted = {it.name: it.default for it in ctx.command.params}
+    if wanted.get("servers") == SERVERS:
+        defaults.setdefault("servers", running_dev.current() or SERVERS)
+    else:  # it asks other nodes where none are named
+        defaults.pop("servers", None)
+    ctx.default_map = defaults
+    return name
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> Any:
-        given = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
-        config = given.pop("node_config")
-        _check_environment()
-        if config is None:
-            security = _security(**given)
-            if options.get("servers") == SERVERS and not _names_servers():
-                options["servers"] = context.current() or SERVERS
-        else:
-            servers, security = _as_node(config, given)
-            if options.get("servers") in (None, SERVERS):
-                options["servers"] = servers
-        before = _chosen.set(security)
-        try:
-            return command(*arguments, **options)
-        finally:
-            _chosen.reset(before)
-
-    signature = inspect.signature(command)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in OPTIONS.items()
-    ]
-    hints = get_type_hints(command, include_extras=True)
-    run.__annotations__ = hints | {name: kind for name, (kind, _) in OPTIONS.items()}
-    parameters = [
-        it.replace(annotation=hints.get(it.name, it.annotation))
-        for it in signature.parameters.values()
-    ]
-    run.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
-    return run
+def in_context(
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            envvar=contexts.VARIABLE,
+            metavar="NAME",
+            is_eager=True,
+            callback=use_context,
+            autocompletion=lambda incomplete: [
+                it for it in contexts.names() if it.startswith(incomplete)
+            ],
+            help="How to reach the cluster, by the name that `streamlog context add` gave it."
+            " Other options and variables win over it.",
+        ),
+    ] = None,
+) -> None:
+    """Its parameter is an option of every command that asks nodes or NATS."""
 
 
-def _check_environment() -> None:
+def connection(
+    ctx: typer.Context,
+    tls: Tls = False,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_key_password_file: TlsKeyPasswordFile = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    token_file: TokenFile = None,
+    mechanism: MechanismName = None,
+    node_config: NodeConfig = None,
+) -> tuple[str | None, Any]:
+    """Its parameters are options of every command that has ``servers``.
+
+    The servers, where others are meant than the command has been given; and how to reach them. Raises
+    ConfigError.
+    """
+    _check_environment(ctx.command.params)
+    if node_config is not None:
+        named = sorted(name for name in TLS | LOGIN if _is_named(ctx, name))
+        if named:
+            option = named[0].replace("_", "-")
+            raise ConfigError(
+                "--node-config", "says already who comes, and how", f"leave out --{option}"
+            )
+        servers, security = _as_node(node_config)
+        return None if _is_named(ctx, "servers") else servers, security
+    login = {
+        "user": user,
+        "password_file": password_file,
+        "token_file": token_file,
+        "mechanism": mechanism,
+    }
+    if any(_is_named(ctx, name) for name in login):  # then nothing of the context's login
+        login = {name: value if _is_named(ctx, name) else None for name, value in login.items()}
+    return None, _security(
+        tls=tls,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_key_password_file=tls_key_password_file,
+        login=chosen_login(**login),  # type: ignore[arg-type]
+    )
+
+
+def _is_named(ctx: typer.Context, name: str) -> bool:
+    """On the command line or in the environment."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+@contextmanager
+def connected(given: Mapping[str, Any], arguments: dict[str, Any]) -> Iterator[None]:
+    """While a command runs: what it was ``given`` besides its own ``arguments``."""
+    servers, security = added_options(connection).callback(**given)
+    if servers is not None:
+        arguments["servers"] = servers
+    before = _chosen.set(security)
+    try:
+        yield
+    finally:
+        _chosen.reset(before)
+
+
+def _check_environment(params: Iterable[Any]) -> None:
     """Raises ConfigError for a variable of ours that no option has: it would change nothing."""
-    known = {SERVERS_VARIABLE}
-    for kind, _ in OPTIONS.values():
-        (option,) = get_args(kind)[1:]
-        if option.envvar is not None:
-            known.add(option.envvar)
+    known = {SERVERS_VARIABLE, *(it.envvar for it in params if it.envvar)}
     for name in sorted(os.environ):
         if name.startswith(VARIABLE_PREFIX) and name not in known:
             endings = [it.removeprefix(VARIABLE_PREFIX) for it in known]
@@ -222,24 +263,13 @@ def _check_environment() -> None:
             raise ConfigError(name, "there is no such variable", remedy)
 
 
-def _names_servers() -> bool:
-    """On the command line or in the environment, be it the default that is named."""
-    on_line = any(
-        it == "--bootstrap-server" or it.startswith("--bootstrap-server=") for it in sys.argv
-    )
-    return on_line or SERVERS_VARIABLE in os.environ
-
-
-def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
+def _as_node(config: Path) -> "tuple[str, Security]":
     """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
     from streamlog.app.security import to_nodes
+    from streamlog.cli.doctor.configuration import own_address
     from streamlog.config import load_settings
     from streamlog.tls.certificates import Certificates
 
-    for name, (_, default) in OPTIONS.items():
-        if given.get(name, default) != default:
-            problem = "says already who comes, and how"
-            raise ConfigError("--node-config", problem, f"leave out --{name.replace('_', '-')}")
     settings = load_settings(config)
     return own_address(settings), to_nodes(settings, Certificates(settings))
 
@@ -251,15 +281,11 @@ def _security(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_key_password_file: Path | None,
-    user: str | None,
-    password_file: Path | None,
-    token_file: Path | None,
-    mechanism: str | None,
-) -> Security:
+    login: "ClientLogin | None",
+) -> "Security":
     """Raises ConfigError."""
-    login = chosen_login(
-        user=user, password_file=password_file, token_file=token_file, mechanism=mechanism
-    )
+    from streamlog.client.security import Security
+
     if not (tls or tls_ca or tls_cert or tls_key):
         return Security(login=login)
     from streamlog.tls.files import File, KeyPair, Trust, client_context
@@ -288,3 +314,20 @@ def cluster_at(servers: str, **options: Any) -> "Cluster":
     from streamlog.client.cluster import Cluster
 
     return Cluster.at(servers, security=chosen_security(), **options)
+
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def operate(servers: str, operation: str, /, **arguments: Any) -> Any:
+    """What comes of one operation of ``control``, in JSON's types."""
+
+    async def asked() -> Any:
+        async with cluster_at(servers) as cluster:
+            return await cluster.operate(operation, arguments)
+
+    return run(asked())

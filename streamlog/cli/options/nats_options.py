@@ -3,19 +3,13 @@
 A password or a token has no option: arguments of a process are visible to every user.
 """
 
-import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 from streamlog.config import NatsSection
 from streamlog.errors import ConfigError
-
-if TYPE_CHECKING:
-    from streamlog.jetstream.client import ManagementClient
-
 
 VARIABLES: Final = {
     "user": "NATS_USER",
@@ -62,22 +56,3 @@ def _renamed(text: str) -> str:
     for key, name in _NAMES.items():
         text = re.sub(rf"{re.escape(key)}\b", name, text)
     return text
-
-
-T = TypeVar("T")
-
-
-def ask(
-    nats: str,
-    creds: str | None,
-    domain: str,
-    question: Callable[["ManagementClient"], Awaitable[T]],
-) -> T:
-    """What ``question`` brings, of a client that is connected for it alone."""
-    from streamlog.jetstream.client import ManagementClient
-
-    async def asked() -> T:
-        async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
-            return await question(client)
-
-    return asyncio.run(asked())

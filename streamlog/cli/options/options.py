@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from streamlog.cli.options import completion
+
 NATS_URL = "nats://127.0.0.1:4222"
 DOMAIN = "streamlog"
 SERVERS = "127.0.0.1:9092"
@@ -24,7 +26,6 @@ NatsUrl = Annotated[
 Credentials = Annotated[
     str | None, typer.Option("--creds", envvar="NATS_CREDS", help="A NATS credentials file.")
 ]
-Domain = Annotated[str, typer.Option("--domain", help="The management API's domain.")]
 Servers = Annotated[
     str,
     typer.Option(
@@ -42,8 +43,15 @@ Timeout = Annotated[
     typer.Option(min=0, metavar="SECONDS", help="With --wait: not longer; what began goes on."),
 ]
 Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
-NodeNumber = Annotated[int, typer.Argument(min=1, metavar="NODE", help="The node's id.")]
-StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+NodeNumber = Annotated[
+    int,
+    typer.Argument(min=1, metavar="NODE", help="The node's id.", autocompletion=completion.nodes),
+]
+NewStreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+StreamName = Annotated[
+    str,
+    typer.Argument(metavar="STREAM", help="The stream's name.", autocompletion=completion.streams),
+]
 PartitionNumber = Annotated[
     int, typer.Argument(min=0, metavar="PARTITION", help="Which one, from 0.")
 ]

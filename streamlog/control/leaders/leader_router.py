@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from streamlog.control.leaders.local_leader import LocalLeader, message_of
+from streamlog.control.leaders.local_leader import LocalLeader, message_of, passage_of
 from streamlog.control.leaders.node_requests import NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.messages.message_query import MessageQuery
+from streamlog.control.messages.passage import Passage, PassageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.messages.subject_counts import Part
 from streamlog.errors import (
@@ -87,6 +88,17 @@ class LeaderRouter:
             fields,
             here=lambda: self._here.message(tp, query),
             decode=message_of,
+            repeatable=True,
+        )
+
+    async def passage(self, tp: TopicPartition, query: PassageQuery) -> Passage:
+        """See ``passage.read_passage``. Raises NotLeader, NodeUnreachable, ..., too."""
+        return await self.at_leader(
+            tp,
+            "PASSAGE",
+            {**_fields(tp), "query": query._asdict()},
+            here=lambda: self._here.passage(tp, query),
+            decode=passage_of,
             repeatable=True,
         )
 

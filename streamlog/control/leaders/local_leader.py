@@ -11,6 +11,7 @@ from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequ
 from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
+from streamlog.control.messages.passage import Passage, PassageQuery, read_passage
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import NotLeader, OffsetOutOfRange, PartitionNotFound, StreamlogError
@@ -108,6 +109,7 @@ class LocalLeader:
         nodes.register("STATE", self._state)
         nodes.register("SIZE", self._size)
         nodes.register("MESSAGE", self._message)
+        nodes.register("PASSAGE", self._passage)
         nodes.register("PURGE", self._purge)
         nodes.register("TRIM", self._trim)
         nodes.register("DELETE", self._delete)
@@ -129,6 +131,10 @@ class LocalLeader:
     async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""
         return await find_message(self._informed(tp), query)
+
+    async def passage(self, tp: TopicPartition, query: PassageQuery) -> Passage:
+        """See ``passage.read_passage``."""
+        return await read_passage(self._informed(tp), query)
 
     async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
         """See ``removal.purge``."""
@@ -207,15 +213,13 @@ class LocalLeader:
 
     async def _message(self, fields: Fields) -> NodeAnswer:
         found = await self.message(tp_of(fields), MessageQuery(**fields["query"]))
-        block = base64.b64encode(found.header_block).decode()
+        return NodeAnswer(_fields_of(found), found.data)
+
+    async def _passage(self, fields: Fields) -> NodeAnswer:
+        found = await self.passage(tp_of(fields), PassageQuery(**fields["query"]))
+        rows = [{**_fields_of(it), "size": len(it.data)} for it in found.messages]
         return NodeAnswer(
-            {
-                "subject": found.subject,
-                "sequence": found.sequence,
-                "timestamp_ms": found.timestamp_ms,
-                "header_block": block,
-            },
-            found.data,
+            {**found._asdict(), "messages": rows}, b"".join(it.data for it in found.messages)
         )
 
     async def _purge(self, fields: Fields) -> NodeAnswer:
@@ -243,11 +247,42 @@ class LocalLeader:
         return NodeAnswer(part._asdict())
 
 
+def _fields_of(found: StoredMessage) -> dict[str, Any]:
+    """All but its data."""
+    return {
+        "subject": found.subject,
+        "sequence": found.sequence,
+        "timestamp_ms": found.timestamp_ms,
+        "header_block": base64.b64encode(found.header_block).decode(),
+        "key": None if found.key is None else base64.b64encode(found.key).decode(),
+    }
+
+
 def message_of(answer: NodeAnswer) -> StoredMessage:
     """What MESSAGE answers. Raises KeyError, TypeError, ValueError for what is none."""
-    fields: dict[str, Any] = dict(answer.fields)
-    block = base64.b64decode(fields.pop("header_block"))
-    return StoredMessage(**fields, header_block=block, data=answer.data)
+    return _message(answer.fields, answer.data)
+
+
+def passage_of(answer: NodeAnswer) -> Passage:
+    """What PASSAGE answers. Raises as ``message_of``."""
+    messages, begin = list[StoredMessage](), 0
+    for row in answer.fields["messages"]:
+        end = begin + int(row["size"])
+        messages.append(_message(row, answer.data[begin:end]))
+        begin = end
+    return Passage(**{**answer.fields, "messages": messages})
+
+
+def _message(fields: Fields, data: bytes) -> StoredMessage:
+    key = fields["key"]
+    return StoredMessage(
+        str(fields["subject"]),
+        int(fields["sequence"]),
+        int(fields["timestamp_ms"]),
+        base64.b64decode(fields["header_block"]),
+        data,
+        None if key is None else base64.b64decode(key),
+    )
 
 
 def tp_of(fields: Fields) -> TopicPartition:

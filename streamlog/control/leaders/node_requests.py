@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
+from streamlog.condition import FAULT
 from streamlog.errors import (
     CorruptData,
     InvalidRequest,
@@ -135,7 +136,8 @@ class NodeRequests:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             return encode_error(InvalidRequest(f"not a request of a node: {error!r}"))
         except Exception as error:
-            logger.exception("another node's request failed", extra={"request": name[:40]})
+            failed = FAULT.logged_as("another node's request failed")
+            logger.exception(failed, extra={"request": name[:40]})
             return encode_error(StreamlogError(f"internal error: {type(error).__name__}"))
 
     @asynccontextmanager

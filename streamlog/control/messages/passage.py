@@ -5,8 +5,9 @@ Which ones match, the partition's index knows; of the log no more is read than h
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple
 
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.stored_messages import StoredMessage, stored_message
@@ -15,6 +16,7 @@ from streamlog.log.segment.slice import FileSlice
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, iter_records, record_at
+from streamlog.record.compiled.subjects import NOTHING
 
 READ_BYTES: Final = 1024 * 1024
 """Read at once where the next messages are near."""
@@ -26,11 +28,85 @@ PICKED_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is held of one read: its batches may decompress to far more than was read."""
 RECORD_BYTES: Final = 300
 """What a record takes beside its key, value and headers."""
+PASSAGE_BYTES_MAX: Final = 1024 * 1024
+"""A passage ends with the message that reaches this size."""
+TURN: Final = 100
+"""Messages that are looked for one by one in one turn of the event loop."""
+
+
+class PassageQuery(NamedTuple):
+    """Where a passage begins: at an offset, with the first message of a time or later, or with the ``last`` so
+    many. At the log's start where none of these is given.
+    """
+
+    offset: int | None = None
+    start_ms: int | None = None
+    last: int | None = None
+    subject: str = ""
+    """Only messages whose subject matches; "": all."""
+    limit: int = 100
+
+
+class Passage(NamedTuple):
+    """Some messages in order, and where the next ones are looked for."""
+
+    messages: list[StoredMessage]
+    start_offset: int
+    """From where on they were looked for."""
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+
+
+async def read_passage(partition: Partition, query: PassageQuery) -> Passage:
+    """Raises OffsetOutOfRange for an offset that is not committed yet, and what ``messages_from`` does."""
+    start = await _start_of(partition, query)
+    found: list[StoredMessage] = []
+    left, next_offset = PASSAGE_BYTES_MAX, start
+    end = partition.high_watermark
+    if query.limit:
+        next_offset = end
+        async with aclosing(messages_from(partition, query.subject, start)) as messages:
+            async for it in messages:
+                found.append(it)
+                left -= RECORD_BYTES + len(it.data) + len(it.header_block) + len(it.key or b"")
+                if left <= 0 or len(found) == query.limit:
+                    next_offset = it.sequence
+                    break
+    return Passage(
+        found, start, max(next_offset, start), partition.log_start_offset, partition.high_watermark
+    )
+
+
+async def _start_of(partition: Partition, query: PassageQuery) -> int:
+    start, end = partition.log_start_offset, partition.high_watermark
+    if query.offset is not None:
+        if query.offset > end:
+            raise OffsetOutOfRange(query.offset, start, end)
+        return max(query.offset, start)
+    if query.start_ms is not None:
+        at_time = await partition.offset_for_timestamp(query.start_ms)
+        return end if at_time is None else max(at_time[0], start)
+    if query.last is None:
+        return start
+    if not query.subject:
+        return partition.erased.start_of_last_absent(query.last, start, end)
+    matching, count, looked = Matching(partition.subjects, query.subject, end), 0, 0
+    first = below = end
+    while count < query.last and (below := await matching.last(below)) not in (NOTHING, first):
+        if below < start:
+            break
+        if below not in partition.erased:
+            first, count = below, count + 1
+        looked += 1
+        if looked % TURN == 0:
+            await asyncio.sleep(0)
+    return first
 
 
 async def messages_from(
     partition: Partition, pattern: str, offset: int
-) -> AsyncIterator[StoredMessage]:
+) -> AsyncGenerator[StoredMessage, None]:
     """All that are committed by now, from ``offset`` on, whose subject matches; "": all.
 
     Raises Overloaded where subjects cannot be known, CorruptBatch, StorageFailed.

@@ -47,6 +47,8 @@ class StoredMessage:
     header_block: bytes
     """From ``NATS/1.0`` to the empty line; b"" without headers."""
     data: bytes
+    key: bytes | None = None
+    """Of its record."""
 
 
 def stored_message(record: Record) -> StoredMessage:
@@ -71,6 +73,7 @@ def stored_message(record: Record) -> StoredMessage:
         timestamp_ms=record.timestamp_ms,
         header_block=b"NATS/1.0\r\n%b\r\n" % block if block else b"",
         data=record.value or b"",
+        key=record.key,
     )
 
 

@@ -3,16 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
+from streamlog.condition import CRITICAL, RECORDS_DAMAGED, WARNING, Condition, Severity
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.findings import (
-    CRITICAL,
     NODE,
-    WARNING,
     AffectedPartitions,
     ClusterFacts,
     Finding,
     NodeFacts,
-    Severity,
     cluster_findings,
     counted,
     out_of_sync,
@@ -28,7 +26,15 @@ from streamlog.http.console.overview import (
     UNDER_REPLICATED,
     Overview,
 )
-from streamlog.metadata.nodes.node_condition import DISABLING
+from streamlog.metadata.nodes.node_condition import DISABLING, LEASE_LOST, PARTITION_OFFLINE
+
+LOOP_BLOCKED: Final = Condition(
+    "SL-0005",
+    "event loop was blocked",
+    "see whether the machine lacks processor time, or swaps",
+    meaning="The node did nothing else for the time that is named: it answers late, and may count "
+    "as gone.",
+)
 
 LOOP_LAG_S: Final = 0.5
 STARTING: Final = "starting"
@@ -104,9 +110,9 @@ def _of_this_node(it: ClusterSnapshot) -> Iterator[Finding]:
         and not it.lease_held
         and "node" not in it.reasons
     ):
-        yield Finding(
+        yield Finding.of(
+            LEASE_LOST,
             NODE,
-            CRITICAL,
             f"{this} has had no word from the controller, node {it.controller}: it acknowledges "
             "nothing, committed records are read",
             f"See whether this node reaches node {it.controller}; `streamlog doctor` measures it",
@@ -116,14 +122,11 @@ def _of_this_node(it: ClusterSnapshot) -> Iterator[Finding]:
     )
     for trouble in it.troubles:
         severity: Severity = CRITICAL if trouble.is_urgent else WARNING
-        yield Finding(NODE, severity, f"{this}: {trouble.said}", sentence(trouble.remedy))
+        said, remedy = f"{this}: {trouble.said}", sentence(trouble.condition.remedy)
+        yield Finding.of(trouble.condition, NODE, said, remedy, severity=severity)
     if it.loop_lag_s > LOOP_LAG_S:
-        yield Finding(
-            NODE,
-            WARNING,
-            f"{this} answers late, by {it.loop_lag_s:.1f} s: its event loop is blocked",
-            "See whether the machine lacks processor time or swaps",
-        )
+        said = f"{this} answers late, by {it.loop_lag_s:.1f} s: its event loop is blocked"
+        yield Finding.of(LOOP_BLOCKED, NODE, said, sentence(LOOP_BLOCKED.remedy))
     for is_keyless in (False, True):
         failures = {
             tp: why for tp, why in (it.failures or {}).items() if (tp in it.keyless) == is_keyless
@@ -131,9 +134,9 @@ def _of_this_node(it: ClusterSnapshot) -> Iterator[Finding]:
         if not failures:
             continue
         tp, why = next(iter(failures.items()))
-        yield Finding(
+        yield Finding.of(
+            PARTITION_OFFLINE,
             NODE,
-            CRITICAL,
             f"{counted(len(failures), 'partition')} cannot be written on this node, such as {tp}: "
             f"{why}",
             sentence(EncryptionKeyMissing.remedy)
@@ -141,11 +144,10 @@ def _of_this_node(it: ClusterSnapshot) -> Iterator[Finding]:
             else "Repair the disk and restart this node; other replicas, if any, lead in its place",
         )
     if it.damaged:
-        yield Finding(
+        yield Finding.of(
+            RECORDS_DAMAGED,
             NODE,
-            CRITICAL,
             f"{counted(len(it.damaged), 'partition')} on this node have records that cannot be "
             f"read, such as {it.damaged[0]}",
-            "A follower fetches them again by itself; with one replica restore them from a backup, "
-            "and look at the disk",
+            sentence(RECORDS_DAMAGED.remedy),
         )

@@ -12,6 +12,7 @@ from aiohttp import web
 from streamlog.client.cluster import Cluster
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.clock import wall_ms
+from streamlog.condition import FAULT
 from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
@@ -167,7 +168,7 @@ class Console:
         try:
             self._live.changed(old, new)
         except Exception:
-            logger.exception("the console was not told of a change")
+            logger.exception(FAULT.logged_as("the console was not told of a change"))
 
     def close(self) -> None:
         """Ends all streams of events, before the site stops."""
@@ -240,5 +241,5 @@ async def _steadily(service: Callable[[], Awaitable[None]]) -> None:
         try:
             await service()
         except Exception:
-            logger.exception("a part of the console failed")
+            logger.exception(FAULT.logged_as("a part of the console failed"))
         await asyncio.sleep(PAUSE_S)

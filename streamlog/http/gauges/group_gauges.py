@@ -6,9 +6,29 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streamlog.condition import Condition
 from streamlog.groups.group import State
 from streamlog.groups.service import GroupProgress, GroupStatistics
 from streamlog.model import TopicPartition, consumer_lag
+
+GROUP_BEHIND: Final = Condition(
+    "SL-0903",
+    "consumer group falls behind",
+    "add consumers, up to the number of partitions, or make them quicker",
+    meaning="The consumer lag of a group is large and grows.",
+)
+GROUP_STALLED: Final = Condition(
+    "SL-0904",
+    "consumer group commits nothing",
+    "`streamlog group info` names its members; see their logs",
+    meaning="A group has members and records to read, and its committed offsets do not move.",
+)
+GROUP_EMPTY: Final = Condition(
+    "SL-0905",
+    "consumer group has no members",
+    "start its consumers, or delete the group: `streamlog group rm`",
+    meaning="A group has records to read, and no consumer reads them.",
+)
 
 
 class GroupGauges(Collector):

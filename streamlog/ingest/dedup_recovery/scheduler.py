@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from streamlog.condition import FAULT, REPAIR_DISK, Condition
 from streamlog.errors import CorruptData, Unavailable
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, InThread, SharedHops, alone
 from streamlog.ingest.dedup_recovery.snapshots import (
@@ -22,8 +23,25 @@ from streamlog.ingest.dedup_recovery.window_scan import (
 )
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.partition.partition import Partition
+from streamlog.partition.subjects.index_cache import SUBJECTS_NOT_KNOWN
 
 logger = logging.getLogger(__name__)
+
+IDS_NOT_READ: Final = Condition(
+    "SL-0411",
+    "message ids are not known",
+    "publishers may repeat themselves unseen; another replica in sync repairs the log by "
+    "itself; without one restore from a backup",
+    meaning="The log could not be read for the message ids of its duplicate window. A message "
+    "that was stored before may be stored again.",
+)
+LAST_MESSAGES_UNKNOWN: Final = Condition(
+    "SL-0413",
+    "the last messages are not known",
+    "another replica repairs the log; " + REPAIR_DISK,
+    meaning="The end of the log is damaged, so that expected sequences of the last messages are "
+    "not known.",
+)
 
 HOPS_AT_ONCE: Final = 4
 """To worker threads that read logs."""
@@ -174,12 +192,16 @@ class DedupRecoveryScheduler:
             is_over = self._now_ms() >= deadline_ms
             if is_over:
                 sequencer.leave_out(NEVER_MS)
-            what = "message ids are not known" if is_over else "message ids cannot be read yet"
+            what = (
+                IDS_NOT_READ
+                if is_over
+                else IDS_NOT_READ.logged_as("message ids cannot be read yet")
+            )
             logger.warning(what, extra={**extra, "error": str(error)})
             return [] if is_over else None
         except Exception:
             sequencer.leave_out(NEVER_MS)
-            logger.exception("duplicate window could not be rebuilt", extra=extra)
+            logger.exception(FAULT.logged_as("duplicate window could not be rebuilt"), extra=extra)
         else:
             if count:
                 logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
@@ -193,7 +215,7 @@ class DedupRecoveryScheduler:
         except CorruptData as error:
             tp = partition.tp
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
-            logger.warning("the last messages are not known", extra=extra)
+            logger.warning(LAST_MESSAGES_UNKNOWN, extra=extra)
             return []
 
     async def _know_subjects(
@@ -215,4 +237,4 @@ class DedupRecoveryScheduler:
                 partition.subjects.want()
                 await partition.subjects.know()
         except Exception as error:  # it must not keep the stream shut
-            logger.warning("subjects are not known", extra={**extra, "error": str(error)})
+            logger.warning(SUBJECTS_NOT_KNOWN, extra={**extra, "error": str(error)})

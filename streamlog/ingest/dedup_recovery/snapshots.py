@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from streamlog.condition import Condition
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -16,6 +17,25 @@ from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+IDS_NOT_USED: Final = Condition(
+    "SL-0415",
+    "snapshot of message ids is not used",
+    "nothing: the log is read for them",
+    meaning="A file with the message ids of a partition is damaged.",
+)
+IDS_LEFT_OUT: Final = Condition(
+    "SL-0416",
+    "snapshots of message ids are left out",
+    "the next start reads them from the logs",
+    meaning="The time of the stop did not suffice for the files with message ids.",
+)
+IDS_NOT_WRITTEN: Final = Condition(
+    "SL-0417",
+    "snapshot of message ids is not written",
+    "the next start reads them from the log",
+    meaning="The file with the message ids of a partition could not be written.",
+)
 
 LOOK_S: Final = 2.0
 """How often it is looked whether a snapshot has become old."""
@@ -84,7 +104,7 @@ class DedupSnapshots:
                 await self._save_some([due.popleft() for _ in range(min(SAVED_AT_ONCE, len(due)))])
         if due:
             extra = {"partitions": len(due), "seconds": SAVE_S}
-            logger.warning("snapshots of message ids are left out", extra=extra)
+            logger.warning(IDS_LEFT_OUT, extra=extra)
 
     async def _save_some(self, some: list[KeptSnapshot]) -> None:
         taken = [(kept, it) for kept in some if (it := _taken(kept)) is not None]
@@ -96,7 +116,7 @@ class DedupSnapshots:
         known = [(*it, data) for it, data in zip(due, encoded, strict=True) if it[0].is_known]
         for kept, snapshot, error in await asyncio.to_thread(_written, known):
             if error is not None:
-                _warn("snapshot of message ids is not written", kept.partition.tp, error)
+                _warn(IDS_NOT_WRITTEN, kept.partition.tp, error)
             else:
                 self._saved[kept.partition.tp] = snapshot.known_offset
 
@@ -113,7 +133,7 @@ class DedupSnapshots:
         try:
             snapshot = await in_thread(partial(_read, partition), partition.size_bytes)
         except (CorruptFile, StreamlogError) as error:
-            _warn("snapshot of message ids is not used", partition.tp, error)
+            _warn(IDS_NOT_USED, partition.tp, error)
             return 0
         if snapshot is None or not _fits(snapshot, partition, since_ms):
             return 0
@@ -140,7 +160,7 @@ class DedupSnapshots:
             try:
                 await asyncio.to_thread(partition.write_beside, FILE_NAME, data)
             except StreamlogError as error:
-                _warn("snapshot of message ids is not written", partition.tp, error)
+                _warn(IDS_NOT_WRITTEN, partition.tp, error)
             else:
                 self._saved[partition.tp] = snapshot.known_offset
 
@@ -203,6 +223,6 @@ def _read(partition: Partition) -> DedupSnapshot | None:
     return decode(data, FILE_NAME) if data else None
 
 
-def _warn(event: str, tp: TopicPartition, error: Exception) -> None:
+def _warn(event: Condition, tp: TopicPartition, error: Exception) -> None:
     extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
     logger.warning(event, extra=extra)

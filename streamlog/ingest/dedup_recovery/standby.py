@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from streamlog.condition import FAULT
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, SharedHops
@@ -164,7 +165,7 @@ class Standby:
             logger.debug("message ids are not read ahead", extra=extra)
             self._start_again(followed)
         except Exception:  # a bug here must cost no more than a slower take-over
-            logger.exception("message ids could not be read ahead")
+            logger.exception(FAULT.logged_as("message ids could not be read ahead"))
             self._start_again(followed)
 
     async def _read_on(self, followed: _StandbyWindow) -> None:

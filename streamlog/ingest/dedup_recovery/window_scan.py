@@ -6,8 +6,9 @@ retry of it must not be stored a second time.
 
 import logging
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.sequencer import Sequencer
@@ -20,6 +21,14 @@ from streamlog.record.codec import iter_records
 from streamlog.record.published import asked
 
 logger = logging.getLogger(__name__)
+
+IDS_UNKNOWN_FROM_HERE: Final = Condition(
+    "SL-0412",
+    "message ids from here on are not known",
+    "publishers may repeat themselves unseen; " + ANOTHER_REPLICA,
+    meaning="A damaged part of the log hides the message ids of its duplicate window.",
+    severity=CRITICAL,
+)
 
 NEVER_MS = 2**62
 """Later than any time."""
@@ -188,7 +197,7 @@ def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes 
 
 def _tell_of_gap(tp: TopicPartition, offset: int, error: Exception) -> None:
     logger.error(
-        "message ids from here on are not known",
+        IDS_UNKNOWN_FROM_HERE,
         extra={
             "stream": tp.stream,
             "partition": tp.partition,

@@ -14,6 +14,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.client import Client, Srv
 
+from streamlog.condition import FAULT
 from streamlog.errors import ConfigError
 from streamlog.ingest.nats.errors import EndedEarly, InTheClear, SlowConsumerCut, Unusable
 from streamlog.ingest.nats.options import NatsOptions
@@ -209,7 +210,7 @@ class NatsClient(Client):
         except asyncio.InvalidStateError:
             pass  # another attempt has taken over, and nats-py's two share a future
         except Exception:
-            logger.exception("reconnecting to NATS failed")
+            logger.exception(FAULT.logged_as("reconnecting to NATS failed"))
             self._reconnection_task = None  # this one; closing must not cancel it
             await self._close(Client.CLOSED, True)
 

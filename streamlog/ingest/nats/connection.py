@@ -20,6 +20,7 @@ from urllib.parse import ParseResult
 import nats.errors
 
 from streamlog.clock import wall_ms
+from streamlog.condition import FAULT, Condition
 from streamlog.errors import BrokenInvariant, ProtocolViolation
 from streamlog.ingest.acks import Replies, error_json, publication
 from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
@@ -33,6 +34,13 @@ from streamlog.ingest.nats.transport import NatsTransport
 from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
+
+NO_ROOM: Final = Condition(
+    "SL-0407",
+    "no room, refusing",
+    "see whether the disk and the followers keep up: streamlog_fsync_duration_seconds, ISR, lag",
+    meaning="Too many bytes wait to be committed. Publishers get an error and may publish again.",
+)
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 """Acks that NATS has not taken yet. Above it we read nothing more."""
@@ -99,7 +107,7 @@ class InFlightBytes:
                 await self._has_room.wait()
         except TimeoutError:
             self.refusing = True
-            logger.warning("no room, refusing", extra={"in_flight_bytes": self.taken_bytes})
+            logger.warning(NO_ROOM, extra={"in_flight_bytes": self.taken_bytes})
         finally:
             self._metrics.ingest_paused_seconds.inc(time.monotonic() - started)
 
@@ -451,7 +459,7 @@ class FrameClient(NatsClient):
             await self._process_controls()  # its last words may say why
             await self._process_op_err(error)
         except Exception as error:
-            logger.exception("reading from NATS failed")
+            logger.exception(FAULT.logged_as("reading from NATS failed"))
             await self._process_op_err(error)
         finally:
             intake.stop()

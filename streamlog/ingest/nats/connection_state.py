@@ -4,11 +4,20 @@ import logging
 from typing import Final
 from urllib.parse import ParseResult
 
+from streamlog.condition import Condition
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, understood
+from streamlog.metadata.nodes.node_condition import NATS_GONE
 from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
+
+NATS_COMPLAINS: Final = Condition(
+    "SL-0406",
+    "NATS complains",
+    "see what nats-server's log says of it",
+    meaning="nats-server sent an error on a connection that stays open.",
+)
 
 REASONS_MAX: Final = 10
 """Told of one outage."""
@@ -35,18 +44,18 @@ class ConnectionState:
         if self._complaints.hear(complaint):
             return
         if self.is_connected:
-            logger.warning("NATS complains", extra=extra)
+            logger.warning(NATS_COMPLAINS, extra=extra)
         else:
             self._metrics.nats_connection_failures.labels(complaint.kind.value).inc()
             self.complaint = complaint
             if complaint.text not in self._told and len(self._told) < REASONS_MAX:
                 self._told.add(complaint.text)
-                logger.warning("waiting for NATS", extra=extra)
+                logger.warning(NATS_GONE.logged_as("waiting for NATS"), extra=extra)
 
     async def disconnected(self) -> None:
         if self.is_connected:
             self.closed()
-            logger.warning("NATS connection lost")
+            logger.warning(NATS_GONE.logged_as("NATS connection lost"))
 
     def closed(self) -> None:
         """We want no connection any more."""

@@ -149,28 +149,6 @@ class NatsLogin:
             return {"user": self.user, "pass": password}
         return {}
 
-    def signed(self, make: Callable[[str, Callable[[bytes], bytes]], T]) -> T | None:
-        """What ``make`` makes of a public key and its signatures; None where the way in is none.
-
-        Raises ConfigError.
-        """
-        if self.credentials is not None:
-            key, path, seed = (
-                "nats.credentials",
-                self.credentials,
-                _credentials(self.credentials)[1],
-            )
-        elif self.nkey_seed is not None:
-            key, path = "nats.nkey_seed", self.nkey_seed
-            seed = bytearray(_content(key, path).strip())
-        else:
-            return None
-        pair = _key_pair(key, path, seed)
-        try:
-            return make(pair.public_key.decode(), pair.sign)
-        finally:
-            pair.wipe()
-
     def check(self) -> None:
         """Raises ConfigError for files that cannot be used."""
         self.fields("")

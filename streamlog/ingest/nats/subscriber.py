@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from streamlog.condition import FAULT
 from streamlog.ingest.frames import Partitioner, RecordCollector
 from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
@@ -146,7 +147,7 @@ class Subscriber:
                 )
                 await self._closed.wait()
             except Exception:
-                logger.exception("connecting to NATS failed")
+                logger.exception(FAULT.logged_as("connecting to NATS failed"))
                 await self._client.close()
                 await asyncio.sleep(self._access.reconnect_wait_s)
             self._begin_client()

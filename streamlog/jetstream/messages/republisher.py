@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from streamlog.client.reader import open_batch
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.acks import timestamp
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -24,6 +25,19 @@ from streamlog.record.batch import batches
 from streamlog.record.codec import Record, decode_records
 
 logger = logging.getLogger(__name__)
+
+NOT_REPUBLISHED: Final = Condition(
+    "SL-0504",
+    "messages are not published again",
+    CORRECT_THEN_RESTART,
+    meaning="A stream with republish could not be read.",
+)
+REPUBLISH_REFUSED: Final = Condition(
+    "SL-0505",
+    "messages not published again",
+    "`too large`: raise max_payload of nats-server; `subject`: shorten what republish makes",
+    meaning="NATS does not take the message that republish makes of a record.",
+)
 
 READ_BYTES: Final = 1024 * 1024
 
@@ -144,7 +158,7 @@ class Republisher:
                 partition.remove_watcher(moved.set)
         except StreamlogError as error:
             extra = {"stream": task.tp.stream, "partition": task.tp.partition, "error": str(error)}
-            logger.warning("messages are not published again", extra=extra)
+            logger.warning(NOT_REPUBLISHED, extra=extra)
 
     async def _some(
         self, tp: TopicPartition, partition: Partition, republish: Republish, offset: int
@@ -194,7 +208,7 @@ class Republisher:
         if now_s < dropped.next_s:
             return
         extra = {"stream": tp.stream, "partition": tp.partition, "offset": offset, "reason": why}
-        logger.warning("messages not published again", extra={**extra, "count": dropped.count})
+        logger.warning(REPUBLISH_REFUSED, extra={**extra, "count": dropped.count})
         self._dropped[tp.stream, why] = _Dropped(now_s + COMPLAINT_S)
 
 

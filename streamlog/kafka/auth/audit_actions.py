@@ -8,13 +8,13 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.control.leaders.node_requests import is_node_request
-from streamlog.control.operation import is_operation
 from streamlog.errors import StreamlogError
 from streamlog.kafka.context import Context
 from streamlog.metadata.forwarding import decode_result
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
+from streamlog.wire.operation_request import is_operation
 from streamlog.wire.registry import Api
 
 About = Callable[[Message], Iterator[str]]

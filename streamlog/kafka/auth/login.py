@@ -10,12 +10,20 @@ from kio.schema.errors import ErrorCode
 from streamlog.authn import bearer, plain, scram
 from streamlog.authn.principal import Principal
 from streamlog.authn.scram import ServerExchange
+from streamlog.condition import Condition
 from streamlog.errors import AuthenticationFailed
 from streamlog.kafka.auth.authenticator import OAUTHBEARER, PLAIN, Authenticator
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.wire.control import Message
 
 logger = logging.getLogger(__name__)
+
+LOGIN_FAILED: Final = Condition(
+    "SL-0608",
+    "login failed",
+    "see who that is; several from one address are slowed down by themselves",
+    meaning="A client gave a wrong password, token or user.",
+)
 
 LIFETIME_MS_MAX: Final = 2**53
 NAME_CHARS_SHOWN: Final = 80
@@ -177,7 +185,7 @@ class ServerLogin:
         self.failed = True
         self._exchange = None
         extra = {"peer": self._host, "mechanism": self._mechanism, "problem": problem}
-        logger.warning("login failed", extra=extra)
+        logger.warning(LOGIN_FAILED, extra=extra)
 
 
 async def _delayed(poll: RequestWait, delay_ms: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from streamlog.authn.session import Session
 from streamlog.authz.visibility import AuthorizedMetadata, AuthorizedPartitions
+from streamlog.condition import Condition
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.kafka.auth.login import Proved, ServerLogin
 from streamlog.kafka.auth.login_rate_limit import place_of
@@ -19,6 +20,13 @@ from streamlog.wire.control import Message
 from streamlog.wire.registry import Api
 
 logger = logging.getLogger(__name__)
+
+LET_IN_PERMISSIVE: Final = Condition(
+    "SL-0606",
+    "let in although security is to be demanded",
+    "give that client TLS and a login before security.permissive is removed",
+    meaning="A client came in without a login, which security.permissive allows.",
+)
 
 BEFORE_LOGIN: Final = frozenset(
     {registry.API_VERSIONS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE}
@@ -135,7 +143,7 @@ class Peer:
                 "without_proof": anonymous,
                 "without_certificate": no_certificate,
             }
-            logger.warning("let in although security is to be demanded", extra=extra)
+            logger.warning(LET_IN_PERMISSIVE, extra=extra)
 
     def _tell(self, reason: str) -> None:
         """In the audit log."""

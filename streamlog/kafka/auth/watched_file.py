@@ -1,11 +1,19 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from streamlog.condition import Condition
 from streamlog.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+FILE_NOT_READ_AGAIN: Final = Condition(
+    "SL-0609",
+    "file not read again",
+    "repair the file; what was read before stays in use",
+    meaning="A file with users or keys changed, and is wrong.",
+)
 
 T = TypeVar("T")
 
@@ -32,7 +40,7 @@ class WatchedFile(Generic[T]):
             try:
                 self._content = self._read(self._path)
             except ConfigError as error:
-                logger.warning("file not read again", extra={"problem": str(error)})
+                logger.warning(FILE_NOT_READ_AGAIN, extra={"problem": str(error)})
             else:
                 logger.info("file read again", extra={"path": str(self._path)})
         return self._content

@@ -27,6 +27,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.acl.rules import Operation
 from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
+from streamlog.condition import RECORDS_DAMAGED
 from streamlog.errors import (
     CorruptData,
     FencedLeaderEpoch,
@@ -413,7 +414,9 @@ class PartitionFetch:
         if isinstance(error, NotLeader | FencedLeaderEpoch):
             self._leader = current_leader(self.tp, view.metadata.image)
         if isinstance(error, CorruptData):
-            logger.error("damaged batch not served", extra=self._place(error))
+            logger.error(
+                RECORDS_DAMAGED.logged_as("damaged batch not served"), extra=self._place(error)
+            )
 
     def watch(self) -> None:
         """Enter the purgatory of the partition that was looked at: ``become_due`` at its next

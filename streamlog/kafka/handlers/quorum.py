@@ -14,7 +14,6 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.clock import wall_ms
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
-from streamlog.control.operation import decode_operation, is_operation
 from streamlog.errors import (
     InvalidRequest,
     MalformedFrame,
@@ -44,6 +43,7 @@ from streamlog.raft.messages import (
 from streamlog.wire import fetch as wire
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
+from streamlog.wire.operation_request import decode_operation, is_operation
 
 PIECE_BYTES_MAX: Final = 1 << 20
 _ANOTHER_CLUSTER: Final[Message] = {"error_code": ErrorCode.inconsistent_cluster_id, "topics": []}

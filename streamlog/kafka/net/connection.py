@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
+from streamlog.condition import FAULT, Condition
 from streamlog.errors import (
     AuthenticationFailed,
     LoginRequired,
@@ -34,11 +35,19 @@ from streamlog.kafka.net.request_memory import (
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut
 from streamlog.partition.page_cache import read_warm
-from streamlog.tls.errors import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
+from streamlog.tls.errors import OUR_CERTIFICATE_REFUSED, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
 from streamlog.wire.framing import FrameSplitter
 
 logger = logging.getLogger(__name__)
+
+CONNECTION_CLOSED: Final = Condition(
+    "SL-0611",
+    "connection closed",
+    "see what that client sends: it, its version or settings, is at fault",
+    meaning="The node closed a connection: what the client sent is wrong or too large, TLS "
+    "failed, or a limit was reached. The line has the reason.",
+)
 
 _PEER_IS_GONE: Final = {
     errno.ECONNRESET,
@@ -143,7 +152,7 @@ class ClientConnection:
             ):
                 logger.debug("connection ended", extra={"peer": self._peer})
             else:
-                logger.exception("request failed", extra={"peer": self._peer})
+                logger.exception(FAULT.logged_as("request failed"), extra={"peer": self._peer})
                 self._log_closed("failure", error)
         finally:
             for late in self._late:
@@ -324,9 +333,10 @@ class ClientConnection:
         self._context.metrics.connections_closed.labels(reason).inc()
         closed: dict[str, object] = {"peer": self._peer, "reason": reason, "problem": str(error)}
         if isinstance(error, TlsFailed) and is_of_our_certificate(str(error)):
-            closed["remedy"] = OUR_CERTIFICATE_REMEDY
+            closed["code"] = OUR_CERTIFICATE_REFUSED.code
+            closed["remedy"] = OUR_CERTIFICATE_REFUSED.remedy
         self._tell(closed)
 
 
 def _tell(closed: dict[str, object]) -> None:
-    logger.warning("connection closed", extra=closed)
+    logger.warning(CONNECTION_CLOSED, extra=closed)

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from streamlog.condition import Condition
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.login_rate_limit import place_of
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import SocketChannel
-from streamlog.kafka.net.connection import ClientConnection
+from streamlog.kafka.net.connection import CONNECTION_CLOSED, ClientConnection
 from streamlog.kafka.net.request_memory import RequestMemory
 from streamlog.kafka.net.tls_channel import OptionalTlsChannel, TlsChannel
 from streamlog.kafka.net.unauthenticated_limit import UnauthenticatedLimit
@@ -50,6 +51,13 @@ class CloseLog:
 
 
 logger = logging.getLogger(__name__)
+
+CANNOT_ACCEPT: Final = Condition(
+    "SL-0613",
+    "cannot accept",
+    "raise the limit of open files: streamlog doctor says how far",
+    meaning="The system gives the process no further connection.",
+)
 
 _PORT_TROUBLE: Final = {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
 _CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)  # Linux
@@ -172,7 +180,7 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                logger.warning("cannot accept", extra={"problem": str(error)})
+                logger.warning(CANNOT_ACCEPT, extra={"problem": str(error)})
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(FULL_PAUSE_S):
                         await self._stopping.wait()
@@ -232,7 +240,7 @@ class Listener:
     def _tell(self, closed: dict[str, object]) -> None:
         """Of a connection that this node has closed; of many, of one a second with their number."""
         if (told := self._closings.told(closed)) is not None:
-            logger.warning("connection closed", extra=told)
+            logger.warning(CONNECTION_CLOSED, extra=told)
 
     def _forget(self, connection: ClientConnection, channel: SocketChannel, place: str) -> None:
         self._unauthenticated.settle(channel.end)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from streamlog.client.cluster import Cluster
+from streamlog.condition import CHECK_NODES, CRITICAL, Condition
 from streamlog.errors import (
     AuthenticationFailed,
     ChannelNotReady,
@@ -155,6 +156,26 @@ def _about(name: str, found: dict[str, Any]) -> str:
 
 
 logger = logging.getLogger(__name__)
+
+CHANNEL_HALTED: Final = Condition(
+    "SL-0701",
+    "channel halted",
+    "correct what the problem names, and restart; docs/ledger.md",
+    meaning="A channel orders no more blocks. Its blocks can still be read.",
+    severity=CRITICAL,
+)
+CHANNEL_NOT_LET_IN: Final = Condition(
+    "SL-0702",
+    "channel is not let in",
+    "see --user, --password-file and its rights (docs/ledger.md); it tries again",
+    meaning="The cluster refuses the login of the ordering node, or it lacks a right.",
+)
+CHANNEL_WAITS: Final = Condition(
+    "SL-0703",
+    "channel waits",
+    CHECK_NODES,
+    meaning="The stream of a channel cannot be reached. The ordering node tries again.",
+)
 
 PAUSE_S: Final = 1.0
 """Before a channel that met something passing begins again at its tip."""
@@ -312,11 +333,11 @@ class Channel:
             isinstance(error, Unavailable) and not isinstance(error, ChannelNotReady)
         ):
             if is_news:  # it is tried again every few seconds
-                told = "channel is not let in" if is_refused else "channel waits"
+                told = CHANNEL_NOT_LET_IN if is_refused else CHANNEL_WAITS
                 logger.warning(told, extra=extra)
             await asyncio.sleep(REFUSED_PAUSE_S if is_refused else PAUSE_S)
             return
-        logger.error("channel halted", extra=extra)
+        logger.error(CHANNEL_HALTED, extra=extra)
         self.is_halted = True
         self.opened.set()
         await asyncio.Event().wait()

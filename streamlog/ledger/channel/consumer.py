@@ -10,6 +10,7 @@ from uuid import UUID
 from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader, open_batch
+from streamlog.condition import CHECK_NODES, Condition
 from streamlog.errors import (
     AuthenticationFailed,
     InvalidRequest,
@@ -26,6 +27,13 @@ from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, decode_records
 
 logger = logging.getLogger(__name__)
+
+CHANNEL_STREAM_NOT_READ: Final = Condition(
+    "SL-0705",
+    "stream cannot be read just now",
+    CHECK_NODES,
+    meaning="The stream of a channel cannot be read. The ordering node tries again.",
+)
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
 PATIENCE_MS: Final = 5_000
@@ -220,4 +228,4 @@ class StreamConsumer:
         if str(error) != self.problem:
             self.problem = str(error)
             extra = {"stream": self.place.tp.stream, "problem": self.problem}
-            logger.warning("stream cannot be read just now", extra=extra)
+            logger.warning(CHANNEL_STREAM_NOT_READ, extra=extra)

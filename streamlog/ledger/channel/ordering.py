@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.errors import BrokenInvariant, ChannelNotReady, StreamlogError
 from streamlog.ledger.channel.consumer import Run, StreamConsumer
 from streamlog.ledger.channel.observer import Observer
@@ -79,6 +80,13 @@ class Inbox:
 
 
 logger = logging.getLogger(__name__)
+
+CUT_NOT_POSTED: Final = Condition(
+    "SL-0715",
+    "time to cut not posted",
+    NO_ACTION,
+    meaning="The marker that ends a block was not written. The ordering node tries again.",
+)
 
 POSTS_MAX: Final = 4
 """Markers under way at once; the core asks again for one that is left out."""
@@ -213,4 +221,4 @@ class Ordering:
                 await self._publisher.publish(time_to_cut(number, self._node))
             except StreamlogError as error:
                 extra = {"channel": self.consenter.config.channel, "problem": str(error)}
-                logger.warning("time to cut not posted", extra=extra)
+                logger.warning(CUT_NOT_POSTED, extra=extra)

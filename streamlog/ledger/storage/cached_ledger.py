@@ -7,11 +7,19 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from streamlog.condition import REPAIR_DISK, Condition
 from streamlog.errors import BlockNotReady, CorruptBatch, StreamlogError, Unavailable
 from streamlog.ledger.storage.store import READ_BYTES, BlockStore, StoredBlock, blocks_in
 from streamlog.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
+
+LEDGER_FILE_NOT_CHECKED: Final = Condition(
+    "SL-0710",
+    "ledger file cannot be checked",
+    REPAIR_DISK,
+    meaning="A file of blocks could not be read for a check.",
+)
 
 RECENT_BYTES: Final = 8 * 1024 * 1024
 """Of the newest blocks, kept in memory for those who wait for each; older ones are read."""
@@ -121,7 +129,7 @@ class CachedLedger:
                 await asyncio.to_thread(segment.verify)
             except StreamlogError as error:
                 extra = {"file": segment.path, "problem": str(error)}
-                logger.warning("ledger file cannot be checked", extra=extra)
+                logger.warning(LEDGER_FILE_NOT_CHECKED, extra=extra)
         if self.store.damaged_from is not None:
             self.damage_found.set()
 

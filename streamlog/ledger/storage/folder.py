@@ -33,6 +33,7 @@ from streamlog.log.storage.disk import Disk, storage_errors
 from streamlog.log.storage.folder_lock import FolderInUse, FolderLock
 from streamlog.log.storage.permissions import tighten
 from streamlog.log.tools.dump import DumpedDamage, dump
+from streamlog.metadata.nodes.data_dir import FOLDER_IS_OPEN
 from streamlog.record.codec import iter_records
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,9 @@ class LedgerFolder:
             tighten(path)
         except OSError as error:
             extra = {"folder": str(path), "error": error.strerror}
-            logger.warning("others can read the folder of the ledger", extra=extra)
+            logger.warning(
+                FOLDER_IS_OPEN.logged_as("others can read the folder of the ledger"), extra=extra
+            )
         return cls(path, lock, disk)
 
     def close(self) -> None:

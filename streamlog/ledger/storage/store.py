@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from streamlog.condition import CRITICAL, Condition
 from streamlog.errors import BrokenInvariant, CorruptFile, OffsetOutOfRange, Unavailable
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.log import PartitionLog, SyncTicket
@@ -36,6 +37,32 @@ from streamlog.record.batch import batches, check_batch
 from streamlog.record.codec import RecordRun, iter_records
 
 logger = logging.getLogger(__name__)
+
+LEDGER_CUT: Final = Condition(
+    "SL-0711",
+    "ledger cut back to the last good block",
+    "nothing: it is fetched again; look at the disk",
+    meaning="The end of the ledger's file was damaged.",
+)
+LEDGER_BEGUN_AGAIN: Final = Condition(
+    "SL-0712",
+    "ledger begun again",
+    "nothing: it is fetched again; look at the disk",
+    meaning="The ledger's file could not be used at all.",
+    severity=CRITICAL,
+)
+LEDGER_CHECKPOINT_DAMAGED: Final = Condition(
+    "SL-0713",
+    "checkpoint damaged, all blocks are read",
+    "nothing; look at the disk if it happens again",
+    meaning="The file with the position in the ledger is damaged. The start takes longer.",
+)
+POSITIONS_NOT_KEPT: Final = Condition(
+    "SL-0714",
+    "blocks are sought, for want of their positions",
+    "make room if its disk is full, and restart: until then finding a block takes longer",
+    meaning="The index of block positions could not be written.",
+)
 
 
 ENTRY: Final = struct.Struct(">II")
@@ -100,7 +127,7 @@ class BlockPositions:
     def _fail(self, error: OSError) -> None:
         self._failed = True
         extra = {"file": self._path, "error": str(error)}
-        logger.warning("blocks are sought, for want of their positions", extra=extra)
+        logger.warning(POSITIONS_NOT_KEPT, extra=extra)
 
 
 CHECKPOINT_NAME: Final = "recovery-point-offset-checkpoint"
@@ -322,7 +349,7 @@ class BlockStore:
         self._log.cut_damage()
         self.write_checkpoint()
         logger.warning(
-            "ledger cut back to the last good block",
+            LEDGER_CUT,
             extra={"directory": str(self._checkpoint.path.parent), "height": self.height},
         )
         return self.height
@@ -330,7 +357,7 @@ class BlockStore:
     def lose_all(self, problem: str) -> None:
         """Begin again, durably: what is there is no chain."""
         directory = str(self._checkpoint.path.parent)
-        logger.error("ledger begun again", extra={"directory": directory, "problem": problem})
+        logger.error(LEDGER_BEGUN_AGAIN, extra={"directory": directory, "problem": problem})
         self._log.truncate_fully_to(0)
         self.write_checkpoint()
 
@@ -355,7 +382,7 @@ def _recovery_point(checkpoint: OffsetCheckpoint, directory: Path) -> int:
         raise storage_error(error, str(checkpoint.path)) from error
     except CorruptFile as error:
         logger.warning(
-            "checkpoint damaged, all blocks are read",
+            LEDGER_CHECKPOINT_DAMAGED,
             extra={"directory": str(directory), "problem": str(error)},
         )
         return 0

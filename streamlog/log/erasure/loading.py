@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.log.erasure.kept_file import FILE_NAME, decode, owner_of
@@ -15,6 +17,14 @@ from streamlog.record.codec import marked_batches
 from streamlog.record.erasure import erased_by
 
 logger = logging.getLogger(__name__)
+
+ERASURES_READ_FROM_LOG: Final = Condition(
+    "SL-0320",
+    "erasures are read from the log",
+    NO_ACTION,
+    meaning="The file with the erased messages of a partition is missing or damaged. The opening "
+    "takes longer.",
+)
 
 
 def load(log: PartitionLog, *, known_offset: int, kept_end: int = 0) -> Erasures:
@@ -117,4 +127,4 @@ def _batch(segment: Segment, place: BatchPlace) -> bytes | memoryview:
 
 def _warn(log: PartitionLog, problem: str) -> None:
     extra = {"directory": log.beside.directory, "problem": problem}
-    logger.warning("erasures are read from the log", extra=extra)
+    logger.warning(ERASURES_READ_FROM_LOG, extra=extra)

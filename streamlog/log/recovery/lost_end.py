@@ -12,10 +12,18 @@ then says which those were, until an operator removes it: a restart must not hid
 import logging
 from typing import Final, NamedTuple
 
+from streamlog.condition import MAKE_ROOM, Condition
 from streamlog.errors import StorageFull
 from streamlog.log.sidecar_files import SidecarFiles
 
 logger = logging.getLogger(__name__)
+
+LOST_END_NOT_NOTED: Final = Condition(
+    "SL-0315",
+    "lost end not noted",
+    MAKE_ROOM + "; a node that is killed now forgets what its log has lost",
+    meaning="A log has lost its end, and the file that says so could not be written.",
+)
 
 FILE_NAME: Final = "lost-end"
 _NOTED: Final = "until"
@@ -73,7 +81,7 @@ class LostEnd:
         try:
             self._write(is_noted=True)
         except StorageFull as error:
-            logger.warning("lost end not noted", extra={"error": str(error)})
+            logger.warning(LOST_END_NOT_NOTED, extra={"error": str(error)})
         else:
             self.is_noted = True
 

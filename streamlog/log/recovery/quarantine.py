@@ -4,12 +4,28 @@ import contextlib
 import logging
 from typing import Final
 
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.log.layout import DAMAGED_SUFFIX, LOG_SUFFIX, TEMPORARY_SUFFIX
 from streamlog.log.segment.segment import Segment
 from streamlog.log.storage.disk import write_all
 from streamlog.log.storage.file_pool import FilePool
 
 logger = logging.getLogger(__name__)
+
+SEGMENT_KEPT_ASIDE: Final = Condition(
+    "SL-0316",
+    "damaged segment kept aside",
+    "remove it when it is not needed; look at the disk",
+    meaning="A damaged segment was copied before it is fetched again. The copy counts as used "
+    "space.",
+)
+SEGMENT_NOT_KEPT: Final = Condition(
+    "SL-0317",
+    "damaged segment not kept aside",
+    NO_ACTION,
+    meaning="The folder has four copies of damaged segments already, or the copy could not be "
+    "written. The segment is fetched again all the same.",
+)
 
 KEPT_MAX: Final = 4
 """Files in one folder; what is damaged beyond them goes without a copy."""
@@ -27,7 +43,7 @@ def keep_aside(pool: FilePool, directory: str, segment: Segment) -> None:
         names = [name for name in pool.disk.sizes(directory) if name.endswith(suffix)]
         if len(names) >= KEPT_MAX:
             extra = {"file": segment.path, "kept": sorted(names)}
-            logger.warning("damaged segment not kept aside", extra=extra)
+            logger.warning(SEGMENT_NOT_KEPT, extra=extra)
             return
         _copy(pool, segment, kept)
         if segment.key is not None:
@@ -36,11 +52,9 @@ def keep_aside(pool: FilePool, directory: str, segment: Segment) -> None:
             )
     except OSError as error:
         problem = error.strerror or str(error)
-        logger.warning(
-            "damaged segment not kept aside", extra={"file": segment.path, "problem": problem}
-        )
+        logger.warning(SEGMENT_NOT_KEPT, extra={"file": segment.path, "problem": problem})
     else:
-        logger.warning("damaged segment kept aside", extra={"file": segment.path, "kept": kept})
+        logger.warning(SEGMENT_KEPT_ASIDE, extra={"file": segment.path, "kept": kept})
 
 
 def _copy(pool: FilePool, segment: Segment, kept: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.compaction.crash_recovery import settle_cleanings
 from streamlog.log.layout import (
@@ -48,6 +49,48 @@ from streamlog.model import NO_EPOCH
 from streamlog.record.batch import OFFSET_MAX
 
 logger = logging.getLogger(__name__)
+
+LOG_CUT_AT_START: Final = Condition(
+    "SL-0307",
+    "log cut",
+    "nothing where the machine went down; otherwise look at the disk",
+    meaning="The start cut off an incomplete end of a log. That is usual after a power cut or a "
+    "kill.",
+)
+MANIFEST_DAMAGED: Final = Condition(
+    "SL-0308",
+    "manifest damaged",
+    "nothing: it is made again from the folder; look at the disk",
+    meaning="The list of the segments of a partition is damaged.",
+)
+ACTIVE_SEGMENT_MISSING: Final = Condition(
+    "SL-0309",
+    "active segment missing",
+    "it is fetched again from the other replicas; look at the disk",
+    meaning="The newest segment of a log is not in its folder.",
+    severity=CRITICAL,
+)
+END_LOST: Final = Condition(
+    "SL-0310",
+    "end of a log lost",
+    ANOTHER_REPLICA,
+    meaning="The log ends before what was written to it. The replica leaves the in-sync sets "
+    "until it has caught up.",
+    severity=CRITICAL,
+)
+SYNCED_RECORDS_MISSING: Final = Condition(
+    "SL-0311",
+    "synced records are missing",
+    "the disk lost what it had said to keep; " + ANOTHER_REPLICA,
+    meaning="Records that the disk had confirmed are gone, or do not match their checksum.",
+    severity=CRITICAL,
+)
+FILE_REBUILT: Final = Condition(
+    "SL-0312",
+    "file rebuilt",
+    "nothing; look at the disk if it happens again",
+    meaning="An index or another file beside a log was missing or damaged.",
+)
 
 FORGED: Final = "it has records in the clear, and no data key, and all of the stream is encrypted"
 _REWRITE_BYTES: Final = 1024 * 1024
@@ -231,7 +274,7 @@ class Recovery:
         except CorruptFile as error:
             self._is_known = True
             self.report.rebuilt.append(self._manifest.path)
-            logger.error("manifest damaged", extra={"problem": str(error)})
+            logger.error(MANIFEST_DAMAGED, extra={"problem": str(error)})
         known = self._manifest.stored or LogManifest()
         self._is_known |= self._manifest.stored is not None
         self._log_start_offset = max(self._log_start_offset, known.log_start_offset)
@@ -249,7 +292,7 @@ class Recovery:
         active = manifest.active_offset
         if active not in (NO_SEGMENT, *bases) and not any(active < it <= start for it in bases):
             self._note_lost_end()
-            logger.error("active segment missing", extra={"file": self._path(active)})
+            logger.error(ACTIVE_SEGMENT_MISSING, extra={"file": self._path(active)})
             missing.append(active)
         first = min([*bases, *missing], default=start)
         if first > start and self._is_known:
@@ -671,7 +714,7 @@ def _tell(directory: str, report: RecoveryReport, told: set[str]) -> None:
     """
     if report.cut_at is not None:
         logger.warning(
-            "log cut",
+            LOG_CUT_AT_START,
             extra={
                 "file": report.cut_file,
                 "position": report.cut_position,
@@ -681,17 +724,17 @@ def _tell(directory: str, report: RecoveryReport, told: set[str]) -> None:
             },
         )
     if report.lost_end:
-        logger.error("end of a log lost", extra={"directory": directory})
+        logger.error(END_LOST, extra={"directory": directory})
     if report.lost_synced:
         logger.error(
-            "synced records are missing",
+            SYNCED_RECORDS_MISSING,
             extra={"directory": directory, "records": report.lost_synced},
         )
     for path, damage in report.damages:
         if path not in told:
             tell_damage(path, damage)
     for path in report.rebuilt:
-        logger.warning("file rebuilt", extra={"file": path})
+        logger.warning(FILE_REBUILT, extra={"file": path})
 
 
 def epochs_of_batches(pool: FilePool, segments: list[Segment]) -> LeaderEpochs:

@@ -3,6 +3,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from streamlog.condition import Condition
 from streamlog.errors import Unavailable
 from streamlog.log.segment.scan import Damage
 
@@ -37,7 +38,7 @@ class RecoveryReport:
 
 
 @contextlib.contextmanager
-def telling_of(what: str, directory: str) -> Iterator[None]:
+def telling_of(what: Condition, directory: str) -> Iterator[None]:
     """A disk that fails is told of, and no more."""
     try:
         yield

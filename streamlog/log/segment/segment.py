@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
+from streamlog.condition import RECORDS_DAMAGED, Condition
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData, CorruptFile, StorageFailed
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import KEY_MISSING, NEVER, SegmentKey, key_problem
@@ -60,6 +61,19 @@ from streamlog.log.storage.file_pool import FilePool, PooledFile
 from streamlog.record.batch import ENCRYPTED, HEADER_BYTES
 
 logger = logging.getLogger(__name__)
+
+INDEX_REBUILT: Final = Condition(
+    "SL-0313",
+    "index rebuilt",
+    "nothing; look at the disk if it happens again",
+    meaning="The index of a segment did not fit its batches.",
+)
+INDEX_WRONG: Final = Condition(
+    "SL-0314",
+    "index entry is wrong",
+    "nothing: it was found in the log; look at the disk",
+    meaning="An entry of an index pointed to another batch.",
+)
 
 _HINTS_MAX: Final = 64
 
@@ -294,7 +308,7 @@ def scrub(
 def tell_damage(path: str, damage: Damage) -> None:
     """The log line by which an operator learns of it."""
     logger.error(
-        "damaged batch, not served",
+        RECORDS_DAMAGED.logged_as("damaged batch, not served"),
         extra={
             "file": path,
             "position": damage.position,
@@ -527,7 +541,7 @@ class Segment:
             if problems:
                 self.rebuilt = Rebuilt(check.indexer, size_bytes, end_offset)
         for path, problem in problems.items():
-            logger.warning("index rebuilt", extra={"file": path, "problem": problem})
+            logger.warning(INDEX_REBUILT, extra={"file": path, "problem": problem})
         end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
         self.damages = tuple(damage for damage in damages if damage.position < end)
         self.unverified_bytes = 0
@@ -703,9 +717,7 @@ class Segment:
         except CorruptBatch:
             if start == low:
                 raise
-            logger.warning(
-                "index entry is wrong", extra={"file": self.index_path, "offset": offset}
-            )
+            logger.warning(INDEX_WRONG, extra={"file": self.index_path, "offset": offset})
             position, _, base_offset, _ = self._find(low, high, offset)
         return position, base_offset
 
@@ -1081,7 +1093,7 @@ class ActiveSegment:
                 indexer.take_back(*self._stored_indexes())
             except (CorruptFile, OSError) as error:
                 logger.warning(
-                    "index rebuilt", extra={"file": segment.index_path, "problem": str(error)}
+                    INDEX_REBUILT, extra={"file": segment.index_path, "problem": str(error)}
                 )
                 self._rebuild()
         segment.offsets, segment.times = self.indexer.offsets, self.indexer.times

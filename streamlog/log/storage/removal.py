@@ -22,11 +22,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import count
+from typing import Final
 
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.log.layout import DELETED_SUFFIX
 from streamlog.log.storage.disk import Disk, DiskFile
 
 logger = logging.getLogger(__name__)
+
+REMOVED_FILES_REMAIN: Final = Condition(
+    "SL-0216",
+    "removed files remain",
+    CORRECT_THEN_RESTART,
+    meaning="Files of deleted segments or streams could not be removed. They take room.",
+)
 
 
 class Removal:
@@ -140,4 +149,4 @@ def _told(directory: str) -> Iterator[None]:
     except FileNotFoundError:
         pass
     except OSError as error:
-        logger.warning("removed files remain", extra={"file": directory, "error": str(error)})
+        logger.warning(REMOVED_FILES_REMAIN, extra={"file": directory, "error": str(error)})

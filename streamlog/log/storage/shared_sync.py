@@ -8,7 +8,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
+from streamlog.condition import CRITICAL, Condition
+
 logger = logging.getLogger(__name__)
+
+SHARED_SYNC_FAILED: Final = Condition(
+    "SL-0319",
+    "sync of the file system failed",
+    "files are synced one by one; look at the disk",
+    meaning="One sync for the files of many partitions failed.",
+    severity=CRITICAL,
+)
 
 FILE_SYSTEMS: Final = frozenset({"ext4", "xfs", "btrfs"})
 """Of which it is known that syncfs waits for content and for what refers to it, and flushes the
@@ -69,7 +79,7 @@ class SharedSync:
         if self._syncfs(self._fd):
             self._has_failed = True
             problem = os.strerror(ctypes.get_errno())
-            logger.error("sync of the file system failed", extra={"problem": problem})
+            logger.error(SHARED_SYNC_FAILED, extra={"problem": problem})
             return False
         ended = time.monotonic()
         if ended - started > WORTH_S + WORTH_FOR_FILE_S * len(files):

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import ConfigError
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.folder_lock import FolderInUse, FolderLock
@@ -22,6 +23,28 @@ from streamlog.metadata.nodes.last_run import LAST_RUN, NodeRuns, this_boot
 from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)
+
+RUN_NOT_NOTED: Final = Condition(
+    "SL-0130",
+    "run not noted",
+    CORRECT_THEN_RESTART,
+    meaning="The node could not note in its data folder how this run began or ended. The next "
+    "start takes its logs for torn.",
+)
+FOLDER_WAS_OPEN: Final = Condition(
+    "SL-0134",
+    "others could read the data folder",
+    "nothing: it is for the node's account alone from now on; change passwords if others "
+    "may have read it",
+    meaning="Other accounts of the machine could read the data folder. The node has taken that "
+    "right away.",
+)
+FOLDER_IS_OPEN: Final = Condition(
+    "SL-0135",
+    "others can read the data folder",
+    "chown it to the account of the node, or chmod -R go= it",
+    meaning="Other accounts of the machine can read the folder, and the node may not change that.",
+)
 
 FORMAT_VERSION: Final = 1
 """Grows when an older streamlog would misread the folder."""
@@ -121,7 +144,7 @@ class DataDir:
         try:
             self._runs.stamp(uuid.uuid4())
         except OSError as error:
-            logger.warning("run not noted", extra={"error": error.strerror})
+            logger.warning(RUN_NOT_NOTED, extra={"error": error.strerror})
             return False
         return True
 
@@ -130,14 +153,14 @@ class DataDir:
         try:
             self._runs.told()
         except OSError as error:
-            logger.warning("run not noted", extra={"error": error.strerror})
+            logger.warning(RUN_NOT_NOTED, extra={"error": error.strerror})
 
     def logs_recovered(self) -> None:
         """If that cannot be noted, the next run takes its logs for torn once more."""
         try:
             self._runs.recovered()
         except OSError as error:
-            logger.warning("run not noted", extra={"error": error.strerror})
+            logger.warning(RUN_NOT_NOTED, extra={"error": error.strerror})
 
     def end_run(self) -> None:
         """All is synced and closed. Raises ConfigError."""
@@ -164,10 +187,10 @@ class DataDir:
 def _tighten(path: Path) -> None:
     try:
         if tighten(path):
-            logger.warning("others could read the data folder", extra={"folder": str(path)})
+            logger.warning(FOLDER_WAS_OPEN, extra={"folder": str(path)})
     except OSError as error:
         extra = {"folder": str(path), "error": error.strerror}
-        logger.warning("others can read the data folder", extra=extra)
+        logger.warning(FOLDER_IS_OPEN, extra=extra)
 
 
 def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | None) -> NodeFile:

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.clock import clock_s, wall_ms
+from streamlog.condition import CHECK_NODES, CRITICAL, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
@@ -16,6 +17,41 @@ from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+WAITING_TO_REGISTER: Final = Condition(
+    "SL-0113",
+    "waiting to register",
+    "start a majority of cluster.voters (a new cluster: all); " + CHECK_NODES,
+    meaning="A node that starts has no controller that accepts it yet, or another node has its "
+    "number.",
+)
+OLDER_COPY: Final = Condition(
+    "SL-0131",
+    "data folder is an older copy",
+    "nothing where other replicas are in sync: it fetches from them; a voter: see the "
+    "runbook replace-a-node",
+    meaning="The node was started on a copy of its data folder from earlier, for instance from a "
+    "snapshot of the disk.",
+    severity=CRITICAL,
+)
+REPLICA_MAY_LACK_RECORDS: Final = Condition(
+    "SL-0132",
+    "last in-sync replica may lack records",
+    "if a newer copy of the data folder is left, stop the node and put that back; else "
+    "publish again what publishers still have",
+    meaning="The last in-sync replica of the partition was not stopped in order, and no other "
+    "one can say whether its end is missing.",
+    severity=CRITICAL,
+)
+REPLICA_LOST: Final = Condition(
+    "SL-0133",
+    "last in-sync replica is lost",
+    "put the data folder back if it is left; else restore from a backup, or have another "
+    "replica lead with `streamlog cluster elect-leader --unclean`",
+    meaning="The last in-sync replica of the partition was on a data folder that is gone. The "
+    "partition has no leader.",
+    severity=CRITICAL,
+)
 
 RETRY_S: Final = 0.1
 SKEWS_KEPT: Final = 16
@@ -127,7 +163,7 @@ class Membership:
                 return granted.offset
             if clock_s() > told + TELL_S:
                 told = clock_s()
-                logger.warning("waiting to register", extra={"reason": self.waiting_for})
+                logger.warning(WAITING_TO_REGISTER, extra={"reason": self.waiting_for})
             await asyncio.sleep(RETRY_S)
 
     def hurry(self) -> None:
@@ -240,10 +276,10 @@ class Membership:
 def _tell_losses(granted: Granted) -> None:
     """Of what the controller knows of this node's data folder."""
     if granted.result.get("older_copy"):
-        logger.error("data folder is an older copy")
+        logger.error(OLDER_COPY)
     for what, event in (
-        ("tail_lost", "last in-sync replica may lack records"),
-        ("data_lost", "last in-sync replica is lost"),
+        ("tail_lost", REPLICA_MAY_LACK_RECORDS),
+        ("data_lost", REPLICA_LOST),
     ):
         for stream, partition in granted.result.get(what, ()):
             logger.error(event, extra={"stream": stream, "partition": partition})

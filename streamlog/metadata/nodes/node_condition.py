@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from streamlog.tls.certificate import SOON, URGENT
+from streamlog.condition import CRITICAL, RECORDS_DAMAGED, Condition
+from streamlog.tls.certificate import CERTIFICATE_ENDS, SOON, URGENT
 
 DISK: Final = "disk"
 CERTIFICATE: Final = "certificate"
@@ -36,22 +37,104 @@ ENDURABLE: Final[Mapping[str, str]] = {
 }
 """What a node is not well with and leads on; told in the same way."""
 
-REMEDIES: Final[Mapping[str, str]] = {
-    DISK: "make room: shorten a stream's retention, delete streams, or enlarge the disk; the node"
-    " goes on by itself",
-    CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
-    " `streamlog doctor` there names the file",
-    CLOCK: "see `chronyc tracking` or `timedatectl` there, and have the clock set",
-    HTTP_CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
-    " `streamlog doctor` there names the file",
-    NATS: "see its `/readyz`, or its log: they name the reason and what to do",
-    SLOW_NATS: "see the network between it and nats-server, and whether that one's machine lacks"
-    " processor time; restart neither before: a new connection may not come about",
-    LOST: "its page and its log name them: restore them from a backup, or have them published"
-    " again, and look at its disk; it is told until the file that they name is removed",
-    DAMAGED: "its page names a partition, and its log the file: restore it from a backup, and look"
-    " at its disk",
+CLOCK_OFF: Final = Condition(
+    "SL-0105",
+    "clock is off",
+    "see `chronyc tracking` or `timedatectl` there, and have the clock set",
+    meaning="The clock differs from that of most nodes, or of the controller. Retention, duplicate "
+    "windows and lookups by time go by it. Beyond a minute the node does not lead.",
+)
+NODE_UNFIT: Final = Condition(
+    "SL-0106",
+    "node cannot lead",
+    "its /readyz says what is wrong and what to do; so does its page",
+    meaning="The node runs, and something keeps it from leading: its disk, its certificate or its "
+    "clock. Other nodes lead in its place where they can.",
+    severity=CRITICAL,
+)
+NODE_GONE: Final = Condition(
+    "SL-0101",
+    "node is gone",
+    "start it, or see why it is not reached: its log says why it stopped",
+    meaning="A node does not answer, or has not reported to the controller within "
+    "cluster.session_timeout_ms. Other nodes lead in its place.",
+    severity=CRITICAL,
+    runbook="runbooks/replace-a-node.md",
+)
+LEASE_LOST: Final = Condition(
+    "SL-0103",
+    "no word from the controller",
+    "see whether this node reaches the controller: `streamlog doctor` measures the way",
+    meaning="The node has not heard from the controller within its lease. It acknowledges nothing; "
+    "committed records are read.",
+    severity=CRITICAL,
+)
+METADATA_FAILED: Final = Condition(
+    "SL-0120",
+    "metadata log failed",
+    "repair the disk and restart the node; the others go on without it",
+    meaning="The disk failed under the metadata log. The node takes no part in the quorum until it "
+    "is restarted.",
+    severity=CRITICAL,
+    runbook="runbooks/damaged-disk.md",
+)
+PARTITION_OFFLINE: Final = Condition(
+    "SL-0204",
+    "partition offline",
+    "its page and its log name the error: repair the disk, or give it the key that it lacks; then "
+    "restart the node",
+    meaning="The node cannot open or write its replica of a partition. Other replicas, if any, "
+    "lead in its place.",
+    severity=CRITICAL,
+    runbook="runbooks/damaged-disk.md",
+)
+DISK_FULL: Final = Condition(
+    "SL-0301",
+    "disk full",
+    "make room: shorten a stream's retention, delete streams, or enlarge the disk; the node goes on"
+    " by itself",
+    meaning="The disk of the data folder has no room, or less than log.metadata_reserve_bytes. The "
+    "node stores nothing; other nodes lead where they can.",
+    severity=CRITICAL,
+    runbook="runbooks/full-disk.md",
+)
+RECORDS_LOST: Final = Condition(
+    "SL-0303",
+    "acknowledged records are lost",
+    "its page and its log name them: restore them from a backup, or have them published again, and"
+    " look at its disk; it is told until the file that they name is removed",
+    meaning="A log lost its end, and no other replica has these records. The node leads on.",
+    severity=CRITICAL,
+    runbook="runbooks/restore-a-stream.md",
+)
+NATS_GONE: Final = Condition(
+    "SL-0401",
+    "not connected to NATS",
+    "see its `/readyz`, or its log: they name the reason and what to do",
+    meaning="The node is not connected to nats-server, or nats-server refuses its login. What it "
+    "leads takes nothing in from NATS; Kafka clients write and read.",
+    severity=CRITICAL,
+)
+NATS_SLOW: Final = Condition(
+    "SL-0403",
+    "NATS is slow",
+    "see the network between it and nats-server, and whether that one's machine lacks processor"
+    " time; restart neither before: a new connection may not come about",
+    meaning="nats-server answers the node late. Each acknowledgement takes as long.",
+    severity=CRITICAL,
+)
+
+CONDITIONS: Final[Mapping[str, Condition]] = {
+    DISK: DISK_FULL,
+    CERTIFICATE: CERTIFICATE_ENDS,
+    CLOCK: CLOCK_OFF,
+    HTTP_CERTIFICATE: CERTIFICATE_ENDS,
+    NATS: NATS_GONE,
+    SLOW_NATS: NATS_SLOW,
+    LOST: RECORDS_LOST,
+    DAMAGED: RECORDS_DAMAGED,
 }
+"""By the name under which a node tells it."""
 
 CLOCK_OFF_S: Final = 1.0
 """A clock that differs by more than this from that of most nodes is told of ..."""
@@ -87,7 +170,6 @@ class Trouble(NamedTuple):
     name: str
     said: str
     """About "it", the node."""
-    remedy: str
     is_disabling: bool
     """The node is not ready, and others lead in its place where they can."""
     is_urgent: bool = False
@@ -96,11 +178,16 @@ class Trouble(NamedTuple):
     """It will, and others need not be told yet."""
 
     @property
-    def event(self) -> str:
+    def condition(self) -> Condition:
+        return CONDITIONS[self.name]
+
+    @property
+    def event(self) -> Condition:
         """What the log calls it."""
         if self.is_disabling:
-            return "this node cannot lead"
-        return "this node is not well" if self.is_urgent else "this node needs care"
+            return self.condition.logged_as("this node cannot lead")
+        said = "this node is not well" if self.is_urgent else "this node needs care"
+        return self.condition.logged_as(said)
 
 
 def judge(facts: Facts) -> list[Trouble]:
@@ -172,14 +259,11 @@ def agreed_ahead_s(ahead_s: Collection[float], nodes: int) -> float | None:
 
 def _disabling(name: str, said: str = "") -> Trouble:
     said = said or DISABLING[name]
-    return Trouble(name, said, REMEDIES[name], is_disabling=True, is_urgent=True)
+    return Trouble(name, said, is_disabling=True, is_urgent=True)
 
 
 def _endurable(name: str, said: str, *, is_urgent: bool, is_to_come: bool = False) -> Trouble:
-    remedy = REMEDIES[name]
-    return Trouble(
-        name, said, remedy, is_disabling=False, is_urgent=is_urgent, is_to_come=is_to_come
-    )
+    return Trouble(name, said, is_disabling=False, is_urgent=is_urgent, is_to_come=is_to_come)
 
 
 def _of_gone(gone: Sequence[str]) -> Trouble:

@@ -8,7 +8,12 @@ from typing import Final, Protocol, TypeVar
 from streamlog.errors import CorruptFile, OffsetOutOfRange
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot
-from streamlog.metadata.quorum.store import MetadataStore, StoredBatch, decode_batches
+from streamlog.metadata.quorum.store import (
+    SNAPSHOT_DAMAGED,
+    MetadataStore,
+    StoredBatch,
+    decode_batches,
+)
 from streamlog.raft.messages import SnapshotId
 
 logger = logging.getLogger(__name__)
@@ -90,7 +95,7 @@ class MetadataHistory:
         except OffsetOutOfRange:
             return None
         except CorruptFile as error:
-            logger.error("metadata snapshot damaged", extra={"problem": str(error)})
+            logger.error(SNAPSHOT_DAMAGED, extra={"problem": str(error)})
             return None
 
 

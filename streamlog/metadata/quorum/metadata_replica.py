@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
@@ -40,7 +41,7 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable,
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
-from streamlog.metadata.quorum.store import MetadataStore, StoredBatch, first_vote
+from streamlog.metadata.quorum.store import SNAPSHOT_DAMAGED, MetadataStore, StoredBatch, first_vote
 from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
@@ -50,6 +51,22 @@ from streamlog.raft.node import RaftNode, RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 logger = logging.getLogger(__name__)
+
+METADATA_NOT_READ: Final = Condition(
+    "SL-0121",
+    "metadata not read",
+    CORRECT_THEN_RESTART,
+    meaning="The metadata log could not be read for a node that asked for it.",
+    severity=CRITICAL,
+)
+METADATA_NOT_WRITTEN: Final = Condition(
+    "SL-0122",
+    "metadata not written",
+    CORRECT_THEN_RESTART,
+    meaning="The metadata log could not be written, for instance because the disk is full. A "
+    "controller resigns.",
+    severity=CRITICAL,
+)
 
 FETCH_BYTES: Final = 1 << 16
 """Of one answer: its batches are synced one by one, and nothing else is done meanwhile."""
@@ -260,7 +277,7 @@ class MetadataReplica:
         except (NoController, InvalidRequest) as error:
             yield from self._refuse_unwritten(error)
         except (StorageFull, Overloaded) as error:
-            logger.error("metadata not written", extra={"error": str(error)})
+            logger.error(METADATA_NOT_WRITTEN, extra={"error": str(error)})
             yield from self._refuse_unwritten(error)
             # Others may have room; a voter by itself stays.
             yield from self._run([raft.Resign()], clock_ms())
@@ -302,7 +319,7 @@ class MetadataReplica:
         try:
             yield from self._propose(records, now_ms, wall_ms)
         except (StorageFull, Overloaded) as error:  # a leader that cannot begin makes way
-            logger.error("metadata not written", extra={"error": str(error)})
+            logger.error(METADATA_NOT_WRITTEN, extra={"error": str(error)})
 
     def _propose(self, records: Sequence[MetadataRecord], now_ms: int, wall_ms: int) -> Steps:
         """Write ``records`` as one batch of the leader's epoch; ``newest`` has them at once.
@@ -333,7 +350,7 @@ class MetadataReplica:
             try:
                 installed.append(self.store.install_snapshot(snapshot, data))
             except CorruptFile as error:  # before anything was changed
-                logger.error("metadata snapshot damaged", extra={"problem": str(error)})
+                logger.error(SNAPSHOT_DAMAGED, extra={"problem": str(error)})
 
         yield Blocking(install)
         if not installed:
@@ -391,7 +408,7 @@ class MetadataReplica:
             try:
                 batches.extend(self.store.append_fetched(records, now_ms))
             except (StorageFull, Overloaded, CorruptBatch) as error:  # those before it are written
-                logger.error("metadata not written", extra={"error": str(error)})
+                logger.error(METADATA_NOT_WRITTEN, extra={"error": str(error)})
                 self._full_until_ms = now_ms + FULL_DISK_PAUSE_MS
 
         yield Blocking(write)
@@ -409,7 +426,7 @@ class MetadataReplica:
         try:
             records = self.store.read(request.offset, answer.end_offset, FETCH_BYTES)
         except Overloaded as error:
-            logger.error("metadata not read", extra={"error": str(error)})
+            logger.error(METADATA_NOT_READ, extra={"error": str(error)})
             return answer
         return replace(answer, records=records)
 

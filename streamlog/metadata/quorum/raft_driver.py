@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from streamlog.clock import clock_ms, wall_ms
+from streamlog.condition import CHECK_NODES, Condition
 from streamlog.errors import (
     CorruptData,
     NoController,
@@ -25,6 +26,7 @@ from streamlog.errors import (
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.node_condition import METADATA_FAILED
 from streamlog.metadata.quorum.metadata_replica import (
     Blocking,
     MetadataReplica,
@@ -39,6 +41,21 @@ from streamlog.raft import events as raft
 from streamlog.raft.messages import Answer, Fault, Request, SnapshotId, VoteRequest
 
 logger = logging.getLogger(__name__)
+
+SNAPSHOT_NOT_FETCHED: Final = Condition(
+    "SL-0127",
+    "snapshot not fetched",
+    CHECK_NODES,
+    meaning="A node that is far behind asked the leader of the metadata for a snapshot, and did "
+    "not get it.",
+)
+METADATA_WENT_BACK: Final = Condition(
+    "SL-0128",
+    "metadata of a node went back",
+    "see whether the node was started on an older copy of its data folder; a voter: see "
+    "the runbook replace-a-node",
+    meaning="A node confirmed less of the metadata log than it had confirmed before.",
+)
 
 REQUESTS_MAX: Final = 10_000
 """Requests that wait; one more is refused as Overloaded."""
@@ -154,7 +171,7 @@ class RaftTransport:
                 raise NodeUnreachable(f"node {leader} has no address")
             return await self._peers.fetch_snapshot(address, snapshot, self._request_timeout_ms)
         except StreamlogError as error:
-            logger.warning("snapshot not fetched", extra={"node": leader, "error": str(error)})
+            logger.warning(SNAPSHOT_NOT_FETCHED, extra={"node": leader, "error": str(error)})
             return None
 
     def address_of(self, node_id: NodeId) -> PeerAddress | None:
@@ -352,7 +369,7 @@ class RaftDriver:
                             extra = {
                                 "node": key.node_id, "known_end": known_end, "end": end_offset,
                             }  # fmt: skip
-                            logger.warning("metadata of a node went back", extra=extra)
+                            logger.warning(METADATA_WENT_BACK, extra=extra)
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
@@ -402,7 +419,7 @@ class RaftDriver:
         """Nothing that this node says about the log can be trusted until it has read it again."""
         failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
         self.failure = failure
-        logger.critical("metadata log failed", extra={"error": str(error)})
+        logger.critical(METADATA_FAILED, extra={"error": str(error)})
         for outcome in self.replica.give_up(failure):
             _answer(outcome)
 

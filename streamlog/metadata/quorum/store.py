@@ -15,6 +15,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import (
     CorruptBatch,
     CorruptData,
@@ -53,6 +54,38 @@ from streamlog.record.batch import (
 from streamlog.record.codec import RecordRun, iter_records
 
 logger = logging.getLogger(__name__)
+
+METADATA_CHECKPOINT_FAILED: Final = Condition(
+    "SL-0123",
+    "metadata checkpoint failed",
+    CORRECT_THEN_RESTART,
+    meaning="The position in the metadata log was not noted. The next start reads more of the log.",
+)
+METADATA_CHECKPOINT_DAMAGED: Final = Condition(
+    "SL-0124",
+    "metadata checkpoint damaged",
+    "nothing: it is read from the log; look at the disk",
+    meaning="The file with the position in the metadata log is damaged.",
+)
+SNAPSHOT_FAILED: Final = Condition(
+    "SL-0125",
+    "metadata snapshot failed",
+    CORRECT_THEN_RESTART,
+    meaning="A snapshot of the metadata was not written. The metadata log grows until one is.",
+)
+SNAPSHOT_DAMAGED: Final = Condition(
+    "SL-0126",
+    "metadata snapshot damaged",
+    "an older one, or the leader's, is used; look at the disk",
+    meaning="A snapshot of the metadata does not match its checksum.",
+)
+VOTE_DAMAGED: Final = Condition(
+    "SL-0129",
+    "vote damaged",
+    "this node does not vote until it has caught up; look at the disk",
+    meaning="The file with this node's vote is damaged. Without it the node could vote twice in "
+    "an epoch, so it does not vote.",
+)
 
 _OFFSET_MAX: Final = 2**63 - 1
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
@@ -238,7 +271,7 @@ class MetadataStore:
             self._committed.write({METADATA_LOG_ID: high_watermark})
             log.recovery_limit.lift()
         except (OSError, Unavailable) as error:
-            logger.warning("metadata checkpoint failed", extra={"error": str(error)})
+            logger.warning(METADATA_CHECKPOINT_FAILED, extra={"error": str(error)})
         else:
             self.high_watermark = high_watermark
 
@@ -267,7 +300,7 @@ class MetadataStore:
                 log.advance_log_start(kept[-1].end_offset)
         except (OSError, Unavailable) as error:
             logger.warning(
-                "metadata snapshot failed",
+                SNAPSHOT_FAILED,
                 extra={"offset": snapshot.end_offset, "error": str(error)},
             )
 
@@ -348,7 +381,7 @@ class MetadataStore:
                 image = decode_snapshot(self._disk.read_small(str(path)), str(path))
                 _check_id(image, snapshot, str(path))
             except CorruptFile as error:
-                logger.error("metadata snapshot damaged", extra={"problem": str(error)})
+                logger.error(SNAPSHOT_DAMAGED, extra={"problem": str(error)})
                 continue
             self._check_cluster(image, str(path))
             self.snapshot = snapshot
@@ -409,7 +442,7 @@ class MetadataStore:
         try:
             return checkpoint.read().get(METADATA_LOG_ID, 0)
         except CorruptFile as error:
-            logger.warning("metadata checkpoint damaged", extra={"problem": str(error)})
+            logger.warning(METADATA_CHECKPOINT_DAMAGED, extra={"problem": str(error)})
             return 0
 
     def _lower_recovery_point(self, offset: int) -> None:
@@ -431,7 +464,7 @@ class MetadataStore:
         try:
             self.vote = read_vote(self._disk, self.directory)
         except CorruptFile as error:
-            logger.error("vote damaged", extra={"problem": str(error)})
+            logger.error(VOTE_DAMAGED, extra={"problem": str(error)})
             self.vote_damage = str(error)
 
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from streamlog.condition import CHECK_NODES, Condition
 from streamlog.errors import InvalidStreamConfig, StreamExists, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
@@ -16,6 +17,14 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)
+
+INTERNAL_STREAM_MISSING: Final = Condition(
+    "SL-0117",
+    "internal stream not made, or not kept by more",
+    CHECK_NODES,
+    meaning="An internal stream (offsets, activity) could not be created, or has "
+    "fewer replicas than it should.",
+)
 
 RETRY_S: Final = 5.0
 """After it, or more replicas of it, were asked for in vain."""
@@ -114,7 +123,7 @@ class InternalStream:
                 await self._see_to_it()
             except StreamlogError as error:
                 extra = {"stream": self._name, "error": str(error)}
-                logger.warning("internal stream not made, or not kept by more", extra=extra)
+                logger.warning(INTERNAL_STREAM_MISSING, extra=extra)
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
 

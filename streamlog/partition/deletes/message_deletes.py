@@ -8,8 +8,10 @@ that goes takes along what it has foreseen and not appended; the next one sees i
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import (
     NotEnoughReplicas,
     StorageFailed,
@@ -24,6 +26,14 @@ from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
+
+ERASURES_NOT_WRITTEN: Final = Condition(
+    "SL-0228",
+    "file of erasures is not written",
+    CORRECT_THEN_RESTART,
+    meaning="The file with the erased messages was not written. The next start reads them from "
+    "the log.",
+)
 
 
 class MessageDeletes:
@@ -189,7 +199,7 @@ class MessageDeletes:
             erasures.unkept_offset = min((it for it in both if it is not None), default=None)
             tp = self._state.tp
             extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
-            logger.warning("file of erasures is not written", extra=extra)
+            logger.warning(ERASURES_NOT_WRITTEN, extra=extra)
         else:
             self._kept_version = version
             erasures.kept_end = snapshot.latest_offset + 1

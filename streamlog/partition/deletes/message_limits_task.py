@@ -7,11 +7,19 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CORRECT_THEN_RESTART, FAULT, Condition
 from streamlog.errors import StreamlogError
 from streamlog.partition.maintenance.log_start import free_front
 from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+MESSAGES_NOT_TRIMMED: Final = Condition(
+    "SL-0230",
+    "messages are not trimmed",
+    CORRECT_THEN_RESTART,
+    meaning="A stream has more messages than its limits allow, because they could not be erased.",
+)
 
 LOOK_S: Final = 0.5
 """Between two looks: so long may pass until the log says what is to go."""
@@ -115,10 +123,10 @@ class MessageLimitsTask:
 
 def _tell(partition: Partition, error: Exception) -> None:
     if isinstance(error, StreamlogError):
-        logger.warning("messages are not trimmed", extra=partition.place(error))
+        logger.warning(MESSAGES_NOT_TRIMMED, extra=partition.place(error))
     else:
         extra = {"stream": partition.tp.stream, "partition": partition.tp.partition}
-        logger.error("messages could not be trimmed", extra=extra, exc_info=error)
+        logger.error(FAULT.logged_as("messages could not be trimmed"), extra=extra, exc_info=error)
 
 
 def _expires(partition: Partition) -> bool:

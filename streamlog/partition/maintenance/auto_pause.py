@@ -12,12 +12,20 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from streamlog.clock import wall_ms
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
 from streamlog.partition.partition import Partition
 from streamlog.partition.stream_limits import auto_pause_ms
 
 logger = logging.getLogger(__name__)
+
+NOT_AUTO_PAUSED: Final = Condition(
+    "SL-0227",
+    "not auto-paused",
+    NO_ACTION,
+    meaning="A stream without traffic keeps its files open. The node tries again.",
+)
 
 NEVER: Final = 0
 TURN_S: Final = 0.002
@@ -86,7 +94,7 @@ class AutoPause:
         try:
             rests = state.log.rest()
         except StreamlogError as error:
-            logger.warning("not auto-paused", extra=partition.place(error))
+            logger.warning(NOT_AUTO_PAUSED, extra=partition.place(error))
             return False
         if not rests:
             partition.sync_soon()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from streamlog.condition import CRITICAL, Condition
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.rewrap import Rewrap, is_outdated
@@ -22,6 +23,15 @@ from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+OLD_KEY_IN_USE: Final = Condition(
+    "SL-0232",
+    "data key is still under an old key",
+    "keep the old key configured; look at the disk",
+    meaning="The rotation of encryption keys could not write the data key of a partition under "
+    "the new key.",
+    severity=CRITICAL,
+)
 
 AGAIN_S: Final = 60.0
 """After which what could not be done is tried again."""
@@ -131,7 +141,7 @@ class KeyRotation:
                 "file": segment.key_path,
                 "problem": str(error),
             }
-            logger.error("data key is still under an old key", extra=extra)
+            logger.error(OLD_KEY_IN_USE, extra=extra)
             return False
         return True
 

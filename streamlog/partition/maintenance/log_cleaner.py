@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, NO_ACTION, Condition
 from streamlog.config import LogSection
 from streamlog.errors import CorruptData, StorageFailed, StorageFull, StreamlogError
 from streamlog.log.compaction.cleaning import Cleaning, Terms
@@ -34,6 +35,21 @@ from streamlog.partition.partition import Partition
 from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
+
+COMPACTION_FAILED: Final = Condition(
+    "SL-0225",
+    "compaction failed",
+    CORRECT_THEN_RESTART,
+    meaning="A log could not be compacted. It grows until it can.",
+    severity=CRITICAL,
+)
+SEGMENT_NOT_ENDED: Final = Condition(
+    "SL-0226",
+    "segment not ended",
+    NO_ACTION,
+    meaning="The active segment could not be ended, so it is not compacted yet. The node tries "
+    "again.",
+)
 
 T = TypeVar("T")
 
@@ -153,7 +169,7 @@ class LogCleaner:
             log.roll()
             partition.sync_soon()
         except StreamlogError as error:
-            logger.warning("segment not ended", extra=partition.place(error))
+            logger.warning(SEGMENT_NOT_ENDED, extra=partition.place(error))
 
     async def _roll(self, some: list[Partition]) -> None:
         """The active segment is never cleaned: where it is old it becomes another."""
@@ -169,7 +185,7 @@ class LogCleaner:
                     partition.sync_soon()
                     await asyncio.sleep(0)
             except StreamlogError as error:
-                logger.warning("segment not ended", extra=partition.place(error))
+                logger.warning(SEGMENT_NOT_ENDED, extra=partition.place(error))
 
     async def _choose(self, done: set[Partition], some: list[Partition]) -> _Chosen | None:
         """The dirtiest of those that are worth it."""
@@ -283,7 +299,7 @@ class LogCleaner:
         state.cleaning.failed_until = time.monotonic() + FAILED_PAUSE_S
         state.cleaning.failure = str(error)
         self._metrics.compaction_failures.inc()
-        logger.error("compaction failed", extra=partition.place(error))
+        logger.error(COMPACTION_FAILED, extra=partition.place(error))
         if isinstance(error, StorageFull):
             partition.disk_refused(error)
         elif state.log.failed:

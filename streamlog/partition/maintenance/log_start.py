@@ -10,10 +10,18 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from streamlog.condition import REPAIR_DISK, Condition
 from streamlog.errors import StreamlogError
 from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+LOG_STARTS_NOT_WRITTEN: Final = Condition(
+    "SL-0217",
+    "log starts are not written",
+    "purges wait, nothing is deleted meanwhile; " + REPAIR_DISK,
+    meaning="The file with the first offset of each log could not be written.",
+)
 
 RETRY_S: Final = 1.0
 """After which a log start that could not be written is written again."""
@@ -90,7 +98,7 @@ class LogStartAdvances:
         try:
             await self._persist(due)
         except StreamlogError as error:
-            logger.warning("log starts are not written", extra={"error": str(error)})
+            logger.warning(LOG_STARTS_NOT_WRITTEN, extra={"error": str(error)})
             for partition, offset in due.items():
                 self._wanted[partition] = max(offset, self._wanted.get(partition, 0))
             return

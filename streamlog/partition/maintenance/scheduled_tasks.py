@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.clock import wall_ms
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, NO_ACTION, Condition
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.storage.disk import storage_error
@@ -18,6 +19,27 @@ from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offset
 from streamlog.partition.storage.disk_space import DiskReserve
 
 logger = logging.getLogger(__name__)
+
+CHECKPOINTS_NOT_WRITTEN: Final = Condition(
+    "SL-0220",
+    "checkpoints not written",
+    CORRECT_THEN_RESTART,
+    meaning="The positions of the logs were not noted. The next start reads more of the logs.",
+)
+RECOVERY_LIMIT_STAYS: Final = Condition(
+    "SL-0221",
+    "limit of a recovery point stays",
+    NO_ACTION,
+    meaning="A note that a log was cut could not be removed. The next start reads more of that "
+    "log.",
+)
+RETENTION_FAILED: Final = Condition(
+    "SL-0223",
+    "retention failed",
+    CORRECT_THEN_RESTART,
+    meaning="Segments that have exceeded retention could not be removed. The log grows.",
+    severity=CRITICAL,
+)
 
 CHECKPOINTS_SHARE: Final = 0.05
 """Of the time, at most: where thousands of partitions change, all of their lines are written."""
@@ -119,7 +141,7 @@ class ScheduledTasks:
             except OSError as error:
                 self._changed |= changed
                 self._dropped |= dropped
-                logger.warning("checkpoints not written", extra={"error": str(error)})
+                logger.warning(CHECKPOINTS_NOT_WRITTEN, extra={"error": str(error)})
             else:
                 self._lift(limits)
 
@@ -133,7 +155,7 @@ class ScheduledTasks:
             try:
                 limit.lift()
             except Unavailable as error:
-                logger.warning("limit of a recovery point stays", extra={"error": str(error)})
+                logger.warning(RECOVERY_LIMIT_STAYS, extra={"error": str(error)})
 
     async def _keep_erasures(self) -> None:
         """Before a checkpoint says that they need not be looked for in the log."""
@@ -236,7 +258,7 @@ class ScheduledTasks:
                 retain(partition, now_ms)
             except StreamlogError as error:
                 logger.error(
-                    "retention failed",
+                    RETENTION_FAILED,
                     extra={
                         "stream": partition.tp.stream,
                         "partition": partition.tp.partition,

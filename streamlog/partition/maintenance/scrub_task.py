@@ -13,11 +13,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
 from streamlog.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+SCRUB_FAILED: Final = Condition(
+    "SL-0224",
+    "scrub failed",
+    CORRECT_THEN_RESTART,
+    meaning="The check of stored batches could not read a log.",
+    severity=CRITICAL,
+)
 
 FILES_MS: Final = 300_000
 """Between two looks at which files are there."""
@@ -83,5 +92,5 @@ class ScrubTask:
             try:
                 await partition.reader.scrub(self._settings.scrub_bytes_per_s)
             except StreamlogError as error:
-                logger.error("scrub failed", extra=partition.place(error))
+                logger.error(SCRUB_FAILED, extra=partition.place(error))
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.condition import CRITICAL, NO_ACTION, Condition
 from streamlog.errors import NotLeader, Overloaded, StorageFailed, StorageFull, StreamlogError
 from streamlog.model import EpochEnd
 from streamlog.partition.partition import Partition
@@ -16,6 +17,28 @@ from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords
 
 logger = logging.getLogger(__name__)
+
+COMMITTED_RECORDS_CUT: Final = Condition(
+    "SL-0211",
+    "committed records cut off",
+    "an unclean election, or a disk that lied, has lost them: see docs/durability.md",
+    meaning="The new leader does not have records that were committed. This replica cut them off "
+    "to follow it.",
+    severity=CRITICAL,
+)
+LOG_CUT: Final = Condition(
+    "SL-0212",
+    "log cut where the leader's goes on otherwise",
+    NO_ACTION,
+    meaning="A follower had records that were never committed, and cut them off to follow the "
+    "leader.",
+)
+DAMAGE_CUT: Final = Condition(
+    "SL-0213",
+    "damaged records cut off, to be fetched again",
+    "look at the disk if it happens again",
+    meaning="A follower cut off what was damaged, and fetches it from the leader.",
+)
 
 AGAIN_S: Final = 0.5
 """After which a checkpoint that found no room is written again."""
@@ -94,7 +117,7 @@ async def repair(partition: Partition, workers: Executor) -> None:
     await partition.wait_quiet()
     cut = partition.following.repair()
     if cut is not None:
-        await _run(partition, cut, workers, "damaged records cut off, to be fetched again")
+        await _run(partition, cut, workers, DAMAGE_CUT)
 
 
 async def _cut(
@@ -102,10 +125,10 @@ async def _cut(
 ) -> None:
     await partition.wait_quiet()
     if partition.following.fits(asked):
-        await _run(partition, cut, workers, "log cut where the leader's goes on otherwise")
+        await _run(partition, cut, workers, LOG_CUT)
 
 
-async def _run(partition: Partition, cut: Truncation, workers: Executor, why: str) -> None:
+async def _run(partition: Partition, cut: Truncation, workers: Executor, why: Condition) -> None:
     logger.warning(
         why,
         extra={
@@ -186,5 +209,5 @@ def _done(partition: Partition, was_damaged: bool, failure: StreamlogError | Non
         partition.repaired()
     elif lost:
         problem = StreamlogError(f"{lost} committed records are not on the new leader")
-        logger.error("committed records cut off", extra=partition.place(problem))
+        logger.error(COMMITTED_RECORDS_CUT, extra=partition.place(problem))
     partition.was_cut()

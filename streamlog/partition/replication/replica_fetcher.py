@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.client.connection import Connection
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import ReplicationSection
 from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
@@ -37,6 +38,21 @@ from streamlog.wire.fetch import (
 )
 
 logger = logging.getLogger(__name__)
+
+NOT_FOLLOWED: Final = Condition(
+    "SL-0208",
+    "partition not followed",
+    CORRECT_THEN_RESTART,
+    meaning="A follower cannot fetch the partition, for a reason that does not pass by itself.",
+    severity=CRITICAL,
+)
+LEADER_UNREACHABLE: Final = Condition(
+    "SL-0209",
+    "leader unreachable",
+    CHECK_NODES,
+    meaning="A follower does not reach the node that leads its partitions. It tries again, and "
+    "reports it to the controller.",
+)
 
 LATE_MS: Final = 1_500
 """An answer that comes so much later than it might wait is late: the leader may be gone."""
@@ -404,7 +420,7 @@ class ReplicaFetcher:
         if self._is_reachable:
             self._is_reachable = False
             logger.warning(
-                "leader unreachable", extra={"node": self._leader.node_id, "error": problem}
+                LEADER_UNREACHABLE, extra={"node": self._leader.node_id, "error": problem}
             )
         self._unreachable(self._leader.node_id, self._partitions.values())
 
@@ -433,7 +449,7 @@ class ReplicaFetcher:
         is_grave = isinstance(error, CorruptData) and setback.delay_ms == RETRY_MS_MIN
         logger.log(
             logging.ERROR if is_grave else logging.DEBUG,
-            "partition not followed",
+            NOT_FOLLOWED,
             extra=partition.place(error),
         )
         setback.until = asyncio.get_running_loop().time() + setback.delay_ms / 1000

@@ -13,12 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from streamlog.condition import Condition
 from streamlog.errors import CorruptFile
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.storage.disk import Disk
 from streamlog.model import LogId
 
 logger = logging.getLogger(__name__)
+
+CHECKPOINT_DAMAGED: Final = Condition(
+    "SL-0219",
+    "checkpoint damaged",
+    "nothing: logs are read in its place; look at the disk",
+    meaning="A checkpoint file in the data folder is damaged.",
+)
 
 HIGH_WATERMARK: Final = "high-watermark-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -127,5 +135,5 @@ def _load(file: OffsetCheckpoint) -> dict[LogId, int] | None:
         return file.read()
     except CorruptFile as error:
         effect = _DAMAGED[file.path.name]
-        logger.error("checkpoint damaged", extra={"problem": str(error), "effect": effect})
+        logger.error(CHECKPOINT_DAMAGED, extra={"problem": str(error), "effect": effect})
         return None

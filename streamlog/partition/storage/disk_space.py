@@ -9,13 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StorageFull
 from streamlog.log.layout import TEMPORARY_SUFFIX
 from streamlog.log.storage.disk import Disk, is_full, write_all
 from streamlog.log.storage.removal import Removal
+from streamlog.metadata.nodes.node_condition import DISK_FULL
 
 logger = logging.getLogger(__name__)
+
+SPACE_NOT_CHECKED: Final = Condition(
+    "SL-0302",
+    "room on the disk not looked for",
+    CORRECT_THEN_RESTART,
+    meaning="The node could not try whether a full disk has room again.",
+)
 
 RELAPSE_MS: Final = 60_000
 """A disk that is full again so soon has to wait longer each time ..."""
@@ -97,7 +106,7 @@ class DiskSpace:
             return
         self.is_full = True
         self._spells.began(_clock_ms())
-        logger.error("disk full", extra={"error": str(error), "hold_ms": self._spells.hold_ms})
+        logger.error(DISK_FULL, extra={"error": str(error), "hold_ms": self._spells.hold_ms})
         self._changed()
 
     async def run(self) -> None:
@@ -120,7 +129,7 @@ class DiskSpace:
             if is_full(error):
                 self.ran_out(error)
                 return
-            logger.warning("room on the disk not looked for", extra={"error": str(error)})
+            logger.warning(SPACE_NOT_CHECKED, extra={"error": str(error)})
         if self.is_full:  # else a disk that fails says so where it is written
             self.is_full = False
             self._spells.ended(_clock_ms())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.layout import (
     METADATA_NAME,
@@ -28,6 +29,20 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import LogId, NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+ORPHAN_MOVED: Final = Condition(
+    "SL-0214",
+    "folder of an unknown stream moved away",
+    "it lies in orphans/: remove it when it is not needed",
+    meaning="The data folder had a partition that the cluster does not know.",
+)
+FOLDER_MARK_DAMAGED: Final = Condition(
+    "SL-0215",
+    "folder's mark damaged",
+    REPAIR_DISK,
+    meaning="The file that says which partition a folder belongs to is damaged.",
+    severity=CRITICAL,
+)
 
 MAKE_TRIES: Final = 100
 """Each vain one is another partition's folder that was moved away at that moment."""
@@ -195,7 +210,7 @@ def sweep(
             continue
         kept = folders.orphan(tp, owner)
         logger.error(
-            "folder of an unknown stream moved away",
+            ORPHAN_MOVED,
             extra={
                 "stream": tp.stream,
                 "partition": tp.partition,
@@ -214,5 +229,5 @@ def _mark(folders: Folders, tp: TopicPartition) -> PartitionMetadata | None:
     try:
         return folders.mark(folders.path(tp))
     except CorruptFile as error:
-        logger.error("folder's mark damaged", extra={"problem": str(error)})
+        logger.error(FOLDER_MARK_DAMAGED, extra={"problem": str(error)})
         return None

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.log.encryption.key_file import scope_of
@@ -28,6 +29,22 @@ from streamlog.partition.storage.folder import Folders
 from streamlog.partition.stream_limits import log_settings
 
 logger = logging.getLogger(__name__)
+
+PARTITION_FOLDER_GONE: Final = Condition(
+    "SL-0206",
+    "partition folder is gone",
+    "mount the disk that had it, and restart; else it is fetched from the other replicas",
+    meaning="A replica was in sync, and its folder is not there at this start.",
+    severity=CRITICAL,
+)
+COMMITTED_RECORDS_LOST: Final = Condition(
+    "SL-0210",
+    "committed records lost",
+    ANOTHER_REPLICA,
+    meaning="The log ends below what was committed: this replica lost records that were "
+    "acknowledged.",
+    severity=CRITICAL,
+)
 
 WORKERS: Final = 8
 """Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
@@ -165,7 +182,7 @@ class LogOpener:
                 lost = self._checkpoints.get(here.log_id).kept_end
                 extra = {"stream": here.tp.stream, "partition": here.tp.partition, "offset": lost}
                 if lost:
-                    logger.error("partition folder is gone", extra=extra)
+                    logger.error(PARTITION_FOLDER_GONE, extra=extra)
         try:
             await self._upkeep.begin_again([here.log_id for here in gone])
         except Unavailable as error:
@@ -218,7 +235,7 @@ class LogOpener:
             if known.high_watermark > log.log_end_offset:
                 extra = {"stream": tp.stream, "partition": tp.partition}
                 extra |= {"offset": log.log_end_offset, "high_watermark": known.high_watermark}
-                logger.error("committed records lost", extra=extra)
+                logger.error(COMMITTED_RECORDS_LOST, extra=extra)
         if syncs is None or shared is None:
             return opened
         failed = syncs.run(self._disk, self._files, partial(self._sync_all, shared))

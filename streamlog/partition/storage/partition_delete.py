@@ -5,7 +5,9 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.log import PartitionLog
 from streamlog.log.storage.removal import Removal
@@ -14,6 +16,14 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.storage.folder import Folders
 
 logger = logging.getLogger(__name__)
+
+FOLDER_NOT_MOVED: Final = Condition(
+    "SL-0207",
+    "partition folder cannot be moved away",
+    CORRECT_THEN_RESTART,
+    meaning="A deleted partition still has its folder in its place.",
+    severity=CRITICAL,
+)
 
 
 class PartitionDelete:
@@ -58,7 +68,7 @@ class PartitionDelete:
             return [self._folders.discard(tp, log_id.stream_id)]
         except OSError as error:
             logger.error(
-                "partition folder cannot be moved away",
+                FOLDER_NOT_MOVED,
                 extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
             )
             return []

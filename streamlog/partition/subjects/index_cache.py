@@ -5,10 +5,19 @@ import logging
 import time
 from typing import Final, Protocol
 
+from streamlog.condition import FAULT, Condition
 from streamlog.errors import Overloaded, StreamlogError
 from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+SUBJECTS_NOT_KNOWN: Final = Condition(
+    "SL-0231",
+    "subjects are not known",
+    "raise log.subject_index_bytes, or correct what the error names",
+    meaning="The index of subjects of a partition could not be built. Lookups by subject fail "
+    "there, and publishers that expect a sequence of a subject are refused.",
+)
 
 INDEX_BYTES_MAX: Final = 512 * 1024 * 1024
 PAUSE_S: Final = 0.2
@@ -115,9 +124,9 @@ class SubjectIndexCache:
             await kept.know()
             return
         except StreamlogError as error:
-            logger.warning("subjects are not known", extra={**extra, "error": str(error)})
+            logger.warning(SUBJECTS_NOT_KNOWN, extra={**extra, "error": str(error)})
         except Exception:
-            logger.exception("subjects could not be read", extra=extra)
+            logger.exception(FAULT.logged_as("subjects could not be read"), extra=extra)
         self._rests[kept] = time.monotonic() + REST_S
 
     def _left(self, kept: CachedIndex) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamlog.app.logs import EVENTS_MAX, JsonLines, LimitedHandler
+from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_a_handler_says_what_it_left_out_when_it_closes(logger: logging.Logger) 
     handler.setFormatter(JsonLines())
     logger.addHandler(handler)
     for number in range(10_000):
-        logger.error("partition offline", extra={"stream": "s", "partition": number})
+        logger.error(PARTITION_OFFLINE, extra={"stream": "s", "partition": number})
         logger.debug("detail")
     logger.info("another")
     handler.close()
@@ -41,7 +42,8 @@ def test_a_handler_says_what_it_left_out_when_it_closes(logger: logging.Logger) 
     ]  # fmt: skip
     assert found[-1]["count"] == 9_998
     assert found[-1]["level"] == "error"
-    assert found[-1]["remedy"] == found[0]["remedy"] != ""
+    assert found[-1]["code"] == found[0]["code"] == PARTITION_OFFLINE.code
+    assert found[-1]["remedy"] == found[0]["remedy"] == PARTITION_OFFLINE.remedy
 
 
 def test_an_event_comes_back_where_nobody_runs_a_task(

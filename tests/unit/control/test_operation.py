@@ -1,6 +1,7 @@
 """Operations as they are asked for by name: arguments and results in JSON, acts in the audit log."""
 
 import asyncio
+import json
 import logging
 from typing import Any, cast
 
@@ -13,13 +14,11 @@ from streamlog.control.control import OPERATIONS
 from streamlog.control.operation import (
     Caller,
     Operations,
-    decode_operation,
-    encode_operation,
-    is_operation,
     operation,
     specs_of,
 )
 from streamlog.errors import InvalidRequest, MalformedFrame, RequestTimedOut, StreamNotFound
+from streamlog.wire.operation_request import decode_operation, encode_operation, is_operation
 
 
 class ServiceStub:
@@ -33,6 +32,7 @@ class ServiceStub:
 
 
 class KettleOperations(Operations):
+    group = "kettle"
     failure: BaseException | None = None
 
     @operation("POST /kettles/{name}", about=("name",), act=True)
@@ -61,7 +61,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
     return [(it.getMessage(), vars(it)) for it in caplog.records if it.name == "streamlog.audit"]
 
 
-SPECS = specs_of("kettle", KettleOperations)
+SPECS = specs_of(KettleOperations)
 
 
 def test_an_operation_tells_what_it_takes_and_returns() -> None:
@@ -141,6 +141,18 @@ def test_every_operation_has_a_schema_a_summary_and_a_place(name: str) -> None:
     assert (method == "GET") == (not spec.is_act)
     in_path = {it[1:-1] for it in path.split("/") if it.startswith("{")}
     assert in_path <= set(spec.arguments.model_fields)
+
+
+def test_what_has_names_is_an_object_in_json() -> None:
+    """Not a list of values whose places one has to know."""
+    schemas = {
+        name: spec.result.json_schema(mode="serialization") for name, spec in OPERATIONS.items()
+    }
+    described = schemas["streams.describe"]
+    assert {"config", "partitions"} <= set(described["properties"])
+    assert "isr" in described["$defs"]["PartitionDescription"]["properties"]
+    nameless = {name for name, it in schemas.items() if "prefixItems" in json.dumps(it)}
+    assert nameless <= {"messages.get", "quotas.list"}, "pairs of a name and a value"
 
 
 def test_no_two_operations_have_one_place() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from documentation import apis, checks, configuration
+from documentation import apis, checks, codes, configuration
 from documentation.commands import MARK, with_commands
 from documentation.links import (
     DOCS,
@@ -105,6 +105,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checks, "runbooks", lambda: [docs / "runbooks" / "x.md"])
     monkeypatch.setattr(apis, "PAGE", guide)
     monkeypatch.setattr(configuration, "PAGE", guide)
+    monkeypatch.setattr(codes, "PAGE", guide)
     return tmp_path
 
 
@@ -125,7 +126,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (checks.packages_are_in_the_architecture, ["add log to the table"]),
         (checks.commands_exist, ["no command 'streamlog cluster chekc'"]),
         (checks.options_of_runbooks_exist, ["has no option --chekc"]),
-        (checks.generated_pages_are_fresh, ["run `python -m", "run `python -m"]),
+        (checks.generated_pages_are_fresh, ["run `python -m", "run `python -m", "run `python -m"]),
         (checks.figures_were_measured, ["only 2 figures", "'9,999 records/s' is not"]),
         (checks.comparison_says_where_others_are_better, ["only 0 rows"]),
         (

@@ -1,7 +1,6 @@
 import pytest
 
 from streamlog.errors import (
-    InvalidRequest,
     InvalidStreamConfig,
     InvalidStreamName,
     InvalidSubject,
@@ -15,11 +14,9 @@ from streamlog.errors import (
     StalePartition,
     StorageFailed,
     StreamExists,
-    StreamlogError,
     StreamNotFound,
-    Unavailable,
 )
-from streamlog.jetstream.errors import BAD_REQUEST, ApiRefused, api_error, streamlog_error
+from streamlog.jetstream.errors import BAD_REQUEST, ApiRefused, api_error
 
 
 @pytest.mark.parametrize(
@@ -45,24 +42,3 @@ from streamlog.jetstream.errors import BAD_REQUEST, ApiRefused, api_error, strea
 )
 def test_to_jetstream(error: Exception, code: int, err_code: int) -> None:
     assert api_error(error)[:2] == (code, err_code)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        StreamExists("x"),
-        StreamNotFound("x"),
-        InvalidStreamConfig("x"),
-        Overloaded("x"),
-        StorageFailed("x"),
-        NodeNotFound("peer not a member"),
-    ],
-)
-def test_there_and_back(error: StreamlogError) -> None:
-    assert type(streamlog_error(api_error(error).json())) is type(error)
-
-
-def test_unknown_numbers() -> None:
-    assert type(streamlog_error({"code": 503, "err_code": 1})) is Unavailable
-    assert type(streamlog_error({"code": 418, "description": "teapot"})) is InvalidRequest
-    assert str(streamlog_error({})) == "error None"

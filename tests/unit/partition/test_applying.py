@@ -16,7 +16,7 @@ from streamlog.model import TopicPartition
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.replication.follower import Truncation
-from streamlog.partition.replication.follower_append import _run
+from streamlog.partition.replication.follower_append import LOG_CUT, _run
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import Told, run_of, tp
 from tests.slow_disk import SlowDisk
@@ -56,7 +56,7 @@ class Node:
         self._cutters.append(worker)
         worker.submit(free.wait)
         partition = self.registry.partition(tp(name))
-        cut = _run(partition, Truncation(0, whole=True), worker, "cut by a test")
+        cut = _run(partition, Truncation(0, whole=True), worker, LOG_CUT)
         self._cut = asyncio.get_running_loop().create_task(cut)
         return free
 

@@ -239,7 +239,8 @@ function drawHealth() {
   keyed(byId("findings"), here.view === "overview" ? findings : [], (it) => it.what + it.remedy, (it) => {
     const [kind, name] = SEVERITIES[it.severity];
     return element("li", { class: kind },
-      element("p", { class: "what" }, badge(kind, name), " ", it.what),
+      element("p", { class: "what" }, badge(kind, name), " ", it.what, " ",
+        element("code", { title: `streamlog explain ${it.code}` }, it.code)),
       element("p", { class: "remedy" }, ...withCode(it.remedy)));
   });
 }

@@ -8,7 +8,8 @@ from streamlog.cli.cluster.description import (
     cluster_facts,
 )
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
-from streamlog.findings import CRITICAL, WARNING, Finding, cluster_findings
+from streamlog.condition import CRITICAL, WARNING
+from streamlog.findings import Finding, cluster_findings
 from streamlog.model import NO_LEADER, NodeId
 
 

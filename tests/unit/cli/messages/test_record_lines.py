@@ -4,7 +4,8 @@ import base64
 import json
 from typing import NamedTuple
 
-from streamlog.cli.messages.record_lines import json_line
+from streamlog.cli.messages.record_lines import json_record
+from streamlog.cli.output import document
 
 
 class Record(NamedTuple):
@@ -18,8 +19,8 @@ class Record(NamedTuple):
 def test_all_of_a_record() -> None:
     headers = (("subject", b"a.b"), ("subject", None), ("raw", b"\x80"))
     record = Record(7, 1_795_260_000_123, None, "grün\n".encode(), headers)
-    line = json_line(2, record)
-    assert "\n" not in line
+    line = document(json_record(2, record))
+    assert line.count("\n") == 1
     assert json.loads(line) == {
         "partition": 2,
         "offset": 7,
@@ -33,6 +34,6 @@ def test_all_of_a_record() -> None:
 
 def test_bytes_that_are_not_text_survive() -> None:
     value = bytes(range(256))
-    shown = json.loads(json_line(0, Record(0, 0, b"", value, ())))
+    shown = json.loads(document(json_record(0, Record(0, 0, b"", value, ()))))
     assert base64.b64decode(shown["value"]["base64"]) == value
     assert shown["key"] == ""

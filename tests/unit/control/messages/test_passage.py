@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from streamlog.control.messages.passage import NEAR, messages_from
+from streamlog.control.messages import passage
+from streamlog.control.messages.passage import NEAR, PassageQuery, messages_from, read_passage
 from streamlog.errors import OffsetOutOfRange
-from tests.readable_partition import FakePartition
+from tests.readable_partition import TIME_MS, FakePartition
 
 
 async def sequences(partition: Any, pattern: str, offset: int = 0) -> list[int]:
@@ -44,3 +45,45 @@ async def test_what_is_not_there_is_no_reason_to_try_for_ever() -> None:
     partition.read = read  # type: ignore[assignment, method-assign]
     with pytest.raises(OffsetOutOfRange):
         await sequences(partition, "a")
+
+
+async def read(partition: Any, **query: Any) -> tuple[list[int], int]:
+    """The offsets, and where the next ones begin."""
+    found = await read_passage(partition, PassageQuery(**query))
+    return [it.sequence - 1 for it in found.messages], found.next_offset
+
+
+async def test_a_passage_is_read_page_by_page() -> None:
+    partition = FakePartition([["a", "b"]] * 5)
+    assert await read(partition, limit=4) == ([0, 1, 2, 3], 4)
+    assert await read(partition, offset=8, limit=4) == ([8, 9], 10)
+    assert await read(partition, offset=10) == ([], 10)
+    assert await read(partition, offset=1, subject="a", limit=2) == ([2, 4], 5)
+    assert await read(partition, offset=0, subject="c") == ([], 10)
+    with pytest.raises(OffsetOutOfRange):
+        await read(partition, offset=11)
+    partition.log_start_offset = 6
+    assert await read(partition, offset=0) == ([6, 7, 8, 9], 10)
+
+
+async def test_a_passage_begins_at_a_time_or_with_the_last_messages() -> None:
+    partition = FakePartition([["a", "b"]] * 5)
+    assert await read(partition, start_ms=TIME_MS + 4, limit=1) == ([4], 5)
+    assert await read(partition, start_ms=TIME_MS + 100) == ([], 10)
+    assert await read(partition, last=3) == ([7, 8, 9], 10)
+    assert await read(partition, last=0) == ([], 10)
+    assert await read(partition, last=99) == (list(range(10)), 10)
+    for pattern in ("a", "*"):
+        assert (await read(partition, last=99, subject=pattern))[0][0] == 0
+    assert await read(partition, last=2, subject="a") == ([6, 8], 10)
+    assert await read(partition, last=2, subject="c") == ([], 10)
+    partition.erased.add(8)
+    assert await read(partition, last=2, subject="a") == ([4, 6], 10)
+    assert await read(partition, last=2) == ([7, 9], 10)
+
+
+async def test_a_passage_ends_with_the_message_that_makes_it_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passage, "PASSAGE_BYTES_MAX", 2 * passage.RECORD_BYTES)
+    assert await read(FakePartition([["a"] * 9])) == ([0, 1], 2)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.findings import CRITICAL, NOTE, WARNING, Finding
+from streamlog.condition import CRITICAL, NOTE, WARNING
+from streamlog.findings import Finding
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot
 from streamlog.http.console.node_findings import findings
 from streamlog.http.console.overview import Overview

@@ -6,7 +6,7 @@ from immutables import Map
 from nats.js.api import Base
 
 from streamlog.control.leaders.partition_state import LeaderPartitionState
-from streamlog.jetstream.client import ReplicaDetails, stream_details
+from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_from_json
 from streamlog.jetstream.verbs.stream_info import NO_TIME, node_id_of, rfc3339, stream_info
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
@@ -61,10 +61,6 @@ def test_partitions_add_up_and_replicas_are_those_of_the_first() -> None:
              "offline": True, "lag": 4},
         ],
     }  # fmt: skip
-    details = stream_details(info)
-    assert details.replicas == (
-        ReplicaDetails("node-2", True, False, 0), ReplicaDetails("node-3", False, True, 4),
-    )  # fmt: skip
 
 
 def test_what_nobody_could_tell_is_left_out() -> None:
@@ -73,17 +69,16 @@ def test_what_nobody_could_tell_is_left_out() -> None:
     assert (info["state"]["messages"], info["state"]["first_ts"]) == (0, NO_TIME)
     assert "leader" not in info["cluster"]
     assert [each["name"] for each in info["cluster"]["replicas"]] == ["node-1", "node-2", "node-3"]
-    assert stream_details(info).leader is None
 
 
 def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
     paused = LeaderPartitionState(0, 1, 1, is_auto_paused=True)
     for states in ([paused, LeaderPartitionState(0, 1, 1)], [paused, None]):
         info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9)
-        assert not stream_details(info).auto_paused
+        assert AUTO_PAUSED not in info["config"].get("metadata", {})
     info = stream_info(STREAM, [paused, paused], image=IMAGE, domain="d", now_ms=9)
     assert info["config"]["metadata"]["_streamlog.auto_paused"] == "true"
-    details = stream_details(info)
-    assert details.auto_paused
-    assert details.config == STREAM.config, "what is told of it is none of its settings"
+    assert config_from_json(info["config"]) == STREAM.config, (
+        "what is told of it is none of its settings"
+    )
     assert LeaderPartitionState.of_json(paused.json()) == paused

@@ -8,13 +8,13 @@ from streamlog.metadata.nodes.node_condition import (
     CERTIFICATE,
     CLOCK,
     CLOCK_WRONG_S,
+    CONDITIONS,
     DISABLING,
     DISK,
     ENDURABLE,
     HTTP_CERTIFICATE,
     LOST,
     NATS,
-    REMEDIES,
     SLOW_NATS,
     Facts,
     agreed_ahead_s,
@@ -54,7 +54,7 @@ def test_all_is_well() -> None:
 def test_one_thing_is_wrong(facts: Facts, name: str, said: str, is_disabling: bool) -> None:
     (trouble,) = judge(facts)
     assert (trouble.name, trouble.is_disabling) == (name, is_disabling)
-    assert said in trouble.said and trouble.remedy == REMEDIES[name]
+    assert said in trouble.said and trouble.condition is CONDITIONS[name]
     assert disabling([trouble]) == ((name,) if is_disabling else ())
 
 
@@ -62,7 +62,7 @@ def test_several_are_told_in_a_steady_order() -> None:
     facts = Facts(True, timedelta(0), clock_ahead_s=600.0, clock_agreed=True)
     assert disabling(judge(facts)) == (CERTIFICATE, CLOCK, DISK)
     assert DISABLING.keys() == {CERTIFICATE, CLOCK, DISK}
-    assert DISABLING.keys() | ENDURABLE.keys() == REMEDIES.keys()
+    assert DISABLING.keys() | ENDURABLE.keys() == CONDITIONS.keys()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""What the Tab key offers: names that the cluster knows. It never waits long, and never says what is wrong."""
+
+import contextlib
+import io
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from streamlog.client.cluster import Cluster
+
+TIMEOUT_S: Final = 1.0
+"""For all of it. A cluster that needs longer is not asked by a key that is pressed."""
+INTERNAL: Final = "__"
+
+Offer = tuple[str, str]
+"""A word and what is shown beside it."""
+
+
+class _Place(NamedTuple):
+    servers: str
+    security: Any
+
+
+def streams(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    async def ask(cluster: "Cluster") -> list[Offer]:
+        topics = (await cluster.topology()).topics
+        return [
+            (name, f"{len(it.partitions)} partitions")
+            for name, it in sorted(topics.items())
+            if not name.startswith(INTERNAL)
+        ]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def groups(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    async def ask(cluster: "Cluster") -> list[Offer]:
+        from streamlog.client.groups import Groups
+
+        return [(it, "") for it in sorted(await Groups(cluster, patience_ms=0).ids())]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def nodes(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    async def ask(cluster: "Cluster") -> list[Offer]:
+        found = (await cluster.topology([])).nodes
+        return [(str(number), found[number].address) for number in sorted(found)]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def _offered(
+    ctx: typer.Context, incomplete: str, ask: Callable[["Cluster"], Awaitable[list[Offer]]]
+) -> list[Offer]:
+    import asyncio
+
+    async def asked(place: _Place) -> list[Offer]:
+        from streamlog.client.cluster import Cluster
+
+        async with asyncio.timeout(TIMEOUT_S):
+            async with Cluster.at(place.servers, security=place.security) as cluster:
+                return await ask(cluster)
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            place = _place(ctx)
+            found = [] if place is None else asyncio.run(asked(place))
+        except (Exception, SystemExit):  # the line that is typed stays as it is
+            return []
+    return [it for it in found if it[0].startswith(incomplete)]
+
+
+def _place(ctx: typer.Context) -> _Place | None:
+    """Where the command that is typed would go; None: it would have to ask for a password."""
+    from streamlog.cli.options.added_options import added_options
+    from streamlog.cli.options.connection_options import connection
+    from streamlog.cli.options.options import SERVERS, SERVERS_VARIABLE
+
+    given = {it.name: ctx.params.get(it.name) for it in added_options(connection).params}
+    if given["user"] and not given["password_file"] and not given["node_config"]:
+        return None
+    named = ctx.params.get("servers") or os.environ.get(SERVERS_VARIABLE) or SERVERS
+    with ctx.scope(cleanup=False):
+        servers, security = added_options(connection).callback(**given)
+    return _Place(servers or named, security)

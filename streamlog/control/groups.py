@@ -1,0 +1,398 @@
+"""Operations on consumer groups: how far they have come, and where they go on."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.acl.rules import Operation, ResourceType
+from streamlog.control.leaders.group_coordinators import (
+    GroupMember,
+    GroupOffset,
+    GroupSummary,
+    KnownGroup,
+    WantedOffset,
+)
+from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.control.messages.passage import PassageQuery
+from streamlog.control.operation import Operations, operation
+from streamlog.errors import GroupNotEmpty, GroupNotFound, InvalidRequest, NotLeader
+from streamlog.groups.records import NO_TOPIC_ID
+from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.model import NodeId, TopicPartition, consumer_lag
+
+LIST_MAX: Final = 1_000
+"""Groups in one list."""
+LOOKED_AT_ONCE: Final = 2_000
+"""Groups, before others have their turn of the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group in a list."""
+
+    group: str
+    state: str
+    protocol_type: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """Some of the groups, by name."""
+
+    total: int
+    offset: int
+    groups: tuple[ListedGroup, ...]
+    missing_nodes: tuple[NodeId, ...]
+    """Their groups are not in the list: they did not answer. -1: some groups have no coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A partition that a group has committed an offset of, or reads."""
+
+    stream: str
+    partition: int
+    committed_offset: int | None
+    end_offset: int | None
+    """The high watermark; None where the leader could not be asked."""
+    lag: int | None
+    metadata: str
+    member_id: str | None
+    """Who reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group, its members, and how far it has come."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: NodeId | None
+    members: tuple[GroupMember, ...]
+    partitions: tuple[GroupPartition, ...]
+    lag: int | None
+    """Over all that was committed; None if any of it is not known, or nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """Where a group goes on in a partition."""
+
+    stream: str
+    partition: int
+    committed_offset: int | None
+    new_offset: int
+    skipped: int
+    """Records that are still there, and that it would have read."""
+    repeated: int
+    """Offsets that it reads once more."""
+    note: str = ""
+    """Why it is not quite what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """What a reset changed, or would change."""
+
+    changed: bool
+    partitions: tuple[OffsetChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a group is to go on. One of these is given."""
+
+    earliest: bool
+    latest: bool
+    offset: int | None
+    start_ms: int | None
+    shift: int | None
+
+    def check(self) -> None:
+        """Raises InvalidRequest."""
+        given = (
+            self.earliest or None,
+            self.latest or None,
+            self.offset,
+            self.start_ms,
+            self.shift,
+        )
+        if sum(it is not None for it in given) != 1:
+            raise InvalidRequest(
+                "name one of to_earliest, to_latest, to_offset, to_ms and shift_by"
+            )
+
+
+def change_of(
+    tp: TopicPartition,
+    committed: int | None,
+    extent: tuple[int, int],
+    target: Target,
+    at_time: int | None = None,
+) -> OffsetChange:
+    """``extent``: where the log starts and ends; ``at_time``: the offset of a target's time.
+
+    Raises InvalidRequest where the target is not in the partition.
+    """
+    offset, note = _offset_of(tp, committed, extent, target, at_time)
+    skipped = repeated = 0
+    if committed is not None:
+        skipped = max(0, offset - max(committed, extent[0]))
+        repeated = max(0, committed - offset)
+    return OffsetChange(tp.stream, tp.partition, committed, offset, skipped, repeated, note)
+
+
+def _offset_of(
+    tp: TopicPartition,
+    committed: int | None,
+    extent: tuple[int, int],
+    target: Target,
+    at_time: int | None,
+) -> tuple[int, str]:
+    start, end = extent
+    if target.earliest:
+        return start, ""
+    if target.latest:
+        return end, ""
+    if target.start_ms is not None:
+        return (end, "no record is so late") if at_time in (None, end) else (at_time or 0, "")
+    if target.offset is not None:
+        if start <= target.offset <= end:
+            return target.offset, ""
+        raise InvalidRequest(f"{tp} has no offset {target.offset}, only {start} to {end}")
+    if committed is None:
+        raise InvalidRequest(f"nothing is committed in {tp} to shift from")
+    wanted = committed + (target.shift or 0)
+    if wanted < start:
+        return start, f"the log begins at {start}"
+    return (end, f"the log ends at {end}") if wanted > end else (wanted, "")
+
+
+class GroupOperations(Operations):
+    """Consumer groups. Each needs the right to the group that Kafka's request for it needs."""
+
+    group = "groups"
+
+    @operation("GET /groups")
+    async def list(self, offset: int = 0, limit: int = 100, state: str = "") -> GroupPage:
+        """List groups by name; with ``state`` those that are in it."""
+        if not 0 <= limit <= LIST_MAX or offset < 0:
+            raise InvalidRequest(f"limit: 0 to {LIST_MAX}; offset: 0 or more")
+        await self._service.freshness.catch_up()
+        found, missing = await self._service.coordinators.all()
+        seen: list[GroupSummary] = []
+        for number, it in enumerate(found, 1):
+            if (not state or it.state.casefold() == state.casefold()) and self._sees(it.group):
+                seen.append(it)
+            if number % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        page = tuple(ListedGroup(*it) for it in seen[offset : offset + limit])
+        return GroupPage(len(seen), offset, page, tuple(missing))
+
+    @operation("GET /groups/{group}", about=("group",))
+    async def describe(self, group: str) -> GroupDescription:
+        """Describe a group: members, committed offsets, lag."""
+        self._check(Operation.DESCRIBE, group)
+        await self._service.freshness.catch_up()
+        known = await self._service.coordinators.known(group)
+        offsets = {TopicPartition(it.stream, it.partition): it for it in self._of_today(known)}
+        members = tuple(self._visible(it) for it in known.members)
+        readers = {tp: it.member_id for it in members for tp in it.partitions}
+        tps = sorted(offsets.keys() | readers.keys())
+        states = await self._states(tps)
+        partitions = tuple(
+            _partition(tp, offsets.get(tp), states.get(tp), readers.get(tp)) for tp in tps
+        )
+        lags = [it.lag for it in partitions if it.committed_offset is not None]
+        lag = sum(it or 0 for it in lags) if lags and None not in lags else None
+        return GroupDescription(
+            group,
+            known.state,
+            known.protocol_type,
+            known.protocol,
+            self._service.coordinators.node_of(group),
+            members,
+            partitions,
+            lag,
+        )
+
+    @operation("DELETE /groups/{group}", about=("group",), act=True)
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, with all its offsets."""
+        self._check(Operation.DELETE, group)
+        await self._service.freshness.catch_up()
+        await self._service.coordinators.delete(group)
+
+    @operation("DELETE /groups/{group}/offsets", about=("group", "stream", "partition"), act=True)
+    async def delete_offsets(self, group: str, stream: str, partition: int | None = None) -> None:
+        """Have a group forget how far it has come in a stream, or in one partition. Its members must not read it."""
+        self._check(Operation.DELETE, group)
+        await self._service.freshness.catch_up()
+        found = self._readable(stream)
+        numbers = range(len(found.partitions)) if partition is None else (partition,)
+        for number in numbers:
+            found.partition(number)  # raises PartitionNotFound
+        await self._service.coordinators.forget(group, [(stream, it) for it in numbers])
+
+    @operation("POST /groups/{group}/reset", about=("group", "streams", "partitions"), act=True)
+    async def reset(
+        self,
+        group: str,
+        streams: tuple[str, ...] = (),
+        partitions: tuple[int, ...] = (),
+        *,
+        to_earliest: bool = False,
+        to_latest: bool = False,
+        to_offset: int | None = None,
+        to_ms: int | None = None,
+        shift_by: int | None = None,
+        validate_only: bool = False,
+    ) -> OffsetReset:
+        """Set where a group without members goes on: in all partitions of ``streams``, or in all it has committed in.
+
+        It goes on at the log's start or end, at an offset, with the first record of the time ``to_ms`` or later, or
+        ``shift_by`` records from where it is (negative: back). All offsets are changed, or none. ``validate_only``
+        returns what would change.
+        """
+        target = Target(to_earliest, to_latest, to_offset, to_ms, shift_by)
+        target.check()
+        if partitions and len(streams) != 1:
+            raise InvalidRequest("partitions: name the one stream that has them")
+        self._check(Operation.READ, group)
+        await self._service.freshness.catch_up()
+        committed = await self._committed_by_empty(group, is_new=bool(streams))
+        tps = self._chosen(streams, partitions, committed)
+        if not tps:
+            raise GroupNotFound(f"group {group!r} has committed nothing; name the streams")
+        states = await self._states(tps)
+        changes = [await self._change(tp, committed.get(tp), states.get(tp), target) for tp in tps]
+        if not validate_only:
+            image = self._metadata.image
+            wanted = [
+                WantedOffset(
+                    it.stream,
+                    it.partition,
+                    it.committed_offset,
+                    it.new_offset,
+                    image.stream(it.stream).stream_id,
+                )
+                for it in changes
+            ]
+            await self._service.coordinators.commit(group, wanted)
+        return OffsetReset(not validate_only, tuple(changes))
+
+    def _check(self, right: Operation, group: str) -> None:
+        """Raises GroupForbidden, whether there is such a group or not."""
+        if self._access is not None:
+            self._access.check_group(right, group)
+
+    def _sees(self, group: str) -> bool:
+        access, describe = self._access, Operation.DESCRIBE
+        return (
+            access is None
+            or access.allows_cluster(describe)
+            or access.allows(describe, ResourceType.GROUP, group)
+        )
+
+    def _visible(self, member: GroupMember) -> GroupMember:
+        streams = self._metadata.image.streams
+        seen = tuple(tp for tp in member.partitions if tp.stream in streams)
+        return GroupMember(
+            member.member_id, member.instance_id, member.client_id, member.host, seen
+        )
+
+    def _of_today(self, known: KnownGroup) -> Iterable[GroupOffset]:
+        """Of streams that there are, that the caller may know of, and that no other has taken the name of."""
+        streams = self._metadata.image.streams
+        for it in known.offsets:
+            stream = streams.get(it.stream)
+            if stream is not None and it.stream_id in (NO_TOPIC_ID, stream.stream_id):
+                yield it
+
+    def _readable(self, name: str) -> StreamImage:
+        """Raises StreamNotFound, TopicForbidden."""
+        stream = self._metadata.image.stream(name)
+        if self._access is not None:
+            self._access.check_topic(Operation.READ, name)
+        return stream
+
+    async def _states(
+        self, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LeaderPartitionState]:
+        streams = self._metadata.image.streams
+        names = sorted({tp.stream for tp in tps})
+        return await self._service.leaders.states([streams[it] for it in names if it in streams])
+
+    async def _committed_by_empty(self, group: str, *, is_new: bool) -> dict[TopicPartition, int]:
+        """What it has committed; ``is_new``: it need not be there yet. Raises GroupNotFound, GroupNotEmpty."""
+        try:
+            known = await self._service.coordinators.known(group)
+        except GroupNotFound:
+            if not is_new:
+                raise
+            return {}
+        if known.members:
+            raise GroupNotEmpty(
+                f"group {group!r} has {len(known.members)} members; stop them first"
+            )
+        return {TopicPartition(it.stream, it.partition): it.offset for it in self._of_today(known)}
+
+    def _chosen(
+        self,
+        streams: Sequence[str],
+        numbers: Sequence[int],
+        committed: Iterable[TopicPartition],
+    ) -> Sequence[TopicPartition]:
+        """Raises StreamNotFound, TopicForbidden, PartitionNotFound."""
+        if not streams:
+            found = sorted(committed)
+            for name in dict.fromkeys(tp.stream for tp in found):
+                self._readable(name)
+            return found
+        chosen = []
+        for name in sorted(set(streams)):
+            stream = self._readable(name)
+            wanted = sorted(set(numbers)) or range(len(stream.partitions))
+            for it in wanted:
+                stream.partition(it)  # raises PartitionNotFound
+            chosen += [TopicPartition(name, it) for it in wanted]
+        return chosen
+
+    async def _change(
+        self,
+        tp: TopicPartition,
+        committed: int | None,
+        state: LeaderPartitionState | None,
+        target: Target,
+    ) -> OffsetChange:
+        if state is None:
+            raise NotLeader(f"the leader of {tp} does not answer")
+        at_time = None
+        if target.start_ms is not None:
+            query = PassageQuery(start_ms=target.start_ms, limit=0)
+            at_time = (await self._service.leaders.passage(tp, query)).start_offset
+        extent = (state.log_start_offset, state.high_watermark)
+        return change_of(tp, committed, extent, target, at_time)
+
+
+def _partition(
+    tp: TopicPartition,
+    committed: GroupOffset | None,
+    state: LeaderPartitionState | None,
+    member_id: str | None,
+) -> GroupPartition:
+    end = None if state is None else state.high_watermark
+    lag = None if committed is None or end is None else consumer_lag(end, committed.offset)
+    return GroupPartition(
+        tp.stream,
+        tp.partition,
+        None if committed is None else committed.offset,
+        end,
+        lag,
+        "" if committed is None else committed.metadata,
+        member_id,
+    )

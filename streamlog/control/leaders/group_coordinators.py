@@ -1,0 +1,425 @@
+"""The coordinators of consumer groups: on this node, or asked for over the socket.
+
+A group's coordinator is the leader of the partition of ``__consumer_offsets`` that its name belongs to, so
+requests find it as they find any leader.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.errors import (
+    CorruptData,
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidRequest,
+    MalformedFrame,
+    NotLeader,
+    Overloaded,
+    RequestTimedOut,
+    StalePartition,
+    StreamlogError,
+)
+from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.offsets_topic import partition_of
+from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
+from streamlog.groups.service import GroupService, is_name
+from streamlog.groups.shard import GroupReply
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment
+
+LISTED_AT_ONCE: Final = 5_000
+"""Groups in one answer of a node."""
+LIST_TIMEOUT_S: Final = 2.0
+NO_EPOCH: Final = -1
+
+T = TypeVar("T")
+
+_RETRIED: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+    }
+)
+_TAKEN: Final = frozenset(
+    {
+        ErrorCode.non_empty_group,
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.group_subscribed_to_topic,
+    }
+)
+"""What a request from outside is told while the group has members."""
+
+
+class GroupSummary(NamedTuple):
+    """A group in a list."""
+
+    group: str
+    state: str
+    protocol_type: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A consumer of a group, and what it reads."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupOffset(NamedTuple):
+    """How far a group has come in a partition."""
+
+    stream: str
+    partition: int
+    offset: int
+    metadata: str
+    stream_id: UUID
+    """Of the stream when it was committed; all zeros: not told."""
+
+
+class KnownGroup(NamedTuple):
+    """A group as its coordinator knows it."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+    offsets: tuple[GroupOffset, ...]
+
+
+class WantedOffset(NamedTuple):
+    """``before`` is what has to be committed still; None: nothing."""
+
+    stream: str
+    partition: int
+    before: int | None
+    offset: int
+    stream_id: UUID
+
+
+def error_of(code: ErrorCode, group: str) -> StreamlogError:
+    """What a coordinator's code means to the caller of an operation."""
+    if code in _RETRIED:
+        return NotLeader(f"group {group!r} is not coordinated by this node just now")
+    if code in _TAKEN:
+        return GroupNotEmpty(f"group {group!r} has members; stop them first")
+    if code is ErrorCode.group_id_not_found:
+        return GroupNotFound(f"there is no group {group!r}")
+    if code is ErrorCode.policy_violation:
+        return Overloaded("the node keeps as many groups or offsets as its settings allow")
+    return InvalidRequest(f"group {group!r}: {code.name}")
+
+
+class LocalCoordinators:
+    """What this node answers about the groups that it coordinates. Raises NotLeader for others."""
+
+    def __init__(self, groups: GroupService | None) -> None:
+        """``groups``: None on a node that coordinates none."""
+        self._groups = groups
+
+    def register(self, nodes: NodeRequests) -> None:
+        """Have other nodes' requests answered."""
+        nodes.register("GROUPS", self._list)
+        nodes.register("GROUP", self._group)
+        nodes.register("GROUP.DELETE", self._delete)
+        nodes.register("GROUP.COMMIT", self._commit)
+        nodes.register("GROUP.FORGET", self._forget)
+
+    def listed(self, after: str, limit: int) -> list[GroupSummary]:
+        """The first ones by name after that. Raises NotLeader while some are not known yet."""
+        found: list[GroupSummary] = []
+        for coordinator in self._service().coordinators():
+            if not isinstance(coordinator, Coordinator):
+                raise error_of(coordinator, "")
+            found += (
+                GroupSummary(it.name, it.state.value, it.protocol_type or "", len(it.members))
+                for it in coordinator.groups()
+                if it.name > after
+            )
+        return sorted(found)[:limit]
+
+    async def known(self, group: str) -> KnownGroup:
+        """Raises GroupNotFound. Nothing older than when it is asked for is told."""
+        await self._done(group, self._service().confirm(group))
+        coordinator = self._service().coordinator(group)
+        if isinstance(coordinator, ErrorCode):
+            raise error_of(coordinator, group)
+        described, offsets = coordinator.describe(group), coordinator.fetch(group, None)
+        if described is None:
+            raise error_of(ErrorCode.group_id_not_found, group)
+        is_consumer = described.protocol_type == PROTOCOL_TYPE
+        return KnownGroup(
+            described.state,
+            described.protocol_type,
+            described.protocol,
+            tuple(
+                GroupMember(
+                    it.member_id,
+                    it.instance_id,
+                    it.client_id,
+                    it.client_host,
+                    _assigned(it.assignment) if is_consumer else (),
+                )
+                for it in described.members
+            ),
+            tuple(
+                GroupOffset(*place, it.offset, it.metadata, it.topic_id)
+                for place, found in sorted(offsets.items())
+                if (it := found.committed) is not None
+            ),
+        )
+
+    async def delete(self, group: str) -> None:
+        """Raises GroupNotFound, GroupNotEmpty."""
+        reply = self._service().call(
+            group, lambda coordinator, token, now: coordinator.delete_group(group, token, now)
+        )
+        code = await self._done(group, reply)
+        if code is not ErrorCode.none:
+            raise error_of(code, group)
+
+    async def commit(self, group: str, wanted: Sequence[WantedOffset]) -> None:
+        """All of them or none. Raises StalePartition where something else is committed by now, GroupNotEmpty."""
+        coordinator = self._service().coordinator(group)
+        if isinstance(coordinator, ErrorCode):
+            raise error_of(coordinator, group)
+        places = [(it.stream, it.partition) for it in wanted]
+        for it, found in zip(wanted, coordinator.fetch(group, places).values(), strict=True):
+            committed = None if found.committed is None else found.committed.offset
+            if committed != it.before:
+                raise StalePartition(
+                    f"group {group!r} has committed {committed} in {it.stream}/{it.partition} meanwhile;"
+                    " nothing is changed, ask again"
+                )
+        offsets = {
+            (it.stream, it.partition): OffsetToCommit(it.offset, NO_EPOCH, "", it.stream_id)
+            for it in wanted
+        }
+        request = CommitRequest(group, GroupCaller(""), offsets)
+        reply = self._service().call(
+            group, lambda coordinator, token, now: coordinator.commit(request, token, now)
+        )
+        self._check_all(group, await self._done(group, reply))
+
+    async def forget(self, group: str, places: Sequence[tuple[str, int]]) -> None:
+        """Raises GroupNotFound; GroupNotEmpty for what its members read."""
+        reply = self._service().call(
+            group,
+            lambda coordinator, token, now: coordinator.delete_offsets(group, places, token, now),
+        )
+        self._check_all(group, await self._done(group, reply))
+
+    def _check_all(self, group: str, result: Mapping[Any, ErrorCode]) -> None:
+        failed = [code for code in result.values() if code is not ErrorCode.none]
+        if failed:
+            raise error_of(failed[0], group)
+
+    def _service(self) -> GroupService:
+        if self._groups is None:
+            raise NotLeader("this node coordinates no groups")
+        return self._groups
+
+    async def _done(self, group: str, reply: GroupReply | ErrorCode) -> Any:
+        """The result. Raises what an error code of the whole request means, RequestTimedOut."""
+        if isinstance(reply, ErrorCode):
+            raise error_of(reply, group)
+        there = asyncio.Event()
+        reply.watch(there.set)
+        try:
+            if not reply.is_there:
+                async with asyncio.timeout(self._service().settings.commit_timeout_ms / 1000):
+                    await there.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"group {group!r}: it may be done yet") from None
+        finally:
+            reply.unwatch(there.set)
+        result = reply.result
+        if isinstance(result, ErrorCode) and result is not ErrorCode.none:
+            raise error_of(result, group)
+        return result
+
+    # For other nodes
+
+    async def _list(self, fields: Fields) -> NodeAnswer:
+        rows = self.listed(str(fields["after"]), min(int(fields["limit"]), LISTED_AT_ONCE))
+        return NodeAnswer({"groups": rows})
+
+    async def _group(self, fields: Fields) -> NodeAnswer:
+        found = await self.known(str(fields["group"]))
+        members = [asdict(it) for it in found.members]
+        offsets = [(*it[:-1], str(it.stream_id)) for it in found.offsets]
+        return NodeAnswer({**found._asdict(), "members": members, "offsets": offsets})
+
+    async def _delete(self, fields: Fields) -> NodeAnswer:
+        await self.delete(str(fields["group"]))
+        return NodeAnswer({})
+
+    async def _commit(self, fields: Fields) -> NodeAnswer:
+        wanted = [
+            WantedOffset(stream, number, before, offset, UUID(stream_id))
+            for stream, number, before, offset, stream_id in fields["offsets"]
+        ]
+        await self.commit(str(fields["group"]), wanted)
+        return NodeAnswer({})
+
+    async def _forget(self, fields: Fields) -> NodeAnswer:
+        places = [(str(stream), int(number)) for stream, number in fields["places"]]
+        await self.forget(str(fields["group"]), places)
+        return NodeAnswer({})
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    try:
+        return read_assignment(assignment)
+    except MalformedFrame:
+        return ()
+
+
+def _known_of(answer: NodeAnswer) -> KnownGroup:
+    fields: dict[str, Any] = dict(answer.fields)
+    members = tuple(
+        GroupMember(**{**it, "partitions": tuple(TopicPartition(*tp) for tp in it["partitions"])})
+        for it in fields.pop("members")
+    )
+    offsets = tuple(
+        GroupOffset(stream, number, offset, metadata, UUID(stream_id))
+        for stream, number, offset, metadata, stream_id in fields.pop("offsets")
+    )
+    return KnownGroup(**fields, members=members, offsets=offsets)
+
+
+class CoordinatorRouter:
+    """Wherever a group's coordinator is."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        here: LocalCoordinators,
+        nodes: NodeRequests,
+        leaders: LeaderRouter,
+        *,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self._node_id = node_id
+        self._here = here
+        self._nodes = nodes
+        self._leaders = leaders
+        self._image = image
+
+    def node_of(self, group: str) -> NodeId | None:
+        """The node that coordinates it; None: none does just now."""
+        place = self._place(group)
+        leader = self._image().stream(place.stream).partition(place.partition).leader
+        return None if leader == NO_LEADER else leader
+
+    async def all(self) -> tuple[list[GroupSummary], list[NodeId]]:
+        """All groups by name, and the nodes whose groups are not known."""
+        stream = self._image().streams.get(OFFSETS_STREAM)
+        leaders = sorted({it.leader for it in stream.partitions}) if stream is not None else []
+        found = await asyncio.gather(*(self._all_at(it) for it in leaders))
+        missing = [it for it, rows in zip(leaders, found, strict=True) if rows is None]
+        each = {row.group: row for rows in found if rows is not None for row in rows}
+        return [each[name] for name in sorted(each)], missing
+
+    async def known(self, group: str) -> KnownGroup:
+        """Raises GroupNotFound."""
+        return await self._at(
+            group, "GROUP", {}, lambda: self._here.known(group), _known_of, repeatable=True
+        )
+
+    async def delete(self, group: str) -> None:
+        """Raises GroupNotFound, GroupNotEmpty."""
+        await self._at(group, "GROUP.DELETE", {}, lambda: self._here.delete(group), _nothing)
+
+    async def commit(self, group: str, wanted: Sequence[WantedOffset]) -> None:
+        """See ``LocalCoordinators.commit``."""
+        rows = [(*it[:-1], str(it.stream_id)) for it in wanted]
+        await self._at(
+            group,
+            "GROUP.COMMIT",
+            {"offsets": rows},
+            lambda: self._here.commit(group, wanted),
+            _nothing,
+        )
+
+    async def forget(self, group: str, places: Sequence[tuple[str, int]]) -> None:
+        """See ``LocalCoordinators.forget``."""
+        await self._at(
+            group,
+            "GROUP.FORGET",
+            {"places": places},
+            lambda: self._here.forget(group, places),
+            _nothing,
+        )
+
+    def _place(self, group: str) -> TopicPartition:
+        if not is_name(group):
+            raise InvalidRequest("a group's name has 1 to 249 bytes")
+        stream = self._image().streams.get(OFFSETS_STREAM)
+        if stream is None or not stream.partitions:
+            raise error_of(ErrorCode.group_id_not_found, group)
+        return TopicPartition(OFFSETS_STREAM, partition_of(group, len(stream.partitions)))
+
+    async def _at(
+        self,
+        group: str,
+        verb: str,
+        fields: dict[str, Any],
+        here: Callable[[], Awaitable[T]],
+        decode: Callable[[NodeAnswer], T],
+        *,
+        repeatable: bool = False,
+    ) -> T:
+        return await self._leaders.at_leader(
+            self._place(group),
+            verb,
+            {"group": group, **fields},
+            here=here,
+            decode=decode,
+            repeatable=repeatable,
+        )
+
+    async def _all_at(self, node_id: NodeId) -> list[GroupSummary] | None:
+        found: list[GroupSummary] = []
+        try:
+            while True:
+                after = found[-1].group if found else ""
+                rows = await self._some_at(node_id, after)
+                found += rows
+                if len(rows) < LISTED_AT_ONCE:
+                    return found
+        except StreamlogError:
+            return None
+
+    async def _some_at(self, node_id: NodeId, after: str) -> list[GroupSummary]:
+        if node_id == self._node_id:
+            await asyncio.sleep(0)
+            return self._here.listed(after, LISTED_AT_ONCE)
+        if node_id == NO_LEADER:
+            raise NotLeader("some groups have no coordinator")
+        fields = {"after": after, "limit": LISTED_AT_ONCE}
+        answer = await self._nodes.ask(node_id, "GROUPS", fields, timeout_s=LIST_TIMEOUT_S)
+        try:
+            return [GroupSummary(*row) for row in answer.fields["groups"]]
+        except (KeyError, TypeError) as error:
+            raise CorruptData(f"another node's answer does not decode: {error!r}") from None
+
+
+def _nothing(_: NodeAnswer) -> None:
+    """An act answers no more than that it is done."""

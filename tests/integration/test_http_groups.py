@@ -1,0 +1,164 @@
+"""Consumer groups by the JSON API of three nodes: whichever is asked, the group's coordinator answers."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.http_api import ask
+from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import NodeProcess
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A stream of two partitions, ten records in each."""
+    settings = {
+        "groups": {"offsets_partitions": 3, "initial_rebalance_delay_ms": 100},
+        "http": {"api_writes": True},
+        "log": {"sync": "os"},
+    }
+    with Cluster(tmp_path_factory.mktemp("http-groups"), settings=settings) as cluster:
+        config = {"name": "orders", "partitions": 2, "replicas": 3}
+        made = ask(cluster[1], "POST", "/streams", {"config": config})
+        assert made.status == 200, made
+        producer = Producer({"bootstrap.servers": cluster.servers})
+        for number in range(COUNT):
+            for partition in (0, 1):
+                producer.produce("orders", f"{number}", partition=partition)
+        assert producer.flush(30) == 0
+        yield cluster
+
+
+def consumer(cluster: Cluster, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+        }
+    )
+
+
+def commit(cluster: Cluster, group: str, *offsets: int) -> None:
+    """Of partitions from 0 on."""
+    member = consumer(cluster, group)
+    places = [TopicPartition("orders", number, it) for number, it in enumerate(offsets)]
+    member.commit(offsets=places, asynchronous=False)
+    member.close()
+
+
+def committed(node: NodeProcess, group: str) -> dict[int, int]:
+    found = ask(node, "GET", f"/groups/{group}")
+    assert found.status == 200, found
+    return {it["partition"]: it["committed_offset"] for it in found.content["partitions"]}
+
+
+def test_every_node_lists_and_describes_groups_wherever_their_coordinator_is(
+    cluster: Cluster,
+) -> None:
+    names = [f"g{number}" for number in range(6)]
+    for name in names:
+        commit(cluster, name, 4, 10)
+    coordinators = set()
+    for node in cluster.nodes.values():
+        listed = ask(node, "GET", "/groups?limit=1000").content
+        assert {it["group"] for it in listed["groups"]} >= set(names)
+        assert listed["missing_nodes"] == []
+        page = ask(node, "GET", "/groups?limit=2&offset=1").content
+        assert [it["group"] for it in page["groups"]] == ["g1", "g2"] and page["total"] >= 6
+        for name in names:
+            found = ask(node, "GET", f"/groups/{name}").content
+            coordinators.add(found["coordinator"])
+            assert (found["state"], found["lag"]) == ("Empty", 6)
+            assert [it["lag"] for it in found["partitions"]] == [6, 0]
+    assert len(coordinators) > 1, "the test asks one coordinator alone"
+    node = cluster[1]
+    assert ask(node, "GET", "/groups/missed").code == "GroupNotFound"
+    assert ask(node, "GET", "/groups?limit=1001").status == 400
+    assert ask(node, "GET", "/groups?state=stable&limit=9").content["groups"] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"to_earliest": True}, {0: 0, 1: 0}),
+        ({"to_latest": True}, {0: 10, 1: 10}),
+        ({"to_offset": 7}, {0: 7, 1: 7}),
+        ({"shift_by": -3}, {0: 1, 1: 5}),
+        ({"shift_by": 99}, {0: 10, 1: 10}),
+        ({"to_ms": 0}, {0: 0, 1: 0}),
+        ({"to_ms": int(time.time() * 1000) + 3_600_000}, {0: 10, 1: 10}),
+        ({"to_offset": 7, "streams": ["orders"], "partitions": [1]}, {0: 4, 1: 7}),
+    ],
+)
+def test_an_empty_group_goes_on_where_it_is_set(
+    cluster: Cluster, target: dict[str, object], expected: dict[int, int]
+) -> None:
+    group = "reset"
+    commit(cluster, group, 4, 8)
+    for node in cluster.nodes.values():
+        plan = ask(node, "POST", f"/groups/{group}/reset", {**target, "validate_only": True})
+        assert plan.status == 200 and plan.content["changed"] is False, plan
+        assert committed(node, group) == {0: 4, 1: 8}
+    done = ask(cluster[2], "POST", f"/groups/{group}/reset", target)
+    assert done.content == {**plan.content, "changed": True}
+    assert committed(cluster[3], group) == expected
+
+
+def test_a_reset_that_cannot_be_changes_nothing(cluster: Cluster) -> None:
+    node, group = cluster[1], "steady"
+    commit(cluster, group, 4, 8)
+    for target, status in (
+        ({}, 400),
+        ({"to_earliest": True, "to_latest": True}, 400),
+        ({"to_offset": 11}, 400),
+        ({"to_offset": 1, "partitions": [0]}, 400),
+        ({"to_offset": 1, "streams": ["orders"], "partitions": [2]}, 404),
+        ({"to_offset": 1, "streams": ["orders", "missed"]}, 404),
+    ):
+        refused = ask(node, "POST", f"/groups/{group}/reset", target)
+        assert refused.status == status, refused
+    assert ask(node, "POST", "/groups/missed/reset", {"to_latest": True}).code == "GroupNotFound"
+    assert committed(node, group) == {0: 4, 1: 8}
+    made = ask(node, "POST", "/groups/fresh/reset", {"to_latest": True, "streams": ["orders"]})
+    assert made.status == 200 and committed(node, "fresh") == {0: 10, 1: 10}
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster) -> None:
+    member = consumer(cluster, "busy")
+    member.subscribe(["orders"])
+    try:
+        deadline = time.monotonic() + 60
+        while not member.assignment():
+            member.poll(0.1)
+            assert time.monotonic() < deadline, "no partition was assigned"
+        for node in cluster.nodes.values():
+            found = ask(node, "GET", "/groups/busy").content
+            assert found["state"] == "Stable" and len(found["members"][0]["partitions"]) == 2
+            assert {it["member_id"] for it in found["partitions"]} == {
+                found["members"][0]["member_id"]
+            }
+            target = {"to_earliest": True, "streams": ["orders"]}
+            assert ask(node, "POST", "/groups/busy/reset", target).code == "GroupNotEmpty"
+            assert ask(node, "DELETE", "/groups/busy").code == "GroupNotEmpty"
+            forget = ask(node, "DELETE", "/groups/busy/offsets?stream=orders")
+            assert (forget.status, forget.code) == (409, "GroupNotEmpty")
+    finally:
+        member.close()
+
+
+def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:
+    group = "gone"
+    commit(cluster, group, 4, 8)
+    first, second, third = cluster.nodes.values()
+    assert ask(first, "DELETE", f"/groups/{group}/offsets?stream=orders&partition=1").status == 204
+    assert committed(second, group) == {0: 4}
+    assert ask(second, "DELETE", f"/groups/{group}").status == 204
+    for node in (first, second, third):
+        assert ask(node, "GET", f"/groups/{group}").code == "GroupNotFound"
+    assert ask(third, "DELETE", f"/groups/{group}").code == "GroupNotFound"
