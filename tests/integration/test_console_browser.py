@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from streamlog.nats_tools.publisher import Publisher
 from tests import browser
@@ -62,6 +63,15 @@ def in_thread(call: Callable[[], Any]) -> Any:
     """The browser's driver has an event loop in this one."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(call).result()
+
+
+def commit(kafka: str, group: str, stream: str) -> None:
+    settings = {"bootstrap.servers": kafka, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        consumer.commit(offsets=[TopicPartition(stream, 0, 0)], asynchronous=False)
+    finally:
+        consumer.close()
 
 
 def http_of(trio: Any, number: int) -> str:
@@ -187,7 +197,7 @@ def test_it_is_read_only_unless_changes_are_enabled(
     eventually(page, "#manage-state", "Read-only: http.console_writes is off")
     eventually(page, "#answer", "None.")
     labels = page.eval_on_selector_all("#operations button", "all => all.map((it) => it.innerText)")
-    assert not [it for it in labels if not it.startswith(("Get", "Describe"))]
+    assert not [it for it in labels if not it.startswith(("Get", "Describe", "Read"))]
     page.goto(http_of(trio, 0) + "?view=stream&stream=kept")
     eventually(page, "#rows", "kept/0")
     assert page.query_selector_all("#stream-acts button, #rows button, #list-acts button") == []
@@ -239,6 +249,16 @@ def test_changes_are_made_by_forms(changeable: NodeProcess, new_tab: Callable[..
     page.click("#operations a:has-text('List the users')")
     eventually(page, "#answer", "ann")
     assert "horse" not in page.content()
+    in_thread(lambda: commit(changeable.kafka, "billing", "orders"))
+    page.goto(f"{base}?view=groups")
+    page.click("#rows button:text-is('Reset offsets')")
+    field("to latest").check()
+    page.click("#act-go")
+    eventually(page, "#act-state", "Done.")
+    eventually(page, "#act-answer", "new offset")
+    page.click("#act-close")
+    page.click("#rows a:has-text('billing')")
+    eventually(page, "#answer", "orders")
     page.goto(f"{base}?view=stream&stream=orders")
     act("#stream-acts button:text-is('Delete')", "Done.", **{confirm: "orders"})
     eventually(page, "#stream-links", "There is no stream orders")

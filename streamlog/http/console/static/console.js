@@ -374,7 +374,7 @@ const LISTS = {
     title: "Consumer groups",
     sorts: { group: "name", lag: "lag", members: "members" },
     columns: [
-      ["Group", (row) => row.group],
+      ["Group", (row) => (operations?.length ? link(addressOf({ view: "manage", ask: "groups.describe", group: row.group }), row.group) : row.group)],
       ["State", (row) => badge(row.lag > 0 && row.members === 0 ? "warn" : "note", row.state)],
       ["Members", (row) => count(row.members), "number", "members"],
       ["Lag", (row) => count(row.lag) + (row.lag_unknown ? " or more" : ""), "number", "lag"],
@@ -728,6 +728,7 @@ const BRIEFLY = {
   "streams.create": "Create a stream", "streams.replace": "Change settings", "streams.delete": "Delete", "streams.purge": "Purge",
   "placement.move": "Move", "placement.cancel_move": "Cancel the move", "placement.elect": "Elect a leader",
   "placement.replace_node": "Replace a node", "messages.delete": "Delete",
+  "groups.reset": "Reset offsets", "groups.delete": "Delete", "groups.delete_offsets": "Forget offsets",
 };
 const briefly = (operation) => BRIEFLY[operation.operationId] ?? operation.summary.replace(/[.:;,].*/, "");
 
