@@ -53,6 +53,7 @@ class FakeMetadata:
         self.no_controller: StreamlogError | None = None
         """What becomes of whatever is asked of the controller."""
         self.controller_id: NodeId | None = NODE
+        self.is_current = False
         self.taken: list[tuple[Command, bool]] = []
         """Commands with whether another node has forwarded them."""
         self.raft_answers: Callable[[Request], Awaitable[Answer]] = _no_quorum

@@ -43,6 +43,9 @@ class Metadata(Protocol):
 
     @property
     def lease(self) -> Lease: ...
+    @property
+    def is_current(self) -> bool:
+        """The image has all that was decided by now, as far as that is known without a question."""
 
     async def change_stream(
         self, command: Command, name: str, *, deleted: StreamImage | None = None
@@ -172,6 +175,10 @@ class AuthorizedMetadata:
     @property
     def lease(self) -> Lease:
         return self._all.lease
+
+    @property
+    def is_current(self) -> bool:
+        return self._all.is_current
 
     async def change_stream(
         self, command: Command, name: str, *, deleted: StreamImage | None = None

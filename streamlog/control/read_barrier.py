@@ -18,8 +18,11 @@ class ReadBarrier:
     async def catch_up(self) -> None:
         """A client that learned of a decision from another node finds it here.
 
-        Without a controller nothing is decided, and what there is will do.
+        Without a controller nothing is decided, and what there is will do. The controller's own node
+        waits for nothing, unless it has yet to apply what is committed.
         """
+        if self._metadata.is_current:
+            return
         if self._next is not None:
             done = asyncio.get_running_loop().create_future()
             self._next.append(done)

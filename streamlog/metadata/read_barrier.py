@@ -17,6 +17,8 @@ CATCH_UP_S: Final = 0.5
 class AskedController(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
+    @property
+    def is_current(self) -> bool: ...
     async def request(self, command: Command) -> Granted: ...
     async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
 
@@ -27,6 +29,8 @@ async def catch_up(metadata: AskedController) -> bool:
     False without a controller: the image stays as it is, and may be older than what other nodes
     have told. A node that has just started knows less than it knew before it was killed.
     """
+    if metadata.is_current:
+        return True
     try:
         async with asyncio.timeout(CATCH_UP_S):
             described = await metadata.request(DescribeCluster())

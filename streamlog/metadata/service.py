@@ -355,6 +355,14 @@ class MetadataService:
         """``unfit``: what else is wrong with this node, by the names of ``condition``."""
         self._membership.unfit = unfit
 
+    @property
+    def is_current(self) -> bool:
+        """The image has all that was decided by now: this node is the controller, and has applied
+        all that is committed. Another node has to ask it.
+        """
+        committed = self._quorum.replica.raft.high_watermark
+        return self._quorum.is_active and self._applier.image.offset >= committed
+
     # To have it changed
 
     async def request(self, command: Command) -> Granted:

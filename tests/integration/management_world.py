@@ -102,6 +102,8 @@ class Member:
 
     # As ``metadata.service.MetadataService``
 
+    is_current = False
+
     async def create_stream(
         self, config: StreamConfig, assignments: tuple[()] = ()
     ) -> tuple[StreamImage, bool]:

@@ -129,12 +129,14 @@ async def state_of(
     partition: Partition, known: KnownFacts, *, details: bool = False
 ) -> LeaderPartitionState:
     """As of now; a log begins with its first message that is not erased."""
-    with suppress(StreamlogError):  # then what goes is still counted
-        await partition.surplus.settle()
-    start = _start_of(partition)
+    if partition.surplus.kept is not None:
+        with suppress(StreamlogError):  # then what goes is still counted
+            await partition.surplus.settle()
+    start, end, erased = partition.log_start_offset, partition.high_watermark, partition.erased
+    if erased:
+        start = min(erased.first_absent(start), end)
+        erased = erased.between(start, end)
     first_ms, last_ms = await known.times(partition, start)
-    end, start = partition.high_watermark, _start_of(partition)
-    erased = partition.erased.between(start, end) if partition.erased else ()
     return LeaderPartitionState(
         log_start_offset=start,
         high_watermark=end,
@@ -142,12 +144,7 @@ async def state_of(
         first_ms=first_ms,
         last_ms=last_ms,
         replica_lags=partition.replica_lags(),
-        erased_count=len(erased),
+        erased_count=len(erased) if erased else 0,
         erased=list(erased) if details else None,
         is_auto_paused=partition.is_auto_paused,
     )
-
-
-def _start_of(partition: Partition) -> int:
-    start, erased = partition.log_start_offset, partition.erased
-    return min(erased.first_absent(start), partition.high_watermark) if erased else start

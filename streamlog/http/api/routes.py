@@ -10,6 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from streamlog.authn.session import Session
+from streamlog.condition import FAULT
 from streamlog.config import HttpSection
 from streamlog.control.control import OPERATIONS, Control
 from streamlog.control.operation import Caller, OperationSpec
@@ -78,7 +79,8 @@ class HttpApi:
         except web.HTTPException:
             raise
         except Exception:
-            logger.exception("operation over HTTP failed", extra={"operation": spec.name})
+            failed = FAULT.logged_as("operation over HTTP failed")
+            logger.exception(failed, extra={"operation": spec.name})
             return refusal(StreamlogError("an error of the node's own; its log has more"))
         if result is None:
             return web.Response(status=204)

@@ -20,6 +20,7 @@ class FakeMetadata:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.has_controller = True
+        self.is_current = False
 
     async def request(self, command: Command) -> Granted:
         if not self.has_controller:
@@ -62,6 +63,19 @@ async def test_a_question_that_is_on_its_way_is_too_old_for_who_comes_now() -> N
     assert metadata.seen == [0] and not any(task.done() for task in later)
     await asyncio.gather(*later)
     assert metadata.seen == [0, 7]
+
+
+async def test_nobody_waits_where_all_that_was_decided_is_known() -> None:
+    metadata = FakeMetadata()
+    freshness = ReadBarrier(metadata)
+    metadata.is_current = True
+    waiting = freshness.catch_up()
+    with pytest.raises(StopIteration):
+        waiting.send(None)
+    assert metadata.seen == []
+    metadata.is_current = False
+    await freshness.catch_up()
+    assert metadata.seen == [0]
 
 
 async def test_without_a_controller_what_there_is_will_do() -> None:
