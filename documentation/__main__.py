@@ -2,7 +2,7 @@
 
 import sys
 
-from documentation import apis, codes, configuration, http_api
+from documentation import apis, codes, configuration, http_api, node_file, stream_settings
 from documentation.checks import CHECKS
 
 if sys.argv[1:] == ["--check"]:
@@ -10,6 +10,6 @@ if sys.argv[1:] == ["--check"]:
     print("\n".join(problems), file=sys.stderr) if problems else print("the pages are right")
     sys.exit(bool(problems))
 
-for made in (apis, codes, configuration, http_api):
+for made in (apis, codes, configuration, http_api, node_file, stream_settings):
     made.PAGE.write_text(made.page())
     print(f"{made.PAGE} is written")

@@ -14,7 +14,16 @@ from typing import Any, Final
 import yaml
 from typer.main import get_command
 
-from documentation import apis, code_names, codes, configuration, http_api, links
+from documentation import (
+    apis,
+    code_names,
+    codes,
+    configuration,
+    http_api,
+    links,
+    node_file,
+    stream_settings,
+)
 from documentation.links import DOCS, ROOT, links_of, named_in
 from documentation.runbooks import runbooks, steps
 from streamlog.cli.program import app
@@ -178,7 +187,7 @@ def unknown_options(text: str) -> Problems:
 
 
 def generated_pages_are_fresh() -> Problems:
-    for made in (apis, codes, configuration, http_api):
+    for made in (apis, codes, configuration, http_api, node_file, stream_settings):
         if made.PAGE.read_text() != made.page():
             yield f"{name_of(made.PAGE)}: run `python -m documentation`"
 

@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import socket
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.condition import Condition
@@ -41,31 +42,43 @@ class ListenAddress(NamedTuple):
 
 def check_exposure(settings: Settings) -> None:
     """Raises ConfigError for an address that is open to every client; warns where the settings allow that."""
+    for error in (*useless_permission(settings), *exposed_listeners(settings)):
+        raise error
     if settings.security.permissive:
-        check_optional(settings)
         logger.warning(PERMISSIVE)
-    for address in listen_addresses(settings):
-        if address.authenticates or is_local(address.host):
-            continue
-        if not address.allowed:
-            meant = "security.allow_unauthenticated"
-            meant += " or http.allow_unauthenticated" if address.section == "http" else ""
-            problem = f"{address.host} can be reached from other machines, and clients need not authenticate"
-            raise ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
+    for address in _open_addresses(settings):
         extra = {"listener": address.section, "host": address.host}
         logger.warning(INSECURE, extra=extra)
 
 
-def check_optional(settings: Settings) -> None:
-    """Raises ConfigError where there is nothing to be turned on, or it could not be told apart."""
+def exposed_listeners(settings: Settings) -> Iterator[ConfigError]:
+    """Of each address that is open to every client, where the settings do not allow that."""
+    for address in _open_addresses(settings):
+        if not address.allowed:
+            meant = "security.allow_unauthenticated"
+            meant += " or http.allow_unauthenticated" if address.section == "http" else ""
+            problem = f"{address.host} can be reached from other machines, and clients need not authenticate"
+            yield ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
+
+
+def _open_addresses(settings: Settings) -> Iterator[ListenAddress]:
+    for address in listen_addresses(settings):
+        if not address.authenticates and not is_local(address.host):
+            yield address
+
+
+def useless_permission(settings: Settings) -> Iterator[ConfigError]:
+    """Where there is nothing to be turned on, or it could not be told apart."""
     key = "security.permissive"
+    if not settings.security.permissive:
+        return
     has_tls = settings.tls.cert is not None and settings.kafka.tls is not False
     if not has_tls and not settings.authentication_known:
         problem = "is true, and neither TLS nor a login is set up"
-        raise ConfigError(key, problem, "set them up (tls.cert, sasl.mechanisms), or remove it")
+        yield ConfigError(key, problem, "set them up (tls.cert, sasl.mechanisms), or remove it")
     if has_tls and settings.kafka.request_bytes_max >= FRAME_BYTES_MAX:
         problem = f"is true, and a frame of {FRAME_BYTES_MAX} bytes or more begins as TLS does"
-        raise ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
+        yield ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
 def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:

@@ -5,7 +5,7 @@ node is to others, and how it finds out who they are.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
@@ -115,8 +115,7 @@ class NodeSecurity:
 
 def _log_in(authenticator: Authenticator | None) -> LogIn:
     if authenticator is None:
-        problem = "there are no users without a login"
-        raise ConfigError("http.basic_auth", problem, "set sasl.mechanisms, or http.token_file")
+        raise _no_users()
 
     async def log_in(user: str, password: str, host: str) -> Session:
         """As PLAIN over SASL: failures are slowed down, and counted by address."""
@@ -137,20 +136,33 @@ def build_authenticator(
     settings: Settings, image: Callable[[], MetadataImage], certificates: Certificates
 ) -> Authenticator | None:
     """None where no proof of identity is configured. Reads files. Raises ConfigError."""
+    for error in missing_logins(settings):
+        raise error
     if not settings.authentication_known:
         return None
-    sasl = settings.sasl
-    by_certificate = settings.tls.client_auth != "none"
-    if len(settings.cluster.voters) > 1 and sasl.node_user is None and not by_certificate:
-        problem = "is missing, and nodes show no certificates: none would let in another one"
-        remedy = "name the user, with sasl.node_password_file, or set tls.client_auth"
-        raise ConfigError("sasl.node_user", problem, remedy)
     return Authenticator.load(
-        sasl,
+        settings.sasl,
         image,
         lambda: _own_subject(certificates),
         is_demanded=settings.authentication_on,
     )
+
+
+def missing_logins(settings: Settings) -> Iterator[ConfigError]:
+    """Of nodes, and of users whose passwords are asked for."""
+    if settings.http.basic_auth and not settings.authentication_known:
+        yield _no_users()
+    by_certificate = settings.tls.client_auth != "none"
+    is_lone = len(settings.cluster.voters) <= 1
+    if settings.authentication_known and not (is_lone or settings.sasl.node_user or by_certificate):
+        problem = "is missing, and nodes show no certificates: none would let in another one"
+        remedy = "name the user, with sasl.node_password_file, or set tls.client_auth"
+        yield ConfigError("sasl.node_user", problem, remedy)
+
+
+def _no_users() -> ConfigError:
+    problem = "there are no users without a login"
+    return ConfigError("http.basic_auth", problem, "set sasl.mechanisms, or http.token_file")
 
 
 def _own_subject(certificates: Certificates) -> str | None:

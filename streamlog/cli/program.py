@@ -68,6 +68,9 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     "serve": CommandPlace(
         "node.serve", "serve", "Run one node until it is told to stop (Ctrl-C, SIGTERM)."
     ),
+    "config": CommandPlace(
+        "node.config", "app", "Write a node's configuration file, and check it."
+    ),
     "publish": CommandPlace(
         "messages.publish", "publish", "Publish to a subject, as any NATS client would."
     ),

@@ -2,13 +2,11 @@
 
 - ``sections`` the tables of the file and their settings; ``settings`` reads and checks them.
 - ``secret_file`` files of secrets that settings name.
-- ``node.toml`` an example with every setting at its default.
+- ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
 from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
 from streamlog.config.sections import (
-    KIB,
-    MIB,
     ActivitySection,
     AuthorizationSection,
     ClientAuth,
@@ -34,9 +32,12 @@ from streamlog.config.settings import (
     ENV_DELIMITER,
     ENV_PREFIX,
     SECRETS,
+    ReadSettings,
     Settings,
     load_settings,
+    read_settings,
 )
+from streamlog.config.units import KIB, MIB
 
 __all__ = [
     "ENV_DELIMITER",
@@ -58,6 +59,7 @@ __all__ = [
     "LoggingSection",
     "NatsSection",
     "NodeSection",
+    "ReadSettings",
     "ReplicationSection",
     "SaslSection",
     "SecretFile",
@@ -68,4 +70,5 @@ __all__ = [
     "TlsSection",
     "TracingSection",
     "load_settings",
+    "read_settings",
 ]

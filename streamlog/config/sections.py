@@ -4,9 +4,10 @@ The string below a setting describes it; ``docs/configuration.md`` is made of th
 """
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,10 +20,9 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from streamlog.config.units import DAY_MS, GIB, KIB, MIB, TIB
 from streamlog.model import KEY_NAME, Mechanism, ScramName
 
-DAY_MS: Final = 86_400_000
-"""The most that anything is waited for, and the longest interval at which something is done."""
 AGE_MS_MAX: Final = 36_500 * DAY_MS
 """The most that anything is kept by its age: a hundred years."""
 
@@ -34,10 +34,6 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 SyncPolicy = Literal["commit", "interval", "os"]
 """When to fdatasync: before the ack, every ``sync_interval_ms``, or when the system likes."""
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-TIB = 1024 * GIB
 MILLION = 1_000_000
 
 
@@ -73,10 +69,44 @@ def split_lines(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def example(value: Any) -> Any:
+    """What a setting may look like, for the annotated file: where its default does not show it."""
+    return Field(examples=[value])
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list() | tuple():
+            for item in value:
+                yield from _texts_in(item)
+        case dict():
+            yield from _texts_in([*value, *value.values()])
+
+
 class Section(BaseModel):
     """A table of the file: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_texts(cls, value: object) -> object:
+        """No name of a file, of a host or of a user has such a character."""
+        if any("\0" in text for text in _texts_in(value)):
+            raise ValueError("a text with the character NUL")
+        return value
+
+    def contradictions(self) -> Iterator[str]:
+        """What its settings say against each other: a sentence each."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if found := tuple(self.contradictions()):
+            raise ValueError(*found)
+        return self
 
 
 class TlsSection(Section):
@@ -85,21 +115,21 @@ class TlsSection(Section):
     The node reloads changed files. For the connection to NATS see ``nats.tls_*``.
     """
 
-    cert: Path | None = None
+    cert: Annotated[Path | None, example("/etc/streamlog/node.pem")] = None
     """Certificate of the node with its chain. The node presents it to clients and to other nodes.
     """
-    key: Path | None = None
+    key: Annotated[Path | None, example("/etc/streamlog/node-key.pem")] = None
     """Private key of ``cert``."""
-    key_password_file: Path | None = None
+    key_password_file: Annotated[Path | None, example("/etc/streamlog/node-key.password")] = None
     """File with the password of ``key``."""
-    client_ca: Path | None = None
+    client_ca: Annotated[Path | None, example("/etc/streamlog/ca.pem")] = None
     """CA of the certificates of clients and of other nodes that connect to this node."""
     client_auth: ClientAuth = "none"
     """Whether clients and nodes must present a certificate."""
-    ca: Path | None = None
+    ca: Annotated[Path | None, example("/etc/streamlog/ca.pem")] = None
     """CA of the certificates of nodes that this node connects to. Default: ``client_ca``, else the
     CAs that the system trusts."""
-    crl: Path | None = None
+    crl: Annotated[Path | None, example("/etc/streamlog/crl.pem")] = None
     """Certificate revocation lists, one of each CA. Default: revocation is not checked."""
     min_version: Literal["1.2", "1.3"] = "1.2"
     """Minimum TLS version."""
@@ -108,21 +138,21 @@ class TlsSection(Section):
     ktls: bool = False
     """Use kernel TLS where it is available, which keeps sendfile."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if (self.cert is None) != (self.key is None):
-            raise ValueError("cert and key are needed, or neither")
+            yield "cert and key are needed, or neither"
         if self.key_password_file is not None and self.key is None:
-            raise ValueError("key_password_file is for a key, and there is none")
+            yield "key_password_file is for a key, and there is none"
         if self.client_auth != "none" and self.client_ca is None:
-            raise ValueError(f"client_auth is {self.client_auth!r}, which needs client_ca")
-        return self
+            yield f"client_auth is {self.client_auth!r}, which needs client_ca"
 
 
 class SaslSection(Section):
     """Authentication of clients and nodes."""
 
-    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
+    mechanisms: Annotated[
+        tuple[Mechanism, ...], NoDecode, BeforeValidator(split), example(["SCRAM-SHA-512"])
+    ] = ()
     """Offered mechanisms. None: clients are not authenticated by SASL."""
     allow_plain_without_tls: bool = False
     """Offer PLAIN on connections without TLS, where the network can read the passwords."""
@@ -134,47 +164,47 @@ class SaslSection(Section):
     failures_per_address_max: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     """Maximum number of failed logins from one address in a minute. Beyond it logins from that
     address are not checked until the minute is over."""
-    node_user: str | None = None
+    node_user: Annotated[str | None, example("node")] = None
     """User name with which nodes log in to other nodes, the same on each node. It is not a user of
     the cluster's metadata."""
-    node_password_file: Path | None = None
+    node_password_file: Annotated[Path | None, example("/etc/streamlog/node-password")] = None
     """File with passwords of that user, one per line. Nodes log in with the first one, and accept
     all of them."""
     node_mechanism: ScramName = "SCRAM-SHA-512"
     """Mechanism with which nodes log in. It must be one of ``mechanisms``."""
-    node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_lines)] = ()
+    node_principals: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(split_lines), example(["CN=node-2,O=Example"])
+    ] = ()
     """Principals of certificates that belong to nodes of this cluster, one per line. A certificate
     with the subject of this node's own certificate always belongs to a node."""
     principal_mapping_rules: str = "DEFAULT"
     """Mapping of certificate subjects to principals, in the syntax of Kafka's
     ssl.principal.mapping.rules."""
-    bootstrap_file: Path | None = None
+    bootstrap_file: Annotated[Path | None, example("/etc/streamlog/first-users")] = None
     """Users created by ``streamlog user add --bootstrap``. Each applies while the metadata has no
     user of the same name."""
-    oauth_jwks_file: Path | None = None
+    oauth_jwks_file: Annotated[Path | None, example("/etc/streamlog/jwks.json")] = None
     """JSON Web Key Set with the keys that sign OAUTHBEARER tokens. The node reloads a changed file.
     """
-    oauth_issuer: str | None = None
+    oauth_issuer: Annotated[str | None, example("https://id.example.org")] = None
     """Required value of the claim ``iss``."""
-    oauth_audience: str | None = None
+    oauth_audience: Annotated[str | None, example("streamlog")] = None
     """Required value of the claim ``aud``."""
     oauth_principal_claim: str = "sub"
     """Claim with the user name."""
     oauth_clock_skew_ms: Annotated[int, Field(ge=0, le=300_000)] = 30_000
     """Tolerated difference between the clocks of the node and of the token issuer."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if (self.node_user is None) != (self.node_password_file is None):
-            raise ValueError("node_user and node_password_file belong together")
+            yield "node_user and node_password_file belong together"
         if self.node_user is not None and self.node_mechanism not in self.mechanisms:
-            raise ValueError(f"nodes log in by {self.node_mechanism}: add it to mechanisms")
+            yield f"nodes log in by {self.node_mechanism}: add it to mechanisms"
         oauth = (self.oauth_jwks_file, self.oauth_issuer, self.oauth_audience)
         if "OAUTHBEARER" in self.mechanisms and None in oauth:
-            raise ValueError("OAUTHBEARER needs oauth_jwks_file, oauth_issuer and oauth_audience")
+            yield "OAUTHBEARER needs oauth_jwks_file, oauth_issuer and oauth_audience"
         if "OAUTHBEARER" not in self.mechanisms and oauth != (None, None, None):
-            raise ValueError("oauth_* are of no use without OAUTHBEARER in mechanisms")
-        return self
+            yield "oauth_* are of no use without OAUTHBEARER in mechanisms"
 
 
 class SecuritySection(Section):
@@ -190,34 +220,40 @@ class SecuritySection(Section):
 class EncryptionSection(Section):
     """Keys of encrypted streams. Do not store them on the disk that holds the streams."""
 
-    keys: dict[str, str] = Field(default_factory=dict)
+    keys: Annotated[
+        dict[str, str],
+        example({"2026-11": "file:/etc/streamlog/keys/2026-11"}),
+    ] = Field(default_factory=dict)
     """Sources of the keys by name: ``file:PATH``, ``env:VARIABLE`` or ``command:PROGRAM
     ARGUMENTS``, which prints the key."""
-    active_key: str | None = None
+    active_key: Annotated[str | None, example("2026-11")] = None
     """Name of the key that encrypts new data. The other keys decrypt older data."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         for name in self.keys:
             if not KEY_NAME.fullmatch(name):
-                raise ValueError(f"{name[:80]!r} names no key: take letters, digits and . _ -")
+                yield f"{name[:80]!r} names no key: take letters, digits and . _ -"
         if self.active_key is not None and self.active_key not in self.keys:
-            raise ValueError(f"active_key is {self.active_key!r}, which is not among keys")
+            yield f"active_key is {self.active_key!r}, which is not among keys"
         if self.active_key is None and self.keys:
-            raise ValueError("there are keys, and active_key does not say which is used")
-        return self
+            yield "there are keys, and active_key does not say which is used"
 
 
 class AuthorizationSection(Section):
     """Permissions of authenticated clients."""
 
-    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_semicolons)] = ()
+    super_users: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(split_at_semicolons), example(["User:admin"])
+    ] = ()
     """Principals with all permissions except those of nodes, as in ``User:admin``. In the
     environment, separate them by semicolons."""
-    rules_file: Path | None = None
+    rules_file: Annotated[Path | None, example("/etc/streamlog/access.toml")] = None
     """TOML or JSON file with rules in addition to those of the cluster's metadata, the same on
     every node. A denial in either one applies."""
-    nkeys: dict[str, str] = Field(default_factory=dict)
+    nkeys: Annotated[
+        dict[str, str],
+        example({"UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4": "alice"}),
+    ] = Field(default_factory=dict)
     """User names by public keys, which begin with U, of clients that sign requests over NATS. A
     client that is not listed has its key as its name."""
     nats_request_info: bool = False
@@ -229,7 +265,7 @@ class AuthorizationSection(Section):
     """Require that a signed request over NATS has the reply subject that was signed. Set it to
     ``false`` where NATS changes reply subjects: between accounts, and between clusters by gateways.
     """
-    audit_file: Path | None = None
+    audit_file: Annotated[Path | None, example("/var/log/streamlog/audit.jsonl")] = None
     """File of the audit log, with one JSON line for each event. The node's log has these events,
     too."""
     audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
@@ -274,9 +310,9 @@ class NodeSection(Section):
 
     id: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     """Unique number of the node in its cluster."""
-    data_dir: Path
+    data_dir: Annotated[Path, example("/var/lib/streamlog")]
     """Folder of logs, metadata and checkpoints. Each node needs a folder of its own."""
-    rack: str | None = None
+    rack: Annotated[str | None, example("eu-1a")] = None
     """Rack or zone of the node, as reported to Kafka clients."""
     event_loop: Literal["auto", "asyncio"] = "auto"
     """Implementation of the event loop. ``auto`` uses uvloop if it is installed."""
@@ -291,23 +327,23 @@ class NatsSection(Section):
     servers: Addresses = ("nats://127.0.0.1:4222",)
     """Addresses of NATS servers. ``tls://`` requires TLS. In the environment, separate addresses by
     commas, and write a comma in a password as ``%2C``."""
-    user: str | None = None
+    user: Annotated[str | None, example("streamlog")] = None
     """User name, with ``password``."""
-    password: SecretStr | None = None
+    password: Annotated[SecretStr | None, example("better in STREAMLOG_NATS__PASSWORD")] = None
     """Password of ``user``. Prefer to set it in the environment."""
-    token: SecretStr | None = None
+    token: Annotated[SecretStr | None, example("better in STREAMLOG_NATS__TOKEN")] = None
     """Token, instead of user and password. Prefer to set it in the environment."""
-    nkey_seed: Path | None = None
+    nkey_seed: Annotated[Path | None, example("/etc/streamlog/node.nk")] = None
     """File with the seed of an NKey, which begins with SU."""
-    credentials: Path | None = None
+    credentials: Annotated[Path | None, example("/etc/streamlog/node.creds")] = None
     """File with a JWT and its seed, as written by nsc."""
-    tls_ca: Path | None = None
+    tls_ca: Annotated[Path | None, example("/etc/streamlog/nats-ca.pem")] = None
     """CA of the server's certificate. Default: the CAs that the system trusts."""
-    tls_cert: Path | None = None
+    tls_cert: Annotated[Path | None, example("/etc/streamlog/node.pem")] = None
     """Client certificate for servers that request one, with ``tls_key``."""
-    tls_key: Path | None = None
+    tls_key: Annotated[Path | None, example("/etc/streamlog/node-key.pem")] = None
     """Private key of ``tls_cert``."""
-    tls_server_name: str | None = None
+    tls_server_name: Annotated[str | None, example("nats.example.org")] = None
     """Name in the server's certificate, if it differs from the host in ``servers``."""
     tls_first: bool = False
     """Start TLS before the server's greeting, for servers with ``handshake_first``."""
@@ -337,9 +373,9 @@ class KafkaSection(Section):
     """Address to listen on."""
     port: Port = 9092
     """Port to listen on; 0: the system chooses."""
-    advertised_host: str | None = None
+    advertised_host: Annotated[str | None, example("node-1.example.org")] = None
     """Host of the advertised listener, to which clients connect. Default: ``host``."""
-    advertised_port: Port | None = None
+    advertised_port: Annotated[Port | None, example(9092)] = None
     """Port of the advertised listener, to which clients connect. Default: ``port``."""
     connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Maximum number of connections. The node closes further connections at once."""
@@ -367,7 +403,7 @@ class KafkaSection(Section):
     """Maximum total duration of the TLS handshake, the login and the first request."""
     unauthenticated_request_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 64 * KIB
     """Maximum size of a request before the login, if a login is required."""
-    tls: bool | None = None
+    tls: Annotated[bool | None, example(True)] = None
     """Require TLS, also between nodes. Default: true if ``tls.cert`` is set."""
     quota_burst_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """A client may use the quota of this period in one burst."""
@@ -376,9 +412,14 @@ class KafkaSection(Section):
 class ClusterSection(Section):
     """The metadata quorum, and the detection of failed nodes."""
 
-    id: str | None = None
+    id: Annotated[str | None, example("orders-eu")] = None
     """Name of the cluster, the same on every node. Required if there are other voters."""
-    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
+    voters: Annotated[
+        tuple[str, ...],
+        NoDecode,
+        BeforeValidator(split),
+        example(["1@node-1:9092", "2@node-2:9092", "3@node-3:9092"]),
+    ] = ()
     """``id@host:port`` of each voter of the metadata quorum, the same on every node. Empty: this
     node runs alone."""
     heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
@@ -399,13 +440,9 @@ class ClusterSection(Section):
     """Interval at which a running node stamps its data folder. At its start a node recognises a
     copy of the folder that is older than the last stamp."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if not self.heartbeat_interval_ms < self.leader_lease_ms < self.session_timeout_ms:
-            raise ValueError(
-                "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed"
-            )
-        return self
+            yield "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed"
 
 
 class ReplicationSection(Section):
@@ -461,11 +498,9 @@ class GroupsSection(Section):
     """Maximum number of records in one partition of ``__consumer_offsets`` that wait for their
     commit. Beyond it requests are answered with COORDINATOR_LOAD_IN_PROGRESS."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.session_timeout_ms_min > self.session_timeout_ms_max:
-            raise ValueError("session_timeout_ms_min <= session_timeout_ms_max is needed")
-        return self
+            yield "session_timeout_ms_min <= session_timeout_ms_max is needed"
 
 
 class ActivitySection(Section):
@@ -497,13 +532,13 @@ class HttpSection(Section):
     allow_unauthenticated: bool = False
     """The same as ``security.allow_unauthenticated``, for the HTTP listener alone: for probes and
     scrapers without certificates."""
-    tls: bool | None = None
+    tls: Annotated[bool | None, example(True)] = None
     """Require TLS. Default: true if ``tls.cert`` or ``http.tls_cert`` is set."""
-    tls_cert: Path | None = None
+    tls_cert: Annotated[Path | None, example("/etc/streamlog/http.pem")] = None
     """Certificate of the HTTP listener, with ``tls_key``. Default: ``tls.cert``."""
-    tls_key: Path | None = None
+    tls_key: Annotated[Path | None, example("/etc/streamlog/http-key.pem")] = None
     """Private key of ``tls_cert``."""
-    tls_client_auth: ClientAuth | None = None
+    tls_client_auth: Annotated[ClientAuth | None, example("none")] = None
     """Client certificates of the HTTP listener. Default: ``tls.client_auth``."""
     connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 500
     """Maximum number of connections."""
@@ -513,7 +548,7 @@ class HttpSection(Section):
     """Idle time after which a keep-alive connection is closed."""
     send_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 60_000
     """A connection is closed if the client reads nothing of its response for this long."""
-    token_file: Path | None = None
+    token_file: Annotated[Path | None, example("/etc/streamlog/http-tokens")] = None
     """File with tokens of 16 or more characters, one per line. A request with one of them may read
     metrics and status. In the JSON API it has the rights of the user whose name follows the token,
     after a space."""
@@ -542,11 +577,9 @@ class HttpSection(Section):
     """Folder of schemas with which the console decodes messages: ``NAME.avsc`` is an Avro schema,
     ``NAME.desc`` a set of Protobuf descriptors."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key are needed, or neither")
-        return self
+            yield "tls_cert and tls_key are needed, or neither"
 
 
 class LogSection(Section):

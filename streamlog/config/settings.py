@@ -7,10 +7,11 @@ type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
 import difflib
 import json
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -48,6 +49,10 @@ CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
 CONTEXT_ENV: Final = "STREAMLOG_CONTEXT"
 """Of what commands are told, not nodes."""
 ENV_DELIMITER: Final = "__"
+ENV_NODE: Final = f"{ENV_PREFIX}NODE{ENV_DELIMITER}DATA_DIR"
+RECONCILE: Final = "correct one of them"
+"""The remedy for settings of a section that contradict each other."""
+DID_YOU_MEAN: Final = "did you mean "
 CLIENT: Final = "client_"
 """What else the environment may have: as whom the commands log in."""
 SECRETS: Final = frozenset({"password", "token"})
@@ -108,23 +113,83 @@ def load_settings(path: Path | None) -> Settings:
     Raises ConfigError for whatever is wrong: the first thing, with all others as its ``more``.
     """
     content = _read_file(path) if path else {}
+    settings, found = _checked(content)
+    if settings is not None and not found:
+        return settings
+    first, *others = found
+    first.more = tuple(others)
+    raise first
+
+
+class ReadSettings(NamedTuple):
+    """What a file and the environment come to, with all that is wrong with them."""
+
+    mistakes: tuple[ConfigError, ...]
+    settings: Settings | None
+    """With what is wrong at its default, so that the rest can be looked at; None: it cannot be."""
+    doubtful: frozenset[str]
+    """Keys that are wrong, or may have been meant by one that is unknown."""
+
+
+def read_settings(path: Path | None) -> ReadSettings:
+    """``load_settings`` for who wants to see every mistake. Raises ConfigError for a file that is
+    not TOML, or cannot be read.
+    """
+    content = _read_file(path) if path else {}
+    settings, found = _checked(content)
+    if not found:
+        return ReadSettings((), settings, frozenset())
+    doubtful = {part for error in found for part in _doubtful(error)}
+    rest = {
+        name: {key: value for key, value in table.items() if key not in doubtful}
+        for name, table in content.items()
+        if isinstance(table, dict) and name in Settings.model_fields
+    }
+    if "data_dir" in doubtful or not (ENV_NODE in os.environ or rest.get("node")):
+        rest["node"] = {"data_dir": ".", **rest.get("node", {})}
+        doubtful.add("data_dir")
+    settings, more = _checked(rest)
+    hidden = [error for error in more if not _is_about(error, doubtful)]
+    at_odds = {error.key for error in more if error.remedy == RECONCILE}
+    if settings is None and at_odds:
+        doubtful.update(key for name in at_odds for key in rest.get(name, ()))
+        settings, _ = _checked({name: it for name, it in rest.items() if name not in at_odds})
+    return ReadSettings(_all_of([*found, *hidden]), settings, frozenset(doubtful))
+
+
+def _checked(content: dict[str, Any]) -> tuple[Settings | None, Sequence[ConfigError]]:
     found = [*_wrong_types(content), *_wrong_variables()]
+    settings = None
     try:
         settings = Settings(**content)
     except ValidationError as error:
-        found += map(_config_error, error.errors())
+        found += (each for problem in error.errors() for each in _config_errors(problem))
     except SettingsError as error:  # a whole section in one variable must be JSON
         found.append(ConfigError(ENV_PREFIX + "*", str(error), "correct the variable"))
-    if not found:
-        return settings
-    raise _all_of(found)
+    return settings, _all_of(found)
 
 
-def _all_of(found: Sequence[ConfigError]) -> ConfigError:
-    """Each key once, in the order in which they were found."""
-    first, *others = {error.key: error for error in (*found, *reversed(found))}.values()
-    first.more = tuple(others)
-    return first
+def _all_of(found: Sequence[ConfigError]) -> tuple[ConfigError, ...]:
+    """Each key once, in the order in which they were found; and each contradiction."""
+    each: dict[str, ConfigError] = {}
+    for error in found:
+        identity = str(error) if error.remedy == RECONCILE else error.key
+        each.setdefault(identity, error)
+    return tuple(each.values())
+
+
+def _doubtful(error: ConfigError) -> Iterator[str]:
+    """The keys that a mistake is about, without their sections."""
+    if error.remedy == RECONCILE:
+        return
+    for name in (error.key, error.remedy.removeprefix(DID_YOU_MEAN).rstrip("?")):
+        parts = name.lower().removeprefix(ENV_PREFIX.lower()).replace(ENV_DELIMITER, ".").split(".")
+        yield from parts[1:2]
+
+
+def _is_about(error: ConfigError, keys: Collection[str]) -> bool:
+    """A contradiction with a setting that is wrong may not be one."""
+    return not set(re.findall(r"\w+", str(error))).isdisjoint(keys)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -148,7 +213,7 @@ def _wrong_types(content: dict[str, Any]) -> Iterator[ConfigError]:
         except ValidationError as error:
             for problem in error.errors():
                 if problem["type"] != "missing":  # it may be in the environment
-                    yield _config_error(problem, name)
+                    yield from _config_errors(problem, name)
 
 
 def _wrong_variables() -> Iterator[ConfigError]:
@@ -166,9 +231,19 @@ def _wrong_variables() -> Iterator[ConfigError]:
             yield ConfigError(variable, "no such setting", _did_you_mean(near, variable) or remedy)
 
 
-def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
-    """A problem, named by its key as it stands in the file or in the environment."""
+def _config_errors(problem: ErrorDetails, *section: str) -> Iterator[ConfigError]:
+    """A problem, named by its key as it stands in the file or in the environment; of a section all
+    that its settings say against each other.
+    """
     parts = [*section, *(str(part) for part in problem["loc"])]
+    if problem["type"] == "value_error" and len(parts) == 1:
+        for said in problem["ctx"]["error"].args:
+            yield ConfigError(parts[0], said, RECONCILE)
+    else:
+        yield _config_error(problem, parts)
+
+
+def _config_error(problem: ErrorDetails, parts: Sequence[str]) -> ConfigError:
     key = ".".join(parts) or "settings"
     variable = ENV_PREFIX + ENV_DELIMITER.join(parts).upper()
     if variable in os.environ:
@@ -177,6 +252,8 @@ def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
         remedy = _did_you_mean(_nearest(parts), key) or "remove it or correct its spelling"
         return ConfigError(key, "no such key", remedy)
     if problem["type"] == "missing":
+        if parts == ["node"]:
+            key, variable = "node.data_dir", ENV_NODE
         return ConfigError(key, "is missing", f"set it in the file or as {variable}")
     shown = "the value" if _may_be_secret(parts, problem["input"]) else repr(problem["input"])
     return ConfigError(key, f"{shown} is wrong ({problem['msg']})", "correct the value")
@@ -207,9 +284,9 @@ def _did_you_mean(near: Sequence[str], instead_of: str) -> str:
         return ""
     is_variable = instead_of.startswith(ENV_PREFIX)
     name = ENV_PREFIX + ENV_DELIMITER.join(near).upper() if is_variable else ".".join(near)
-    return f"did you mean {name}?"
+    return f"{DID_YOU_MEAN}{name}?"
 
 
-def _may_be_secret(parts: list[str], value: object) -> bool:
+def _may_be_secret(parts: Sequence[str], value: object) -> bool:
     """A table may have one in it, and an address of NATS a password."""
     return not SECRETS.isdisjoint(parts) or isinstance(value, dict) or "@" in str(value)

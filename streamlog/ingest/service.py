@@ -39,7 +39,8 @@ from streamlog.ingest.partitioned_stream import (
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
-from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig, is_internal
+from streamlog.metadata.stream.config import StreamConfig, is_internal
+from streamlog.metadata.stream.setting import NO_LIMIT
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics

@@ -76,16 +76,11 @@ async def _forbidden(
     """
     own = f"DOCTOR.{secrets.token_hex(8)}"
     tried: dict[str, str] = {}
-    for subject, group in (
-        (f"$JS.{domain}.API.{own}", ADMIN_GROUP),
-        (f"$JS.{domain}.NODE.{own}", ""),
-        (f"_INBOX.{domain}.{own}", ""),
-    ):
-        await client.subscribe(subject, queue=group)
-        tried[f"subscription to {_quoted(subject)}"] = f"subscribe to {subject.replace(own, '>')}"
-    for subject in (f"$JS.{domain}.NODE.{own}", f"$JS.EVENT.ADVISORY.{own}"):
-        await client.publish(subject, b"")
-        tried[f"publish to {_quoted(subject)}"] = f"publish to {subject.replace(own, '>')}"
+    requests, advisories = f"$JS.{domain}.API.{own}", f"$JS.EVENT.ADVISORY.{own}"
+    await client.subscribe(requests, queue=ADMIN_GROUP)
+    tried[f"subscription to {_quoted(requests)}"] = f"subscribe to {requests.replace(own, '>')}"
+    await client.publish(advisories, b"")
+    tried[f"publish to {_quoted(advisories)}"] = f"publish to {advisories.replace(own, '>')}"
     for _ in range(ROUNDS):
         await _round_trip(client, timeout_s)
     complaints = " ".join(str(error) for error in heard).lower()

@@ -72,8 +72,6 @@ def test_removal_asks_first(cli: Cli) -> None:
         (("stream", "add", "a.b"), "a.b"),
         (("stream", "add", "__own"), "reserved"),
         (("stream", "add", "x", "--subject", "a b"), "a b"),
-        (("stream", "add", "x", "--sync", "never"), "sync"),
-        (("stream", "add", "x", "--max-bytes", "0"), "retention_bytes"),
         (("stream", "info", "absent"), "there is no stream 'absent'"),
         (("stream", "edit", "absent", "--sync", "os"), "there is no stream 'absent'"),
         (("stream", "rm", "absent", "--yes"), "there is no stream 'absent'"),
@@ -84,6 +82,13 @@ def test_removal_asks_first(cli: Cli) -> None:
 )
 def test_what_is_refused(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     assert said in cli.refused(*arguments)
+
+
+def test_a_wrong_value_is_refused_by_the_name_of_its_option(cli: Cli) -> None:
+    for option, value in (("--sync", "never"), ("--max-bytes", "0"), ("--max-age", "soon")):
+        done = cli.run("stream", "add", "x", option, value)
+        assert done.returncode == 2
+        assert f"Invalid value for '{option}'" in done.stderr.decode()
 
 
 def test_a_name_taken_with_another_configuration(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """A wrong configuration: one line on standard error, exit code 2, no traceback."""
 
 import io
+import json
 import socket
 import subprocess
 import sys
@@ -100,10 +101,35 @@ def test_a_host_that_is_not_ours(tmp_path: Path) -> None:
 def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
-    text = f"[kafka]\nport = 0\n[http]\nport = 0\n[authorization]\nnode_secret_file = '{secret}'\n"
+    text = f"[kafka]\nport = 0\n[http]\nport = 0\ntoken_file = '{secret}'\n"
     line = complaint(run("serve", "--config", write(tmp_path, text)))
-    assert "authorization.node_secret_file: " in line
-    assert "no secret of 16 or more characters" in line
+    assert "http.token_file: " in line
+    assert "no token of 16 or more characters" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[kafka]\nhost = '0.0.0.0'\n",
+        "[security]\npermissive = true\n",
+        "[nats]\nservers = ['http://x']\n",
+        "[nats]\nnkey_seed = 'absent'\n",
+        "[tls]\ncert = 'absent'\nkey = 'absent'\n",
+        "[sasl]\nmechanisms = ['PLAIN']\nbootstrap_file = 'absent'\n",
+        "[sasl]\nmechanisms = ['PLAIN']\nprincipal_mapping_rules = ''\n",
+        "[cluster]\nid = 'c'\nvoters = ['nonsense']\n",
+        "[http]\nbasic_auth = true\n",
+        "[http]\ntoken_file = 'absent'\n",
+        "[authorization]\nrules_file = 'absent'\n",
+        "[encryption]\nactive_key = 'a'\nkeys.a = 'file:absent'\n",
+    ],
+)
+def test_a_check_finds_what_a_start_refuses(tmp_path: Path, text: str) -> None:
+    config = write(tmp_path, text)
+    ports = {"STREAMLOG_KAFKA__PORT": "0", "STREAMLOG_HTTP__PORT": "0"}
+    line = complaint(run("serve", "--config", config, **ports)).removeprefix("streamlog: ")
+    found = json.loads(run("config", "check", config, "--json").stdout)["findings"]
+    assert line.strip() in [f"{it['what']}; {it['remedy']}" for it in found]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

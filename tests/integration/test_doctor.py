@@ -74,10 +74,10 @@ def test_a_running_node_is_well(trio: Any) -> None:
 
 
 def test_what_nats_does_not_permit_is_named(tmp_path: Path, strict_nats: Any) -> None:
-    server = strict_nats('"$JS.streamlog.NODE.>"                  # what')
+    server = strict_nats('"$JS.streamlog.API.>')
     code, said, output = doctor(config_file(tmp_path, server.url))
     assert code == 1
-    assert "does not permit to subscribe to $JS.streamlog.NODE.>" in said["critical"]
+    assert "does not permit to subscribe to $JS.streamlog.API.>" in said["critical"]
     assert said["critical"].count("permit") == 1
     assert SECRET not in output
 

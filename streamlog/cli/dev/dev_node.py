@@ -13,7 +13,7 @@ from streamlog.cli.dev.child import Child
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX
 
 HEADER: Final = (
-    "# Written by `streamlog dev` at each start; `streamlog serve --example` prints every key.\n\n"
+    "# Written by `streamlog dev` at each start; `streamlog config init -` prints every key.\n\n"
 )
 PROBE_TIMEOUT_S: Final = 2.0
 NO_LOGIN: Final[Mapping[str, str]] = {}

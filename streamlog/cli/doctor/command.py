@@ -9,7 +9,7 @@ import typer
 from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_findings, print_json
 from streamlog.condition import CRITICAL
-from streamlog.findings import BAD, CLUSTER, Finding, wrong_setting
+from streamlog.findings import BAD, CLUSTER, Finding
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -47,20 +47,20 @@ def doctor(
     runs or not. Exit code 1 if something of this node is critical: findings on the rest of the
     cluster are printed, and `streamlog cluster check` fails for them. No secret is ever shown.
     """
-    from streamlog.config import load_settings
-    from streamlog.errors import ConfigError
+    from streamlog.cli.doctor.configuration import examine_file
 
-    found: list[Finding] = []
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        found = [wrong_setting(it, "configuration") for it in (error, *error.more)]
+    settings, found = examine_file(config)
+    if settings is None or not as_json:
         _print(found, as_json=as_json)
-        raise typer.Exit(1) from None
+    if settings is None:
+        raise typer.Exit(1)
+    refused = tuple(it.what.partition(":")[0] + ":" for it in found if it.severity == CRITICAL)
 
     async def look() -> None:
         asked = _examine(settings, config, servers, http or [], nats_monitor, timeout)
         async for finding in asked:
+            if finding.severity == CRITICAL and finding.what.startswith(refused):
+                continue  # the same file or setting, seen from elsewhere
             found.append(finding)
             if not as_json:
                 _print([finding], as_json=False)
@@ -84,7 +84,6 @@ async def _examine(
     from streamlog.cli.doctor import (
         certificates,
         clocks,
-        configuration,
         disk,
         limits,
         nats,
@@ -92,8 +91,6 @@ async def _examine(
         node,
     )
 
-    for finding in configuration.examine(settings):
-        yield finding
     for finding in limits.examine(settings, config):
         yield finding
     for finding in certificates.examine(settings, datetime.now(UTC)):

@@ -1,11 +1,16 @@
-"""What contradicts itself in the settings, or will be regretted. Pure."""
+"""Every mistake of a configuration: what a start refuses, what contradicts itself, what will be
+regretted. ``streamlog config check`` and ``streamlog doctor`` print it.
+"""
 
 import ipaddress
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamlog.condition import CRITICAL, NOTE, Condition
-from streamlog.findings import Finding
+from streamlog.condition import CRITICAL, NOTE, OK, Condition
+from streamlog.errors import ConfigError
+from streamlog.findings import Finding, wrong_setting
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -99,6 +104,35 @@ SECRET_IN_CLEAR: Final = Condition(
     "write tls:// in nats.servers, or log in by an NKey or credentials",
     meaning="A password or token is sent to a nats-server on another machine without TLS.",
 )
+
+
+class ExaminedFile(NamedTuple):
+    """A file, with the environment, and all that there is to say about it."""
+
+    settings: "Settings | None"
+    """None: a setting is wrong, and no node starts with it."""
+    findings: list[Finding]
+
+
+def examine_file(path: Path | None) -> ExaminedFile:
+    """Reads the files that the settings name, too; opens no port, and writes nothing. Blocking."""
+    from streamlog.app.start_checks import refusals
+    from streamlog.config import read_settings
+
+    try:
+        read = read_settings(path)
+    except ConfigError as error:
+        return ExaminedFile(None, [wrong_setting(error, AREA)])
+    found = [wrong_setting(error, AREA) for error in read.mistakes]
+    if read.settings is not None:
+        rest = [
+            *(wrong_setting(error, AREA) for error in refusals(read.settings)),
+            *examine(read.settings),
+        ]
+        found += [it for it in rest if read.doubtful.isdisjoint(re.findall(r"\w+", it.what))]
+    if len(found) > 1:
+        found = [it for it in found if it.severity != OK]
+    return ExaminedFile(None if read.mistakes else read.settings, found)
 
 
 def examine(settings: "Settings") -> list[Finding]:

@@ -13,7 +13,8 @@ from streamlog.cli.options import options as o
 from streamlog.cli.options.connection_options import cluster_at, operate, run
 from streamlog.cli.output import Size, print_json, print_pairs, print_table, say
 from streamlog.cli.stream import message, move
-from streamlog.cli.stream.settings import with_settings
+from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
+from streamlog.metadata.stream.settings_table import BY_NAME
 
 PAGE: Final = 500
 """Streams that are asked for at once."""
@@ -34,7 +35,7 @@ def info(stream: o.StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json =
     partitions = found["partitions"]
     print_pairs(
         (
-            *found["config"].items(),
+            *shown_settings(found["config"]),
             ("stream_id", found["stream_id"]),
             ("created", _time(found["created_ms"])),
             ("messages", _if_known(found, found["messages"])),
@@ -124,13 +125,10 @@ def _change(servers: str, stream: str, settings: Mapping[str, Any]) -> None:
 
 def changes_of(settings: Mapping[str, Any]) -> list[dict[str, str]]:
     """``SettingChange`` of each, in JSON."""
-    return [{"setting": name, "text": _text(value)} for name, value in settings.items()]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return [
+        {"setting": name, "text": BY_NAME[name].form.to_text(value)}
+        for name, value in settings.items()
+    ]
 
 
 def told(config: Mapping[str, Any]) -> str:
@@ -148,16 +146,15 @@ def told(config: Mapping[str, Any]) -> str:
 app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_help=True)
 
 
-@app.command()
-@with_settings
+@app.command(cls=SettingsCommand)
 def add(
+    ctx: typer.Context,
     stream: o.NewStreamName,
-    settings: dict[str, Any],
     servers: o.Servers = o.SERVERS,
     as_json: o.Json = False,
 ) -> None:
     """Make a stream. The same one again is a success."""
-    made = operate(servers, "streams.create", config={"name": stream, **settings})
+    made = operate(servers, "streams.create", config={"name": stream, **given_settings(ctx)})
     if as_json:
         print_json(made)
     elif made["created"]:
@@ -212,16 +209,16 @@ async def _all_streams(servers: str, subject: str) -> list[Described]:
 app.command()(info)
 
 
-@app.command()
-@with_settings
+@app.command(cls=SettingsCommand)
 def edit(
+    ctx: typer.Context,
     stream: o.StreamName,
-    settings: dict[str, Any],
     servers: o.Servers = o.SERVERS,
     as_json: o.Json = False,
 ) -> None:
     """Change what is named; all else stays. Partitions can be added; replicas are placed again."""
-    changed = operate(servers, "streams.alter", name=stream, changes=changes_of(settings))
+    changes = changes_of(given_settings(ctx))
+    changed = operate(servers, "streams.alter", name=stream, changes=changes)
     if as_json:
         print_json(changed)
     else:

@@ -1,197 +1,112 @@
-"""The settings of a stream as options, once for ``stream add`` and ``stream edit``."""
+"""The settings of a stream as options: one for each row of the table that has one.
 
-import functools
-import inspect
-import re
-from collections.abc import Callable
-from typing import Annotated, Any, Final, get_type_hints
-
-import typer
-
-_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
-
-
-def milliseconds(text: str) -> int:
-    """A duration such as ``7d``; a number without a unit is one of milliseconds."""
-    if re.fullmatch(r"-1|\d+", text):
-        return int(text)
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is no duration; write 7d, 12h, 30m, 10s or 500ms")
-    return int(found[1]) * _MS[found[2]]
-
-
-OPTIONS: Final[dict[str, Any]] = {
-    "subject": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--subject", help="A NATS subject to store; may be repeated. Default: the name."
-        ),
-    ],
-    "partitions": Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Partition i > 0 takes SUBJECT.i, if --partition-by says no other."
-        ),
-    ],
-    "partition_by": Annotated[
-        str | None,
-        typer.Option(
-            help="subject; key: by the hash of Streamlog-Key; tokens:2,3: of tokens of the subject."
-        ),
-    ],
-    "group": Annotated[
-        str | None,
-        typer.Option(help="Share the subject's messages with the other streams of this group."),
-    ],
-    "replicas": Annotated[int | None, typer.Option(min=1, help="Copies of each partition.")],
-    "retention_bytes": Annotated[
-        int | None, typer.Option("--max-bytes", help="Bytes kept of each partition; -1: no limit.")
-    ],
-    "retention_ms": Annotated[
-        int | None,
-        typer.Option(
-            "--max-age",
-            parser=milliseconds,
-            metavar="DURATION",
-            help="How long records are kept: 7d, 12h, 30m, 10s, 500ms; -1: for ever.",
-        ),
-    ],
-    "retention_messages": Annotated[
-        int | None, typer.Option("--max-msgs", help="Records kept of each partition; -1: no limit.")
-    ],
-    "message_bytes_max": Annotated[
-        int | None,
-        typer.Option("--max-msg-size", help="Largest message in bytes; -1: as the node has it."),
-    ],
-    "duplicate_window_ms": Annotated[
-        int | None,
-        typer.Option(
-            "--dupe-window",
-            parser=milliseconds,
-            metavar="DURATION",
-            help="How long a Nats-Msg-Id is remembered: 2m, 30s.",
-        ),
-    ],
-    "sync": Annotated[str | None, typer.Option(help="commit, interval or os: when to fdatasync.")],
-    "compression": Annotated[str | None, typer.Option(help="none, gzip, snappy, lz4 or zstd.")],
-    "segment_bytes": Annotated[
-        int | None, typer.Option(help="Size at which a new segment begins.")
-    ],
-    "segment_age_ms": Annotated[
-        int | None, typer.Option(help="Age at which a new segment begins, in ms.")
-    ],
-    "auto_pause_ms": Annotated[
-        int | None,
-        typer.Option(min=0, help="Close the files after so long without a record; 0: never."),
-    ],
-    "cleanup_policy": Annotated[
-        str | None,
-        typer.Option(
-            help="delete: retention; compact: the last record of each key; compact,delete."
-        ),
-    ],
-    "delete_retention_ms": Annotated[
-        int | None, typer.Option(help="How long a tombstone stays once compaction has passed it.")
-    ],
-    "min_compaction_lag_ms": Annotated[
-        int | None, typer.Option(help="Younger records are not compacted.")
-    ],
-    "max_compaction_lag_ms": Annotated[
-        int | None, typer.Option(help="Older ones are, however few. -1: no.")
-    ],
-    "min_cleanable_dirty_ratio": Annotated[
-        float | None, typer.Option(help="The share not compacted yet, from which on it is: 0 to 1.")
-    ],
-    "min_isr": Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Fewer in sync, and acks=all is refused. Default: a majority of the replicas.",
-        ),
-    ],
-    "unclean_election": Annotated[
-        bool | None,
-        typer.Option(help="May a replica that lacks records lead, if no other is alive?"),
-    ],
-    "acks": Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")],
-    "max_messages_per_subject": Annotated[
-        int | None,
-        typer.Option(
-            "--max-msgs-per-subject",
-            help="Keep the newest so many messages of each subject; -1: all.",
-        ),
-    ],
-    "allow_atomic": Annotated[
-        bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
-    ],
-    "allow_rollup": Annotated[
-        bool | None, typer.Option(help="May a message have those before it go, by Nats-Rollup?")
-    ],
-    "allow_ttl": Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-msg-ttl/--no-allow-msg-ttl",
-            help="May a message say by Nats-TTL how long it stays?",
-        ),
-    ],
-    "encrypted": Annotated[
-        bool | None,
-        typer.Option(help="Is what is stored from now on to be encrypted, by the nodes' key?"),
-    ],
-    "readonly": Annotated[
-        bool | None,
-        typer.Option(
-            "--read-only/--no-read-only",
-            help="Take no records? Retention, compaction and purges go on.",
-        ),
-    ],
-    "subject_transform": Annotated[
-        str | None,
-        typer.Option(metavar="'SRC -> DEST'", help="Under which subjects messages are stored."),
-    ],
-    "republish": Annotated[
-        str | None,
-        typer.Option(
-            metavar="'SRC -> DEST'",
-            help="Where committed messages are published again; 'SRC -> DEST headers-only' too.",
-        ),
-    ],
-    "description": Annotated[str | None, typer.Option(help="Text that is shown with the stream.")],
-}
-"""By the name of the setting in ``StreamConfig``; but ``subject``, whose values are its subjects.
-One that is not given stays as it is, or as the node has it.
+``stream add`` and ``stream edit`` are commands of the class ``SettingsCommand``, which has these
+options besides those of its function. The function asks ``given_settings`` for what was named.
 """
 
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command these options. It is called with those given, by their names, as
-    ``settings``.
+import typer
+from typer.core import TyperCommand
+
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
+from streamlog.metadata.stream.settings_table import SETTINGS
+
+_GIVEN: Final = "streamlog.settings"
+_OPTIONAL: Final = tuple(row for row in SETTINGS if row.option is not None)
+_NAMES: Final = {row.name: (row.option or row.name).partition("/")[0] for row in SETTINGS}
+
+
+class SettingsCommand(TyperCommand):
+    """A command with an option for each setting of a stream, after its arguments. What is wrong with
+    a setting is said by the name of its option.
     """
 
-    @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        named = {name: arguments.pop(name, None) for name in OPTIONS}
-        given = {name: value for name, value in named.items() if value is not None}
-        if "subject" in given:
-            given["subjects"] = tuple(given.pop("subject"))
-        command(settings=given, **arguments)
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        own = attributes.pop("params") or []
+        arguments = [it for it in own if it.param_type_name == "argument"]
+        others = [it for it in own if it.param_type_name != "argument"]
+        super().__init__(name, params=[*arguments, *_options(), *others], **attributes)
 
-    signature = inspect.signature(command)
-    hints = get_type_hints(command, include_extras=True)
-    stream, *others = (
-        it.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[it.name])
-        for it in signature.parameters.values()
-        if it.name != "settings"
-    )
-    options = [
+    def invoke(self, ctx: Any) -> Any:
+        named = {row.name: ctx.params.pop(row.name) for row in _OPTIONAL}
+        ctx.meta[_GIVEN] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in named.items()
+            if value is not None and value not in ([], ())
+        }
+        try:
+            return super().invoke(ctx)
+        except InvalidStreamConfig as error:
+            name, colon, problem = str(error).partition(":")
+            if not colon or name not in _NAMES:
+                raise
+            raise InvalidStreamConfig(f"{_NAMES[name]}:{problem}") from None
+
+
+def shown_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Names and values of a configuration in JSON, as people write them; None: as the node is set."""
+    yield "name", config["name"]
+    for row in SETTINGS:
+        value = config[row.name]
+        if row.is_limit and value == NO_LIMIT:
+            yield row.name, row.about.minus_one
+        else:
+            yield row.name, row.to_human(value) if row.unit and value is not None else value
+    yield "metadata", config["metadata"]
+
+
+def given_settings(ctx: typer.Context) -> dict[str, Any]:
+    """The settings that were named on the command line; all others stay as they are."""
+    found: dict[str, Any] = ctx.meta[_GIVEN]
+    return found
+
+
+def _options() -> list[Any]:
+    """Typer makes options of a signature alone: this is that of a function that has them all."""
+
+    def settings(**_: Any) -> None: ...
+
+    annotations = {row.name: _option(row) for row in _OPTIONAL}
+    parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in OPTIONS.items()
+        for name, kind in annotations.items()
     ]
-    run.__annotations__ = {
-        name: kind for name, kind in hints.items() if name != "settings"
-    } | OPTIONS
-    del run.__wrapped__  # its hints would be taken for those of ``run``
-    run.__signature__ = signature.replace(parameters=[stream, *options, *others])  # type: ignore[attr-defined]
-    return run
+    settings.__annotations__ = annotations
+    settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False)
+    app.command()(settings)
+    return [it for it in typer.main.get_command(app).params if it.name in annotations]
+
+
+def _option(row: StreamSetting) -> Any:
+    """The annotation of a parameter of typer."""
+    shown, choices = row.told(_NAMES, human=True), row.type.choices
+    if row.type.kind is bool:
+        return Annotated[bool | None, typer.Option(row.option, help=shown)]
+    if row.type.kind is tuple:
+        shown += " May be repeated."
+        return Annotated[list[str] | None, typer.Option(row.option, help=shown)]
+    option = typer.Option(
+        row.option,
+        parser=_reader(row),
+        metavar="|".join(choices) or row.form.metavar,
+        help=shown,
+        autocompletion=(lambda incomplete: [it for it in choices if it.startswith(incomplete)])
+        if choices
+        else None,
+    )
+    return Annotated[str | None, option]
+
+
+def _reader(row: StreamSetting) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return row.from_human(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return read

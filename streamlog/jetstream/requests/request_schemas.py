@@ -1,5 +1,6 @@
 """The fields of every request. Pure."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from streamlog.jetstream.requests.schema import (
@@ -12,11 +13,14 @@ from streamlog.jetstream.requests.schema import (
     TEXTS,
     TIME,
     UINT,
+    FieldKind,
     Shape,
     an_object,
     choice,
     objects,
 )
+from streamlog.metadata.stream.setting import JsonType, StreamSetting
+from streamlog.metadata.stream.settings_table import SETTINGS
 
 PLACEMENT: Final = Shape(cluster=TEXT, tags=TEXTS, preferred=TEXT)
 _TRANSFORM: Final = Shape(src=TEXT, dest=TEXT)
@@ -30,47 +34,45 @@ _SOURCE: Final = Shape(
     consumer=an_object(Shape(name=TEXT, deliver_subject=TEXT)),
 )
 
+_TYPES: Final[Mapping[JsonType, FieldKind]] = {
+    "text": TEXT,
+    "texts": TEXTS,
+    "flag": FLAG,
+    "int": INT,
+    "int32": INT32,
+    "duration": DURATION,
+    "transform": an_object(_TRANSFORM),
+    "republish": an_object(Shape(src=TEXT, dest=TEXT, headers_only=FLAG)),
+    "placement": an_object(PLACEMENT),
+}
+
+
+def _kind(row: StreamSetting) -> FieldKind:
+    if row.form.json == "choice":
+        return choice(*(row.form.json_choices or row.type.choices))
+    return _TYPES[row.form.json]
+
+
 STREAM_CONFIG: Final = Shape(
+    **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream is not None},
     name=TEXT,
-    description=TEXT,
-    subjects=TEXTS,
+    metadata=TEXT_MAP,
     retention=choice("limits", "interest", "workqueue"),
     max_consumers=INT,
-    max_msgs=INT,
-    max_bytes=INT,
-    max_age=DURATION,
-    max_msgs_per_subject=INT,
-    max_msg_size=INT32,
-    discard=choice("old", "new"),
     storage=choice("file", "memory"),
-    num_replicas=INT,
-    no_ack=FLAG,
-    duplicate_window=DURATION,
-    placement=an_object(PLACEMENT),
     mirror=an_object(_SOURCE),
     sources=objects(_SOURCE),
-    compression=choice("none", "s2"),
     first_seq=UINT,
-    subject_transform=an_object(_TRANSFORM),
-    republish=an_object(Shape(src=TEXT, dest=TEXT, headers_only=FLAG)),
-    allow_direct=FLAG,
     mirror_direct=FLAG,
-    discard_new_per_subject=FLAG,
-    sealed=FLAG,
-    deny_delete=FLAG,
-    deny_purge=FLAG,
-    allow_rollup_hdrs=FLAG,
     consumer_limits=an_object(Shape(inactive_threshold=DURATION, max_ack_pending=INT)),
-    allow_msg_ttl=FLAG,
     subject_delete_marker_ttl=DURATION,
     allow_msg_counter=FLAG,
-    allow_atomic=FLAG,
     allow_msg_schedules=FLAG,
     persist_mode=choice("default", "async", ""),
     allow_batched=FLAG,
-    metadata=TEXT_MAP,
     pedantic=FLAG,
 )
+"""The settings of the table, and the fields of JetStream that mean one thing here, or nothing."""
 NAMES: Final = Shape(offset=INT, subject=TEXT)
 STREAM_INFO: Final = Shape(offset=INT, deleted_details=FLAG, subjects_filter=TEXT)
 PURGE: Final = Shape(seq=UINT, filter=TEXT, keep=UINT)

@@ -23,7 +23,13 @@ from streamlog.metadata.stream.config import (
     StreamConfig,
     check_writable_by_clients,
 )
-from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
+from streamlog.metadata.stream.setting import StreamSetting
+from streamlog.metadata.stream.settings_table import (
+    JETSTREAM_FIELDS,
+    SETTINGS,
+    from_jetstream,
+    to_jetstream,
+)
 from streamlog.metadata.stream.subjects import (
     SUBJECT_BYTES_MAX,
     SUBJECTS_MAX,
@@ -79,10 +85,9 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 
 OMITTED_IF_EMPTY = frozenset(
     {
-        "description", "subjects", "no_ack", "duplicate_window", "placement", "mirror", "sources",
-        "first_seq", "subject_transform", "republish", "discard_new_per_subject",
-        "subject_delete_marker_ttl", "allow_msg_counter", "allow_atomic", "allow_msg_schedules",
-        "allow_batched", "metadata",
+        "mirror", "sources", "first_seq", "subject_delete_marker_ttl", "allow_msg_counter",
+        "allow_msg_schedules", "allow_batched", "metadata",
+        *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }
 )  # fmt: skip
 """What JetStream leaves out where it is not set; all else it tells always."""
@@ -146,37 +151,40 @@ SHORTEST_NS: Final = 100 * MS
 WINDOW_NS: Final = 120 * SECOND
 NOT_IN_NAMES: Final = frozenset(" \t\r\n\f.*>\\/")
 
-_LIMITS: Final = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers")
+_LIMITS: Final = (
+    *(
+        row.jetstream
+        for row in SETTINGS
+        if row.jetstream is not None and row.is_limit and row.form.json != "duration"
+    ),
+    "max_consumers",
+)
+"""In the order in which JetStream looks at them."""
+
+
+def _unset(row: StreamSetting) -> Any:
+    """What JetStream takes a setting for that is not named."""
+    return row.default if row.form.unset is None else row.form.unset
+
+
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
-    "description": "",
-    "subjects": [],
-    "retention": "limits",
-    "discard": "old",
-    "storage": "file",
-    "num_replicas": 1,
-    "max_age": 0,
-    "duplicate_window": 0,
-    "subject_delete_marker_ttl": 0,
     "metadata": {},
+    "retention": "limits",
+    "storage": "file",
+    "subject_delete_marker_ttl": 0,
     "persist_mode": "default",
+    **dict.fromkeys(
+        ("allow_msg_counter", "allow_msg_schedules", "mirror_direct", "pedantic"), False
+    ),
+    **{
+        row.jetstream: _unset(row)
+        for row in SETTINGS
+        if row.jetstream is not None
+        and row.form.json not in ("transform", "republish", "placement")
+    },
     **dict.fromkeys(_LIMITS, -1),
 }
-_FLAGS: Final = (
-    "no_ack",
-    "deny_purge",
-    "deny_delete",
-    "sealed",
-    "allow_rollup_hdrs",
-    "allow_msg_counter",
-    "allow_msg_ttl",
-    "allow_msg_schedules",
-    "allow_atomic",
-    "discard_new_per_subject",
-    "allow_direct",
-    "mirror_direct",
-    "pedantic",
-)
 
 Config = dict[str, Any]
 
@@ -198,7 +206,7 @@ def is_valid_name(name: str) -> bool:
 
 def normalised(fields: Fields) -> Config:
     """Raises ApiRefused with the first rule that is broken."""
-    config: Config = {**_DEFAULTS, **dict.fromkeys(_FLAGS, False), **fields}
+    config: Config = {**_DEFAULTS, **fields}
     _check(config, _FIRST)
     config["num_replicas"] = config["num_replicas"] or 1
     _check(config, _REPLICAS)

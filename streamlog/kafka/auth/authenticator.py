@@ -96,7 +96,7 @@ class Authenticator:
             image,
             node_passwords=passwords,
             bootstrap_users=users,
-            token_keys=_token_keys(settings),
+            token_keys=token_keys_of(settings),
             own_subject=own_subject,
             is_demanded=is_demanded,
         )
@@ -208,8 +208,8 @@ def _node_passwords(path: Path) -> list[str]:
     return passwords
 
 
-def _token_keys(settings: SaslSection) -> "TokenKeys | None":
-    """Raises ConfigError."""
+def token_keys_of(settings: SaslSection) -> "TokenKeys | None":
+    """None: tokens are not accepted. Reads a file. Raises ConfigError."""
     if OAUTHBEARER not in settings.mechanisms:
         return None
     try:

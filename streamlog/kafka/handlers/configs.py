@@ -16,9 +16,10 @@ from streamlog.kafka.config_entries import ConfigEntry, shown_node_configs, show
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
-from streamlog.metadata.stream.alteration import LISTS, SettingChange
 from streamlog.metadata.stream.alteration import Operation as Alteration
-from streamlog.metadata.stream.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.setting import OUR_KEYS
+from streamlog.metadata.stream.settings_table import SETTINGS, setting_of_topic_config
 from streamlog.wire.control import Message
 
 TOPIC: Final = 2
@@ -191,7 +192,7 @@ def _change(config: Message) -> SettingChange:
         text = f"{key}: there is no operation {config['config_operation']}, only 0 to 3"
         raise RequestRefused(ErrorCode.invalid_request, text)
     row = setting_of_topic_config(key)
-    if operation in ("append", "subtract") and row.name not in LISTS:
+    if operation in ("append", "subtract") and not row.is_list:
         raise RequestRefused(ErrorCode.invalid_config, f"{key}: is no list; set it instead")
     text = "" if operation == "reset" else check_value(key, config["value"])
     return SettingChange(setting=row.name, operation=operation, text=text)

@@ -18,6 +18,7 @@ from streamlog.metadata.image.records import (
     StreamCreated,
     StreamUpdated,
 )
+from streamlog.metadata.stream.settings_table import level_of
 from streamlog.model import NodeId
 
 LEVELS: Final[Mapping[int, str]] = {
@@ -57,9 +58,12 @@ def check_known(level: int) -> None:
 def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
     """Raises InvalidRequest where one of them needs a level that the cluster has not reached."""
     for record in records:
-        if level < record.LEVEL:
+        needed = record.LEVEL
+        if isinstance(record, StreamCreated | StreamUpdated):
+            needed = max(needed, level_of(record.config))
+        if level < needed:
             raise InvalidRequest(
-                f"needs feature level {record.LEVEL}, and the cluster is at {level}: once"
+                f"needs feature level {needed}, and the cluster is at {level}: once"
                 " all nodes run this version, `streamlog cluster features upgrade`"
             )
 

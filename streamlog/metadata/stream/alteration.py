@@ -5,16 +5,14 @@ at once, at different nodes, neither undoes what the other has done.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
-from streamlog.metadata.stream.settings_table import BY_NAME, Setting, value_of_text
-
-LISTS: Final = frozenset({"subjects", "cleanup_policy"})
-"""Settings that have members; ``append`` and ``subtract`` are for these."""
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
+from streamlog.metadata.stream.settings_table import BY_NAME, value_of_text
 
 Operation = Literal["set", "reset", "append", "subtract"]
 
@@ -68,7 +66,7 @@ def defaults_of(config: StreamConfig) -> StreamConfig:
 
 
 def _apply(
-    settings: dict[str, Any], config: StreamConfig, row: Setting, change: SettingChange
+    settings: dict[str, Any], config: StreamConfig, row: StreamSetting, change: SettingChange
 ) -> None:
     if change.operation == "reset":
         settings.pop(row.name, None)
@@ -76,9 +74,9 @@ def _apply(
     if change.operation == "set":
         settings[row.name] = value_of_text(row, change.text)
         return
-    if row.name not in LISTS:
+    if not row.is_list:
         raise InvalidStreamConfig(f"{row.kafka or row.name}: is no list; set it instead")
-    known = row.to_text(settings.get(row.name, getattr(config, row.name))).split(",")
+    known = row.form.to_text(settings.get(row.name, getattr(config, row.name))).split(",")
     given = [part.strip() for part in change.text.split(",")]
     if change.operation == "append":
         parts = [*known, *(part for part in given if part not in known)]

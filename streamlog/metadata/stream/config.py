@@ -1,4 +1,8 @@
-"""What a stream is set to. Pure.
+"""What a stream is set to: the one table of a stream's settings. Pure.
+
+A field of ``StreamConfig`` is a row: its name, type, range and default, and a ``Setting`` with what
+JetStream and Kafka call it, its option on the command line, and its meaning. Whatever else lists the
+settings is made of these rows. Rules about several settings are the validators of the class.
 
 ``-1`` stands for "no limit", ``None`` for "as the node is set". Retention limits hold for each
 partition, as Kafka's do. A configuration is made whole: defaults that depend on other
@@ -20,6 +24,18 @@ from pydantic import (
 from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.metadata.stream.republish import check_republish
+from streamlog.metadata.stream.setting import (
+    CLUSTER,
+    COMPRESSION,
+    INT64_MAX,
+    NO_LIMIT,
+    POLICIES,
+    REPUBLISH,
+    SIZE32,
+    TRANSFORM,
+    Setting,
+    policies_in_order,
+)
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.subjects import (
     check_queue_group,
@@ -37,7 +53,6 @@ to each are checked.
 DESCRIPTION_BYTES_MAX = 4 * KIB
 METADATA_BYTES_MAX = 128 * KIB
 DUPLICATE_WINDOW_MS = 120_000
-NO_LIMIT = -1
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
@@ -53,16 +68,9 @@ INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM})
 _LIMITS: Final = (
     "retention_bytes", "retention_messages", "message_bytes_max", "max_messages_per_subject",
 )  # fmt: skip
-_INT64_MAX = 2**63 - 1
 _TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
 TOKENS_MAX: Final = 100
 """The highest number of a token of a subject by which messages are spread."""
-
-
-def _policies_in_order(value: Any) -> Any:
-    """A list in any order, as Kafka has it; what is none of ours is refused as it came."""
-    parts = sorted({part.strip() for part in value.split(",")}) if isinstance(value, str) else []
-    return ",".join(parts) if parts else value
 
 
 def _tokens_of(partition_by: str) -> tuple[int, ...]:
@@ -83,10 +91,13 @@ def _checked_partitioning(value: Any) -> Any:
     return "tokens:" + ",".join(map(str, tokens))
 
 
+Limit = Annotated[int, Field(ge=-1, le=INT64_MAX)]
+"""-1: none."""
+
 PartitionBy = Annotated[str, BeforeValidator(_checked_partitioning)]
 
 CleanupPolicy = Annotated[
-    Literal["delete", "compact", "compact,delete"], BeforeValidator(_policies_in_order)
+    Literal["delete", "compact", "compact,delete"], BeforeValidator(policies_in_order)
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
@@ -124,86 +135,211 @@ def default_min_isr(replicas: int) -> int:
 
 
 class StreamConfig(BaseModel):
-    """One stream's settings; see ``settings_table`` for what others call them."""
+    """One stream's settings; ``settings_table`` translates them to what others call them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    subjects: tuple[str, ...] = ()
-    """Partition 0 listens on them, partition i on ``<subject>.<i>``. Default: the name."""
-    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 1
-    partition_by: PartitionBy = "subject"
-    """With several partitions: ``subject``, as above; or each message of the subjects goes to one
-    of them by the hash of its ``key``, or of ``tokens:2,3`` of its subject."""
-    group: str = ""
-    """Streams of one group share the messages of a subject: a NATS queue group."""
-    replicas: Annotated[int, Field(ge=1, le=5)] = 1
-    retention_bytes: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
-    retention_messages: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
-    retention_ms: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
-    message_bytes_max: Annotated[int, Field(ge=-1, le=64 * MIB)] = NO_LIMIT
-    """-1: the node's ``log.message_bytes_max``."""
-    duplicate_window_ms: Annotated[int, Field(ge=100, le=_INT64_MAX)] = DUPLICATE_WINDOW_MS
-    """How long a ``Nats-Msg-Id`` is known; default: two minutes, or the retention if shorter."""
-    compression: CompressionName = "none"
-    sync: SyncPolicy | None = None
-    segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] | None = None
-    segment_age_ms: Annotated[int, Field(ge=100, le=_INT64_MAX)] | None = None
-    index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    auto_pause_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] | None = None
-    """A replica of a partition that has not been written to for so long closes its files, until
-    it is written to; 0: never."""
-    min_isr: Annotated[int, Field(ge=1, le=5)] = 1
-    """Fewer in sync than this, and writes with acks=all are refused. Default: a majority."""
-    unclean_election: bool = False
-    """Have a replica that lacks committed records lead when no other is alive: they are lost."""
-    acks: Acks = "all"
-    timestamp_type: TimestampType = "CreateTime"
-    """Of records that Kafka producers send: theirs or the leader's, as those from NATS have."""
-    cleanup_policy: CleanupPolicy = "delete"
-    """``compact``: the last record of each key is kept, and retention limits do not hold; with
-    ``delete`` as well they do."""
-    delete_retention_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] = 86_400_000
-    """How long a tombstone stays once a cleaning has passed it, for those who read meanwhile."""
-    min_compaction_lag_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] = 0
-    """A record younger than this is not compacted away."""
-    max_compaction_lag_ms: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
-    """... and one older than this is cleaned soon, however little there is to clean."""
-    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """The share of the log that has not been cleaned, from which on it is."""
-    discard: Literal["old", "new"] = "old"
-    """What gives way at a limit on bytes or messages: what is there, or what comes."""
-    discard_new_per_subject: bool = False
-    """... and at ``max_messages_per_subject``."""
-    max_messages_per_subject: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
-    """In each partition; the newest stay, unless what comes is to give way there, too."""
-    no_ack: bool = False
-    sealed: bool = False
-    """No record comes or goes any more; for ever."""
-    deny_purge: bool = False
-    """Records are not purged on request, and it stays so."""
-    deny_delete: bool = False
-    """Single records are not erased on request, and it stays so."""
-    allow_direct: bool = False
-    """Messages may be got from any replica in sync, which may lack the last ones."""
-    placement_cluster: str = ""
-    """The cluster that was asked for by name, which can only be this one."""
-    readonly: bool = False
-    paused: bool = False
-    """Either takes no records until it is switched off."""
-    subject_transform: str = ""
-    """``SRC -> DEST``: under which subject messages are stored; see ``subject_transform``."""
-    republish: str = ""
-    """``SRC -> DEST``: where messages are published again once they are committed."""
-    allow_atomic: bool = False
-    """Batches of messages may be published that are stored together or not at all."""
-    allow_ttl: bool = False
-    """A message may say how long it stays, by ``Nats-TTL``."""
-    allow_rollup: bool = False
-    """A message may have those before it go, of its subject or all, by ``Nats-Rollup``."""
-    encrypted: bool = False
-    """What is stored from now on is so under the node's key; see ``log.encryption``."""
-    description: str = ""
+    # fmt: off
+    subjects: Annotated[tuple[str, ...], Setting(
+        "NATS subjects whose messages are stored; wildcards are allowed. Partition 0 takes the"
+        " subject itself, partition i takes <subject>.<i>, unless {partition_by} says"
+        " otherwise.",
+        jetstream="subjects", omitempty=True, kafka="subject", option="--subject", is_list=True,
+        default="the stream's name",
+    )] = ()
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX), Setting(
+        "Number of partitions. It can grow later.",
+        kafka=None,
+    )] = 1
+    partition_by: Annotated[PartitionBy, Setting(
+        "Which partition a NATS message goes to. subject: partition i takes <subject>.<i>. key:"
+        " by the hash of its Streamlog-Key, as Kafka's default partitioner does, or of its"
+        " subject if it has no key. tokens:N,M: by the hash of these tokens of its subject; the"
+        " first is 1.",
+        see="subjects.md",
+    )] = "subject"
+    group: Annotated[str, Setting(
+        "NATS queue group. Streams of one group share the messages of a subject.",
+        default="none",
+    )] = ""
+    replicas: Annotated[int, Field(ge=1, le=5), Setting(
+        "Number of replicas of each partition.",
+        jetstream="num_replicas", kafka=None,
+    )] = 1
+    retention_messages: Annotated[Limit, Setting(
+        "Maximum number of records that each partition keeps. Whole segments are removed.",
+        jetstream="max_msgs", option="--max-msgs",
+    )] = NO_LIMIT
+    max_messages_per_subject: Annotated[Limit, Setting(
+        "Maximum number of messages of each subject that a partition keeps: the newest, or with"
+        " {discard_new_per_subject} the existing ones.",
+        jetstream="max_msgs_per_subject", option="--max-msgs-per-subject",
+        see="subjects.md#the-newest-of-each-subject",
+    )] = NO_LIMIT
+    retention_bytes: Annotated[Limit, Setting(
+        "Maximum size that each partition keeps. Whole segments are removed.",
+        jetstream="max_bytes", kafka="retention.bytes", option="--max-bytes",
+    )] = NO_LIMIT
+    retention_ms: Annotated[Limit, Setting(
+        "Time that records are kept, at least 100 ms. Whole segments are removed.",
+        jetstream="max_age", kafka="retention.ms", option="--max-age",
+    )] = NO_LIMIT
+    message_bytes_max: Annotated[int, Field(ge=-1, le=64 * MIB), Setting(
+        "Maximum size of a message.",
+        jetstream="max_msg_size", kafka="max.message.bytes", option="--max-msg-size", form=SIZE32,
+        minus_one="as the node is set", node_setting="message_bytes_max",
+    )] = NO_LIMIT
+    duplicate_window_ms: Annotated[int, Field(ge=100, le=INT64_MAX), Setting(
+        "Time that a Nats-Msg-Id is remembered, so that a repeated message is stored once. It"
+        " is never longer than {retention_ms}, and becomes shorter with it.",
+        jetstream="duplicate_window", omitempty=True, option="--dupe-window",
+        default="two minutes, or {retention_ms} if that is shorter",
+    )] = DUPLICATE_WINDOW_MS
+    compression: Annotated[CompressionName, Setting(
+        "Compression of batches on the disk.",
+        jetstream="compression", kafka="compression.type", form=COMPRESSION,
+    )] = "none"
+    sync: Annotated[SyncPolicy | None, Setting(
+        "When records are synced to the disk. commit: before the ack; interval: every"
+        " log.sync_interval_ms of the node; os: when the operating system decides.",
+        node_setting="sync", see="durability.md",
+    )] = None
+    segment_bytes: Annotated[Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] | None, Setting(
+        "Size at which a segment is closed and a new one begins.",
+        kafka="segment.bytes", node_setting="segment_bytes",
+    )] = None
+    segment_age_ms: Annotated[Annotated[int, Field(ge=100, le=INT64_MAX)] | None, Setting(
+        "Age at which a segment is closed and a new one begins.",
+        kafka="segment.ms", node_setting="segment_age_ms",
+    )] = None
+    index_interval_bytes: Annotated[Annotated[int, Field(ge=0, le=2**31 - 1)] | None, Setting(
+        "Approximate number of bytes between two entries of a segment's indexes.",
+        kafka="index.interval.bytes", node_setting="index_interval_bytes",
+    )] = None
+    auto_pause_ms: Annotated[Annotated[int, Field(ge=0, le=INT64_MAX)] | None, Setting(
+        "Time without writes after which a partition closes its files until the next write; 0:"
+        " never.",
+        node_setting="idle_close_ms", see="streams.md#auto-paused-when-idle",
+    )] = None
+    min_isr: Annotated[int, Field(ge=1, le=5), Setting(
+        "Minimum number of in-sync replicas for a write with acks=all; with fewer it is"
+        " refused.",
+        kafka="min.insync.replicas", default="a majority of the replicas",
+    )] = 1
+    unclean_election: Annotated[bool, Setting(
+        "Elect a replica that lacks committed records if no other is alive: these records are"
+        " lost.",
+        kafka="unclean.leader.election.enable", see="runbooks/no-leader.md",
+    )] = False
+    acks: Annotated[Acks, Setting(
+        "Which replicas must have a message before its publisher gets the ack.",
+        see="durability.md",
+    )] = "all"
+    timestamp_type: Annotated[TimestampType, Setting(
+        "Timestamps of records from Kafka producers: the producer's (CreateTime), or the"
+        " leader's (LogAppendTime), as those of messages from NATS are.",
+        kafka="message.timestamp.type",
+    )] = "CreateTime"
+    cleanup_policy: Annotated[CleanupPolicy, Setting(
+        "What happens to old records. delete: retention limits remove them. compact: the last"
+        " record of each key stays, and every record must have a key. Both may be set, with a"
+        " comma between them.",
+        kafka="cleanup.policy", form=POLICIES, is_list=True, see="compaction.md",
+    )] = "delete"
+    delete_retention_ms: Annotated[int, Field(ge=0, le=INT64_MAX), Setting(
+        "Time that a tombstone, a record without a value, stays after compaction.",
+        kafka="delete.retention.ms", see="compaction.md",
+    )] = 86_400_000
+    min_compaction_lag_ms: Annotated[int, Field(ge=0, le=INT64_MAX), Setting(
+        "Minimum age of a record that compaction may remove. The duplicate window is the"
+        " minimum in any case.",
+        kafka="min.compaction.lag.ms", see="compaction.md",
+    )] = 0
+    max_compaction_lag_ms: Annotated[Limit, Setting(
+        "Age at which records are compacted, whatever their share of the log is.",
+        kafka="max.compaction.lag.ms", see="compaction.md",
+    )] = NO_LIMIT
+    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1), Setting(
+        "Share of the log without compaction at which it is compacted.",
+        kafka="min.cleanable.dirty.ratio", see="compaction.md",
+    )] = 0.5
+    discard: Annotated[Literal["old", "new"], Setting(
+        "At a limit on bytes or messages, remove old records, or refuse new ones.",
+        jetstream="discard", see="subjects.md#refusing-what-is-new",
+    )] = "old"
+    discard_new_per_subject: Annotated[bool, Setting(
+        "Refuse new messages of a subject that has {max_messages_per_subject} messages.",
+        jetstream="discard_new_per_subject", omitempty=True,
+        option="--discard-per-subject/--no-discard-per-subject",
+        see="subjects.md#refusing-what-is-new",
+    )] = False
+    no_ack: Annotated[bool, Setting(
+        "Send no acks, even if the publisher asks for one with a reply subject.",
+        jetstream="no_ack", omitempty=True, option="--no-ack/--ack",
+    )] = False
+    subject_transform: Annotated[str, Setting(
+        "Subjects under which messages are stored: SRC -> DEST.",
+        jetstream="subject_transform", omitempty=True, form=TRANSFORM, default="none",
+        see="streams.md#other-subjects-on-the-way-in",
+    )] = ""
+    republish: Annotated[str, Setting(
+        "Subjects under which committed messages are published again: SRC -> DEST, or SRC ->"
+        " DEST headers-only for their headers alone.",
+        jetstream="republish", omitempty=True, form=REPUBLISH, default="none",
+        see="streams.md#published-again",
+    )] = ""
+    sealed: Annotated[bool, Setting(
+        "Add and remove no records any more. It cannot be set at the creation, nor turned off.",
+        jetstream="sealed", option=None, see="streams.md#sealed-read-only-paused",
+    )] = False
+    deny_purge: Annotated[bool, Setting(
+        "Refuse purges over NATS. It cannot be turned off.",
+        jetstream="deny_purge",
+    )] = False
+    deny_delete: Annotated[bool, Setting(
+        "Refuse to erase single messages over NATS. It cannot be turned off.",
+        jetstream="deny_delete",
+    )] = False
+    allow_direct: Annotated[bool, Setting(
+        "Let all in-sync replicas answer direct gets over NATS, which may lack the last"
+        " messages; otherwise only the leader does.",
+        jetstream="allow_direct",
+    )] = False
+    placement_cluster: Annotated[str, Setting(
+        "Name of the cluster in which the stream must be; only this cluster can be named.",
+        jetstream="placement", omitempty=True, form=CLUSTER, default="any",
+    )] = ""
+    readonly: Annotated[bool, Setting(
+        "Accept no records. Retention, compaction and purges continue.",
+        option="--read-only/--no-read-only", see="streams.md#sealed-read-only-paused",
+    )] = False
+    paused: Annotated[bool, Setting(
+        "Accept no records for now.",
+        option=None, see="streams.md#sealed-read-only-paused",
+    )] = False
+    allow_atomic: Annotated[bool, Setting(
+        "Let NATS publishers store batches of messages together or not at all.",
+        jetstream="allow_atomic", omitempty=True, see="streams.md#batches-all-or-nothing",
+    )] = False
+    allow_ttl: Annotated[bool, Setting(
+        "Let NATS publishers give a message a lifetime, by Nats-TTL. It cannot be turned off.",
+        jetstream="allow_msg_ttl", option="--allow-msg-ttl/--no-allow-msg-ttl",
+        see="streams.md#messages-that-go-by-themselves",
+    )] = False
+    allow_rollup: Annotated[bool, Setting(
+        "Let NATS publishers send messages that remove those before them, by Nats-Rollup.",
+        jetstream="allow_rollup_hdrs", see="subjects.md#taking-the-place-of-what-was-before",
+    )] = False
+    encrypted: Annotated[bool, Setting(
+        "Encrypt on the disk what is stored from now on, by the nodes' key.",
+        see="encryption.md",
+    )] = False
+    description: Annotated[str, Setting(
+        "Text that is shown with the stream.",
+        jetstream="description", omitempty=True, default="none",
+    )] = ""
+    # fmt: on
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
 

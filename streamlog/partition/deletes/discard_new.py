@@ -4,7 +4,8 @@ import sys
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamFull
-from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.setting import NO_LIMIT
 from streamlog.record.offset_set import OffsetSet
 
 NO_MORE_MESSAGES: Final = "maximum messages exceeded"

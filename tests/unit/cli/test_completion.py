@@ -48,6 +48,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("--ver",), ["--version"]),
         (("bench", ""), ["publish", "latency", "consume", "failover"]),
         (("consume", "--par"), ["--partition"]),
+        (("stream", "add", "s", "--segment-a"), ["--segment-age"]),
+        (("stream", "add", "s", "--acks", ""), ["all", "leader", "none"]),
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.config import Section, Settings, load_settings
+from streamlog.config import Section, Settings, load_settings, read_settings
 from streamlog.errors import ConfigError
 from tests.unit.schemas import whole_numbers
 
@@ -38,7 +38,7 @@ def model_keys() -> set[str]:
 
 
 def test_the_example_shows_every_key_with_its_default() -> None:
-    text = re.sub(r"^# (?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^#(?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     content = tomllib.loads(text)
     shown = {f"{section}.{key}" for section, table in content.items() for key in table}
     assert shown == model_keys()
@@ -123,7 +123,7 @@ def test_no_file_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         (MINIMAL + "[nats]\nservers = []\n", "nats.servers: [] is wrong"),
         (MINIMAL + "[log]\nsync = 'sometimes'\n", "log.sync: 'sometimes' is wrong"),
         ("kafka = 3\n" + MINIMAL, "kafka: 3 is wrong"),
-        ("[kafka]\nport = 1\n", "node: is missing"),
+        ("[kafka]\nport = 1\n", "node.data_dir: is missing"),
         ("[node]\nid = 1\n", "node.data_dir: is missing"),
         ("[node]\ndata_dir = \n", "is not TOML"),
     ],
@@ -275,3 +275,31 @@ def test_every_number_has_an_upper_bound() -> None:
         if "maximum" not in bounds
     ]
     assert unbounded == []
+
+
+def test_all_contradictions_of_a_section_are_told(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, MINIMAL + "[sasl]\nnode_user = 'n'\noauth_issuer = 'i'\n[tls]\nkey = 'k'\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    assert [str(it) for it in (caught.value, *caught.value.more)] == [
+        "sasl: node_user and node_password_file belong together; correct one of them",
+        "sasl: nodes log in by SCRAM-SHA-512: add it to mechanisms; correct one of them",
+        "sasl: oauth_* are of no use without OAUTHBEARER in mechanisms; correct one of them",
+        "tls: cert and key are needed, or neither; correct one of them",
+    ]
+
+
+def test_what_is_right_can_be_looked_at_beside_what_is_wrong(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, MINIMAL + "[kafka]\nprot = 1\nhost = 'h'\n[log]\nsync = 1\n[tls]\ncert = 'c'\n"
+    )
+    read = read_settings(path)
+    assert {it.key for it in read.mistakes} == {"kafka.prot", "log.sync", "tls"}
+    assert read.settings is not None
+    assert (read.settings.kafka.host, read.settings.log.sync) == ("h", "commit")
+    assert read.settings.tls.cert is None, "with a contradiction the section is left out"
+    assert {"prot", "port", "sync", "cert"} <= read.doubtful
+    good = read_settings(write(tmp_path, MINIMAL))
+    assert good == ((), load_settings(tmp_path / "node.toml"), frozenset())

@@ -1,19 +1,31 @@
+import ast
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamlog.errors import InvalidStreamConfig
+import streamlog
+from streamlog.config import LogSection
+from streamlog.errors import InvalidRequest, InvalidStreamConfig
+from streamlog.metadata.image.feature_level import check_writable
+from streamlog.metadata.image.records import StreamUpdated
+from streamlog.metadata.stream import settings_table
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import (
     SETTINGS,
+    TOPIC_CONFIGS,
     from_jetstream,
     from_topic_configs,
+    level_of,
     to_jetstream,
     to_topic_configs,
 )
 from tests.unit.schemas import whole_numbers
 
 INT64_MAX = 2**63 - 1
+LISTED_MAX = 14
+"""Settings that one module may name: those that it is about."""
 
 
 NUMBERS = whole_numbers(StreamConfig.model_json_schema())
@@ -24,9 +36,77 @@ def test_every_setting_is_in_the_table() -> None:
 
 
 def test_names_are_unique() -> None:
-    for names in ([row.jetstream for row in SETTINGS], [row.kafka for row in SETTINGS]):
+    for names in (
+        [row.jetstream for row in SETTINGS],
+        [row.kafka for row in SETTINGS],
+        [option for row in SETTINGS for option in (row.option or "").split("/") if option],
+    ):
         known = [name for name in names if name is not None]
         assert len(known) == len(set(known))
+
+
+def test_every_setting_says_what_it_means() -> None:
+    for row in SETTINGS:
+        told = row.told(TOPIC_CONFIGS)
+        assert told.endswith(".") and "{" not in told and "  " not in told, told
+        assert "`" not in told, "it is shown as plain text"
+        nodes = row.about.node_setting
+        assert nodes is None or nodes in LogSection.model_fields
+        assert (row.type.is_optional or row.name == "message_bytes_max") == (nodes is not None)
+
+
+def test_every_range_has_two_ends() -> None:
+    for row in SETTINGS:
+        if row.type.kind in (int, float):
+            assert row.range_text, row.name
+
+
+def test_nothing_else_lists_the_settings() -> None:
+    """Whatever needs them all reads the table: a list of its own would miss the next one."""
+    package = Path(streamlog.__file__).parent
+    known = {
+        name
+        for row in SETTINGS
+        for name in (row.name, row.kafka, row.jetstream, row.option)
+        if name is not None and not name.isalpha()
+    }
+    for path in package.rglob("*.py"):
+        if path.name == "config.py" and path.parent.name == "stream":
+            continue
+        found = {
+            word
+            for node in ast.walk(ast.parse(path.read_text()))
+            for word in (
+                [node.value] if isinstance(node, ast.Constant) else
+                [node.arg] if isinstance(node, ast.keyword) else []
+            )
+            if word in known
+        }  # fmt: skip
+        assert len(found) < LISTED_MAX, f"{path} lists {sorted(found)}"
+
+
+def test_a_setting_of_a_later_level_is_left_out_at_its_default() -> None:
+    """Nodes of an older version read what is written before the level is raised."""
+    for row in SETTINGS:
+        if row.about.level > 1:
+            exclude_if = StreamConfig.model_fields[row.name].exclude_if
+            assert exclude_if is not None and exclude_if(row.default), row.name
+
+
+def test_the_level_of_a_configuration_is_the_highest_of_what_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = [
+        row._replace(about=replace(row.about, level=3)) if row.name == "no_ack" else row
+        for row in SETTINGS
+    ]
+    monkeypatch.setattr(settings_table, "SETTINGS", later)
+    assert level_of(StreamConfig.of(name="s", acks="leader")) == 1
+    config = StreamConfig.of(name="s", no_ack=True)
+    assert level_of(config) == 3
+    check_writable([StreamUpdated(config=config)], 3)
+    with pytest.raises(InvalidRequest, match="needs feature level 3, and the cluster is at 2"):
+        check_writable([StreamUpdated(config=config)], 2)
 
 
 def test_what_stock_nats_clients_send_for_a_bare_stream() -> None:
