@@ -571,9 +571,9 @@ class HttpSection(Section):
     """Show messages in the console. ``auto``: only if ``host`` is loopback or clients
     authenticate."""
     console_writes: bool = False
-    """Offer changes in the console: streams, placement, users, rules, quotas. The console makes them
+    """Offer changes in the console: streams, groups, users, rules, quotas, placement. It makes them
     over the JSON API, with the rights of its client. False: the console is read-only."""
-    schemas_dir: Path | None = None
+    schemas_dir: Annotated[Path | None, example("/etc/streamlog/schemas")] = None
     """Folder of schemas with which the console decodes messages: ``NAME.avsc`` is an Avro schema,
     ``NAME.desc`` a set of Protobuf descriptors."""
 
