@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 
 from streamlog.cli.options import options as o
 from streamlog.cli.options.connection_options import chosen_security
+from streamlog.cli.options.names import StreamName
 from streamlog.cli.options.nats_options import nats_settings
 from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError, InvalidRequest
@@ -211,7 +212,7 @@ class Consumed(NamedTuple):
 
 
 def consume(
-    stream: o.StreamName,
+    stream: StreamName,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this one.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="earliest, an offset, or a time (ISO 8601).")

@@ -26,6 +26,11 @@ def say(
     print(visible_lines(str(text)), end=end, file=file, flush=flush)
 
 
+def control_terminal(sequence: str) -> None:
+    """Has the terminal do something. The sequence is one of ours, and has no text of others."""
+    print(sequence, end="", flush=True)
+
+
 def write_value(value: bytes) -> None:
     """A record's value on a line of its own; byte for byte, but for a terminal."""
     if sys.stdout.isatty():

@@ -187,8 +187,8 @@ def _equip(command: Any) -> None:
     """Gives it, and all below it, the options that follow from the parameters that it has."""
     for inner in getattr(command, "commands", {}).values():
         _equip(inner)
-    names = {it.name for it in command.params}
-    if names & {"servers", "creds"}:
+    names = {it.name for it in command.params if not (it.name == "servers" and it.default is None)}
+    if names & {"servers", "creds"}:  # doctor logs in as its node does, wherever it asks
         from streamlog.cli.options.added_options import add_options
         from streamlog.cli.options.connection_options import connected, connection, in_context
 

@@ -17,7 +17,7 @@ import typer
 
 from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.options import SERVERS, Json, Servers
-from streamlog.cli.output import Size, print_json, print_table, say
+from streamlog.cli.output import Size, control_terminal, print_json, print_table, say
 from streamlog.errors import StreamlogError
 
 if TYPE_CHECKING:
@@ -161,12 +161,12 @@ def top(
     """What the cluster does right now: rates of nodes and streams, the busiest first; lags of groups."""
     live = sys.stdout.isatty() and not once and not as_json
     if live:
-        print(_ENTER, end="", flush=True)
+        control_terminal(_ENTER)
     try:
         asyncio.run(_run(servers, interval, rows, once=once, as_json=as_json, live=live))
     finally:
         if live:
-            print(_LEAVE, end="", flush=True)
+            control_terminal(_LEAVE)
 
 
 async def _run(
@@ -188,7 +188,7 @@ async def _run(
             except StreamlogError as error:
                 if not live:
                     raise
-                print(_CLEAR, end="")
+                control_terminal(_CLEAR)
                 say(f"{error}; trying again, Ctrl-C ends it", flush=True)
             await asyncio.sleep(max(interval_s - (time.monotonic() - begun_s), 0.05))
 
@@ -210,7 +210,7 @@ def _show(shown: Activity, rows: int | None, *, as_json: bool, live: bool) -> No
         others = len(shown.nodes) + len(groups) + 9
         fitting = max(shutil.get_terminal_size().lines - others, 3)
         rows = min(rows or fitting, fitting)
-        print(_CLEAR, end="")
+        control_terminal(_CLEAR)
     say(_headline(shown))
     say()
     _table("NODE", shown.nodes)

@@ -106,7 +106,10 @@ class Cluster:
         reached, which forwards it. Raises what ``command`` does.
         """
         answer = await self.command(encode_operation(name, arguments), timeout_ms=timeout_ms)
-        return answer["result"]["value"]
+        try:
+            return answer["result"]["value"]
+        except (KeyError, TypeError):
+            raise MalformedFrame("the answer to an operation does not decode") from None
 
     async def command_at(
         self, host: str, port: int, data: bytes, *, timeout_ms: int

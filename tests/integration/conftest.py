@@ -77,6 +77,7 @@ def _as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(BARE), prepend=os.pathsep)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.setenv("SSL_CERT_FILE", os.devnull)  # public CAs vouch for nobody here
         yield
 

@@ -1,12 +1,16 @@
 """The commands against a running node, as a person or a script uses them."""
 
 import base64
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -313,3 +317,26 @@ def test_the_tab_key_says_nothing_where_it_knows_nothing(cli: Cli, tmp_path: Pat
     assert completed(cli, "stream", "info", "", server="nowhere") == []
     login = ("--user", "ann")  # whose password would have to be asked for
     assert completed(cli, "stream", "info", *login, "") == []
+
+
+def test_top_is_redrawn_at_a_terminal_which_is_left_as_it_was(cli: Cli) -> None:
+    cli.ok("stream", "add", "drawn")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+    command = cli.command("top", "--interval", "0.2")
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, env=cli.environment) as drawing:
+        os.close(theirs)
+        try:
+            shown = b""
+            while shown.count(b"STREAM") < 2:
+                shown += os.read(ours, 65536)
+            drawing.send_signal(signal.SIGINT)
+            while b"\x1b[?1049l" not in shown:
+                shown += os.read(ours, 65536)
+            assert drawing.wait(TIMEOUT_S) == 130
+        finally:
+            drawing.kill()
+            os.close(ours)
+    assert shown.startswith(b"\x1b[?1049h") and b"drawn" in shown
+    screens = shown.split(b"\x1b[H\x1b[2J")[1:]
+    assert max(it.count(b"\n") for it in screens) < 24, "it scrolls"

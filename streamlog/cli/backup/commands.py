@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamlog.cli.backup import restore
-from streamlog.cli.options import completion
+from streamlog.cli.options import names
 from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
@@ -37,7 +37,7 @@ def create(
         typer.Option(
             "--stream",
             help="Only this one, and no metadata; may be repeated.",
-            autocompletion=completion.streams,
+            autocompletion=names.streams,
         ),
     ] = None,
     path: Annotated[

@@ -8,14 +8,13 @@ from streamlog.cli.cluster import features, force, quorum
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.description import cluster_facts
 from streamlog.cli.cluster.waiting import wait_until
-from streamlog.cli.options import completion
+from streamlog.cli.options import names
+from streamlog.cli.options.names import NodeNumber, StreamName
 from streamlog.cli.options.options import (
     SERVERS,
     Json,
-    NodeNumber,
     PartitionNumber,
     Servers,
-    StreamName,
     Timeout,
     Wait,
     Yes,
@@ -219,7 +218,7 @@ def elect_leader(
             min=1,
             metavar="NODE",
             help="Default: the preferred replica.",
-            autocompletion=completion.nodes,
+            autocompletion=names.nodes,
         ),
     ] = None,
     unclean: Annotated[

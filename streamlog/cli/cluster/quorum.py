@@ -5,7 +5,8 @@ import typer
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
-from streamlog.cli.options.options import SERVERS, Json, NodeNumber, Servers, Yes
+from streamlog.cli.options.names import NodeNumber
+from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.model import NodeId
 

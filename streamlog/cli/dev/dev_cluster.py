@@ -12,7 +12,7 @@ from streamlog.cli.dev import embedded_nats
 from streamlog.cli.dev.child import Child
 from streamlog.cli.dev.dev_layout import HOST, DevPlan, lay_out, settle_port
 from streamlog.cli.dev.dev_node import DevNode
-from streamlog.cli.options import running_dev
+from streamlog.cli.options import contexts, running_dev
 from streamlog.cli.output import say
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
@@ -74,6 +74,8 @@ class DevCluster:
         _say(f"Kafka  {','.join(node.kafka for node in nodes)}")
         _say(f"HTTP   {' '.join(node.http for node in nodes)}")
         _say(f"Data   {self._plan.directory}")
+        if contexts.current() is not None:
+            _say(f"Commands ask context {contexts.current()}: `streamlog context use` ends that")
         _say("ready; Ctrl-C stops everything")
         async with asyncio.TaskGroup() as tasks:
             watches = [tasks.create_task(self._watch(child)) for child in self._children]

@@ -2,12 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from streamlog.cli.cluster.controller import has_controller
-from streamlog.cli.options import completion
 from streamlog.cli.options.connection_options import chosen_security
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
@@ -15,12 +12,6 @@ if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
     from streamlog.client.groups import GroupInfo, Groups
 
-GroupName = Annotated[
-    str,
-    typer.Argument(
-        metavar="GROUP", help="The group's name (group.id).", autocompletion=completion.groups
-    ),
-]
 
 MEMBERS_NAMED = 3
 TIMEOUT_MS = 10_000

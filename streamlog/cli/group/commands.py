@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streamlog.cli.group import reset
-from streamlog.cli.group.client import GroupName, ask, check_empty
+from streamlog.cli.group.client import ask, check_empty
+from streamlog.cli.options.names import GroupName
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import GroupNotEmpty, InvalidRequest

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from streamlog.cli.group.client import GroupName, ask, check_empty
-from streamlog.cli.options import completion
+from streamlog.cli.group.client import ask, check_empty
+from streamlog.cli.options import names
+from streamlog.cli.options.names import GroupName
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.options.position import parse_time
 from streamlog.cli.output import print_json, print_table, say
@@ -217,7 +218,7 @@ def reset_offsets(
         typer.Option(
             "--stream",
             help="Only these; may be repeated. Default: all it committed in.",
-            autocompletion=completion.streams,
+            autocompletion=names.streams,
         ),
     ] = None,
     partition: Annotated[

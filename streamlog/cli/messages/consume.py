@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.options.connection_options import chosen_security
-from streamlog.cli.options.options import SERVERS, Json, Servers, StreamName
+from streamlog.cli.options.names import StreamName
+from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import document, write_value
 
 if TYPE_CHECKING:

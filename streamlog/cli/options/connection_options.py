@@ -18,7 +18,7 @@ import typer
 
 from streamlog.cli.options import contexts, running_dev
 from streamlog.cli.options.added_options import added_options
-from streamlog.cli.options.options import SERVERS, SERVERS_VARIABLE, VARIABLE_PREFIX
+from streamlog.cli.options.options import SERVERS_VARIABLE, VARIABLE_PREFIX
 from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
@@ -155,13 +155,8 @@ def use_context(ctx: typer.Context, name: str | None) -> str | None:
 
     Raises ConfigError.
     """
-    defaults = contexts.defaults_of(name)
-    wanted = {it.name: it.default for it in ctx.command.params}
-    if wanted.get("servers") == SERVERS:
-        defaults.setdefault("servers", running_dev.current() or SERVERS)
-    else:  # it asks other nodes where none are named
-        defaults.pop("servers", None)
-    ctx.default_map = defaults
+    dev = running_dev.current()
+    ctx.default_map = {**({"servers": dev} if dev else {}), **contexts.defaults_of(name)}
     return name
 
 

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from streamlog.cli.options import completion
-
 NATS_URL = "nats://127.0.0.1:4222"
 DOMAIN = "streamlog"
 SERVERS = "127.0.0.1:9092"
@@ -43,15 +41,7 @@ Timeout = Annotated[
     typer.Option(min=0, metavar="SECONDS", help="With --wait: not longer; what began goes on."),
 ]
 Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
-NodeNumber = Annotated[
-    int,
-    typer.Argument(min=1, metavar="NODE", help="The node's id.", autocompletion=completion.nodes),
-]
 NewStreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
-StreamName = Annotated[
-    str,
-    typer.Argument(metavar="STREAM", help="The stream's name.", autocompletion=completion.streams),
-]
 PartitionNumber = Annotated[
     int, typer.Argument(min=0, metavar="PARTITION", help="Which one, from 0.")
 ]

@@ -11,6 +11,7 @@ import typer
 
 from streamlog.cli.options import options as o
 from streamlog.cli.options.connection_options import cluster_at, operate, run
+from streamlog.cli.options.names import StreamName
 from streamlog.cli.output import Size, print_json, print_pairs, print_table, say
 from streamlog.cli.stream import message, move
 from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
@@ -26,7 +27,7 @@ Described = dict[str, Any]
 """A StreamDescription of ``control.streams``, in JSON."""
 
 
-def info(stream: o.StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json = False) -> None:
+def info(stream: StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json = False) -> None:
     """One stream: its settings, what is in it, and which nodes keep it."""
     found = operate(servers, "streams.describe", name=stream)
     if as_json:
@@ -101,17 +102,17 @@ def _row(partition: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def pause(stream: o.StreamName, servers: o.Servers = o.SERVERS) -> None:
+def pause(stream: StreamName, servers: o.Servers = o.SERVERS) -> None:
     """Take no records for now: publishers are refused at once, readers go on."""
     _change(servers, stream, {"paused": True})
 
 
-def resume(stream: o.StreamName, servers: o.Servers = o.SERVERS) -> None:
+def resume(stream: StreamName, servers: o.Servers = o.SERVERS) -> None:
     """Take records again after a pause."""
     _change(servers, stream, {"paused": False})
 
 
-def seal(stream: o.StreamName, yes: o.Yes = False, servers: o.Servers = o.SERVERS) -> None:
+def seal(stream: StreamName, yes: o.Yes = False, servers: o.Servers = o.SERVERS) -> None:
     """Keep what it has, for ever: no records come, none go by retention or purges."""
     if not yes:
         typer.confirm(f"Seal stream {stream}? It can never be undone", abort=True, err=True)
@@ -212,7 +213,7 @@ app.command()(info)
 @app.command(cls=SettingsCommand)
 def edit(
     ctx: typer.Context,
-    stream: o.StreamName,
+    stream: StreamName,
     servers: o.Servers = o.SERVERS,
     as_json: o.Json = False,
 ) -> None:
@@ -234,7 +235,7 @@ app.command()(seal)
 
 @app.command()
 def purge(
-    stream: o.StreamName,
+    stream: StreamName,
     before: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="Only records below it.")
     ] = None,
@@ -266,7 +267,7 @@ def purge(
 
 
 @app.command("rm")
-def remove(stream: o.StreamName, yes: o.Yes = False, servers: o.Servers = o.SERVERS) -> None:
+def remove(stream: StreamName, yes: o.Yes = False, servers: o.Servers = o.SERVERS) -> None:
     """Remove a stream and all its records."""
     if not yes:
         typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)

@@ -6,7 +6,8 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from streamlog.cli.options.connection_options import operate
-from streamlog.cli.options.options import SERVERS, Json, Servers, StreamName, Yes
+from streamlog.cli.options.names import StreamName
+from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, say, write_value
 from streamlog.errors import ConfigError
 

@@ -6,11 +6,11 @@ import typer
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
+from streamlog.cli.options.names import StreamName
 from streamlog.cli.options.options import (
     SERVERS,
     PartitionNumber,
     Servers,
-    StreamName,
     Timeout,
     Wait,
 )

@@ -234,3 +234,18 @@ async def test_an_answer_to_a_command_that_is_none(
     async with Cluster.at(node.address) as cluster:
         with pytest.raises(MalformedFrame):
             await cluster.command(COMMAND)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"result": 1}', b'{"result": {}}', b'{"offset": 0}', b'{"result": null}', b"7"]
+)
+async def test_an_answer_to_an_operation_that_is_none(
+    node: KafkaNode, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def babble(*_: Any) -> dict[str, Any]:
+        return {"response_data": data, "error_code": 0}
+
+    monkeypatch.setitem(dispatch._HANDLERS, ENVELOPE, babble)
+    async with Cluster.at(node.address) as cluster:
+        with pytest.raises(MalformedFrame):
+            await cluster.operate("streams.describe", {"name": "s"})

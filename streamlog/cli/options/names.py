@@ -1,10 +1,13 @@
-"""What the Tab key offers: names that the cluster knows. It never waits long, and never says what is wrong."""
+"""Arguments that name what a cluster has, and what the Tab key offers for them.
+
+The key asks the cluster. It never waits long, and never says what is wrong.
+"""
 
 import contextlib
 import io
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,11 +20,6 @@ INTERNAL: Final = "__"
 
 Offer = tuple[str, str]
 """A word and what is shown beside it."""
-
-
-class _Place(NamedTuple):
-    servers: str
-    security: Any
 
 
 def streams(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -58,23 +56,23 @@ def _offered(
 ) -> list[Offer]:
     import asyncio
 
-    async def asked(place: _Place) -> list[Offer]:
+    async def asked(servers: str, security: Any) -> list[Offer]:
         from streamlog.client.cluster import Cluster
 
         async with asyncio.timeout(TIMEOUT_S):
-            async with Cluster.at(place.servers, security=place.security) as cluster:
+            async with Cluster.at(servers, security=security) as cluster:
                 return await ask(cluster)
 
     with contextlib.redirect_stderr(io.StringIO()):
         try:
             place = _place(ctx)
-            found = [] if place is None else asyncio.run(asked(place))
+            found = [] if place is None else asyncio.run(asked(*place))
         except (Exception, SystemExit):  # the line that is typed stays as it is
             return []
     return [it for it in found if it[0].startswith(incomplete)]
 
 
-def _place(ctx: typer.Context) -> _Place | None:
+def _place(ctx: typer.Context) -> tuple[str, Any] | None:
     """Where the command that is typed would go; None: it would have to ask for a password."""
     from streamlog.cli.options.added_options import added_options
     from streamlog.cli.options.connection_options import connection
@@ -86,4 +84,18 @@ def _place(ctx: typer.Context) -> _Place | None:
     named = ctx.params.get("servers") or os.environ.get(SERVERS_VARIABLE) or SERVERS
     with ctx.scope(cleanup=False):
         servers, security = added_options(connection).callback(**given)
-    return _Place(servers or named, security)
+    return servers or named, security
+
+
+StreamName = Annotated[
+    str,
+    typer.Argument(metavar="STREAM", help="The stream's name.", autocompletion=streams),
+]
+NodeNumber = Annotated[
+    int,
+    typer.Argument(min=1, metavar="NODE", help="The node's id.", autocompletion=nodes),
+]
+GroupName = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="The group's name (group.id).", autocompletion=groups),
+]
