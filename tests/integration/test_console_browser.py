@@ -265,6 +265,24 @@ def test_changes_are_made_by_forms(changeable: NodeProcess, new_tab: Callable[..
     assert [it for it in tab.problems if "status of 4" not in it] == []
 
 
+@pytest.mark.parametrize("options", [{}, {**PHONE, "color_scheme": "dark"}], ids=["desk", "phone"])
+def test_an_audit_of_forms_finds_nothing(
+    changeable: NodeProcess, new_tab: Callable[..., Tab], options: dict[str, Any]
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.base").AXE_FILE_PATH.read_text()
+    page = new_tab(bypass_csp=True, **options).open(
+        f"http://127.0.0.1:{changeable.http_port}/?view=manage"
+    )
+    page.evaluate(axe)
+    for button in ("Create a stream", "Add access rules", "Set the password of a user"):
+        page.click(f"#operations button:text-is('{button}')")
+        assert page.evaluate(AUDIT) == [], button
+        wide = page.evaluate("document.querySelector('#act').scrollWidth - innerWidth")
+        assert wide <= 0, "nothing has to be scrolled sideways"
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.innerText") == button, "back where one was"
+
+
 def test_by_keyboard_alone(trio: Any, new_tab: Callable[..., Tab]) -> None:
     page = new_tab().open(http_of(trio, 0))
     page.keyboard.press("Tab")

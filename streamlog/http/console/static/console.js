@@ -778,13 +778,7 @@ async function beginManaging() {
   offered = mayChange();
   if (!found.length) setText(state, "This node has no JSON API, or you may not use it.");
   else setText(state, mayChange() || !told.cluster ? "" : "Read-only: http.console_writes is off on this node.");
-  const groups = Map.groupBy ? Map.groupBy(found, (it) => it.tags[0] ?? "") : grouped(found);
-  byId("operations").replaceChildren(...[...groups].map(([tag, of]) => element("section", {},
-    element("h3", {}, tag[0]?.toUpperCase() + tag.slice(1)),
-    element("p", { class: "help" }, ...described(found.tags.find((it) => it.name === tag)?.description ?? "")),
-    element("ul", { class: "acts" }, ...of.filter((it) => !isAct(it) || mayChange()).map((it) =>
-      element("li", {}, isAct(it) || needsInput(it) ? actButton(it, () => ({}))
-        : link(addressOf({ view: "manage", ask: it.operationId }), it.summary.replace(/[.:;,].*/, ""))))))));
+  if (byId("operations").dataset.offered !== String(offered)) drawOperations(found);
   byId("answer").replaceChildren();
   const asked = found.find((it) => it.operationId === here.ask && !isAct(it));
   if (!asked) return;
@@ -795,6 +789,17 @@ async function beginManaging() {
   } catch (error) {
     setText(state, error.message);
   }
+}
+
+function drawOperations(found) {
+  byId("operations").dataset.offered = String(offered);
+  const groups = Map.groupBy ? Map.groupBy(found, (it) => it.tags[0] ?? "") : grouped(found);
+  byId("operations").replaceChildren(...[...groups].map(([tag, of]) => element("section", {},
+    element("h3", {}, tag[0]?.toUpperCase() + tag.slice(1)),
+    element("p", { class: "help" }, ...described(found.tags.find((it) => it.name === tag)?.description ?? "")),
+    element("ul", { class: "acts" }, ...of.filter((it) => !isAct(it) || mayChange()).map((it) =>
+      element("li", {}, isAct(it) || needsInput(it) ? actButton(it, () => ({}))
+        : link(addressOf({ view: "manage", ask: it.operationId }), it.summary.replace(/[.:;,].*/, ""))))))));
 }
 
 function grouped(found) {
