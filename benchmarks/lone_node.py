@@ -43,6 +43,10 @@ class LoneNode:
         return self._node.kafka
 
     @property
+    def http_port(self) -> int:
+        return self._node.http_port
+
+    @property
     def node_pid(self) -> int:
         return self._node.pid
 

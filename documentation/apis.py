@@ -57,11 +57,11 @@ Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by
 
 | path | |
 |---|---|
-| `/` | [the status page](observing.md) |
+| `/` | [the console](console.md) |
 | `/metrics`, `/metrics/partitions` | [metrics](metrics.md) of the node, and of its partitions |
 | `/healthz`, `/readyz` | liveness and readiness; not ready is 503 with the reasons |
 | `/api/v1` | [the JSON API](http-api.md) |
-| `/api/status`, `/api/live`, `/api/tail` | JSON for the status page; its form may change with any release |
+| other paths of `/api` | [JSON for the console](console.md#as-json); its form may change with any release |
 """
 
 

@@ -2,7 +2,7 @@
 
 A condition has a code, such as ``SL-0101``. The module that reports a condition declares it as a
 constant beside the code that reports it, or imports it from the lowest module that does. A log
-line, a finding of the status page, of ``cluster check`` and of ``doctor``, and an alert carry the
+line, a finding of the console, of ``cluster check`` and of ``doctor``, and an alert carry the
 code; ``docs/troubleshooting.md`` and ``streamlog explain`` list all of them.
 
 A condition is logged as the message itself, ``logger.error(DISK_FULL, extra=...)``: the formatter

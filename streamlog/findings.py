@@ -1,6 +1,6 @@
 """What is wrong right now, in words, with the remedy: the one list of it. Pure.
 
-The status page, ``cluster check`` and ``doctor`` gather facts, each from where it stands, and ask
+The console, ``cluster check`` and ``doctor`` gather facts, each from where it stands, and ask
 ``cluster_findings`` and ``readiness_findings`` what follows from them, so that they cannot
 contradict each other. ``doctor`` adds what it measures on its machine as findings of the same type.
 What is wrong has the code of a condition (``streamlog/condition.py``), as in the log and in alerts.

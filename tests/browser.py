@@ -59,7 +59,7 @@ class Tab:
 
     def open(self, url: str) -> Any:
         self.page.goto(url, wait_until="domcontentloaded")
-        self.page.wait_for_selector("#nodes li")
+        self.page.wait_for_selector("body[data-ready]")
         return self.page
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A cluster as the status page is told of it, made by hand."""
+"""A cluster as the console is told of it, made by hand."""
 
 import time
 import uuid
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
     NodeImage,

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from streamlog.http.status_page.node_findings import LOOP_BLOCKED
+from streamlog.http.console.node_findings import LOOP_BLOCKED
 
 logger = logging.getLogger(__name__)
 

@@ -33,6 +33,7 @@ from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgress, GroupService
 from streamlog.http.access import may_read, may_stay
 from streamlog.http.api.routes import HttpApi
+from streamlog.http.console.page import Console
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
@@ -42,7 +43,6 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionTotals,
 )
 from streamlog.http.site import Readiness, Site
-from streamlog.http.status_page.page import StatusPage
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -239,7 +239,7 @@ class Node:
         """What tells others how the node is."""
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         ProcessCollector(registry=metrics.registry)
-        self._page = self._status_page(security)
+        self._page = self._console(security)
         self._partition_scrape = PartitionScrape(
             statistics=self._statistics,
             partitions_max=self._settings.http.metrics_partitions_max,
@@ -315,7 +315,7 @@ class Node:
         )
         return source, admin
 
-    def _status_page(self, security: Security) -> StatusPage:
+    def _console(self, security: Security) -> Console:
         status = NodeStatus(
             node_id=self._data_dir.node_id,
             settings=self._settings,
@@ -329,7 +329,7 @@ class Node:
             loop_lag=self._loop_lag,
             is_guarded=self._admission.http.is_closed,
         )
-        return StatusPage(
+        return Console(
             node_id=self._data_dir.node_id,
             settings=self._settings.http,
             moment=status.moment,

@@ -1,4 +1,4 @@
-"""What the status page is told about this node; made when it is asked for."""
+"""What the console is told about this node; made when it is asked for."""
 
 import ipaddress
 import time
@@ -10,10 +10,9 @@ from streamlog.app.loop_lag import LoopLag
 from streamlog.clock import wall_ms
 from streamlog.config import HttpSection, Settings
 from streamlog.errors import EncryptionKeyMissing
-from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup
 from streamlog.http.site import Readiness
-from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, CoordinatedGroup
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.nodes.node_condition import Trouble
@@ -22,10 +21,21 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
-    from streamlog.http.status_page.page import StatusPage
+    from streamlog.http.console.page import Console
 
 FRESH_MS: Final = 500
-"""What takes a look at every partition or group is looked at no more often."""
+"""Nothing is looked at more often."""
+
+
+GROUPS_FRESH_MS: Final = 2_000
+
+
+class _GroupSurvey(NamedTuple):
+    """The groups that this node coordinates."""
+
+    at_ms: int
+    found: list[CoordinatedGroup]
+    hidden: int
 
 
 class _Survey(NamedTuple):
@@ -35,8 +45,7 @@ class _Survey(NamedTuple):
     failures: dict[TopicPartition, str]
     keyless: frozenset[TopicPartition]
     damaged: tuple[TopicPartition, ...]
-    groups: list[CoordinatedGroup]
-    hidden: int
+    groups: _GroupSurvey
 
 
 class NodeStatus:
@@ -68,9 +77,10 @@ class NodeStatus:
         self._readiness = readiness
         self._troubles = troubles
         self._loop_lag = loop_lag
-        self._last = _Survey(-FRESH_MS, {}, frozenset(), (), [], 0)
+        none = _GroupSurvey(-GROUPS_FRESH_MS, [], 0)
+        self._last = _Survey(-FRESH_MS, {}, frozenset(), (), none)
 
-    def moment(self, page: "StatusPage") -> ClusterSnapshot:
+    def moment(self, page: "Console") -> ClusterSnapshot:
         """With what the last survey found."""
         metadata, now_ms = self._metadata, wall_ms()
         is_open, survey = metadata.is_open, self._last
@@ -93,13 +103,14 @@ class NodeStatus:
             keyless=survey.keyless,
             damaged=survey.damaged,
             answers=page.silence.answers,
-            groups=_each_once(survey.groups, page.groups.groups),
-            groups_hidden=survey.hidden + page.groups.hidden,
+            groups=_each_once(survey.groups.found, page.groups.groups),
+            groups_hidden=survey.groups.hidden + page.groups.hidden,
             tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),
+            console_writes=self._http.console_writes,
         )
 
     async def survey(self) -> None:
-        """Looks at every partition and group, in turns, unless that was done a moment ago."""
+        """Looks at partitions that are not well, and at groups, unless that was done a moment ago."""
         began_ms = time.monotonic_ns() // 1_000_000
         if began_ms - self._last.at_ms < FRESH_MS:
             return
@@ -108,24 +119,16 @@ class NodeStatus:
         keyless = frozenset(
             tp for tp, error in unopened.items() if isinstance(error, EncryptionKeyMissing)
         )
-        damaged = []
-        async for it in cooperatively(self._registry.partitions()):
-            if it.closed:
-                continue
-            if it.failure is not None:
-                failures[it.tp] = str(it.failure)
-            if it.is_damaged:
-                damaged.append(it.tp)
-        shown = await self._groups.progress(self._http.metrics_group_partitions_max)
-        known = self._groups.statistics().states.total()
-        self._last = _Survey(
-            began_ms,
-            failures,
-            keyless,
-            tuple(damaged),
-            [CoordinatedGroup(*it, self._node_id) for it in shown],
-            max(0, known - len(shown)),
-        )
+        ailing = self._registry.ailing()
+        failures |= {it.tp: str(it.failure) for it in ailing if it.failure is not None}
+        damaged = tuple(it.tp for it in ailing if it.is_damaged)
+        groups = self._last.groups
+        if began_ms - groups.at_ms >= GROUPS_FRESH_MS:
+            shown = await self._groups.progress(self._http.metrics_group_partitions_max)
+            known = self._groups.statistics().states.total()
+            found = [CoordinatedGroup(*it, self._node_id) for it in shown]
+            groups = _GroupSurvey(began_ms, found, max(0, known - len(shown)))
+        self._last = _Survey(began_ms, failures, keyless, damaged, groups)
 
 
 def _each_once(

@@ -49,7 +49,7 @@ def explain(
 ) -> None:
     """Say what a code means, and what to do.
 
-    The status page, `cluster check`, `doctor`, warnings in the log and alerts have such codes. No
+    The console, `cluster check`, `doctor`, warnings in the log and alerts have such codes. No
     node is asked. Exit code 1 if there is no such code.
     """
     found = [it for it in declared() if what is None or _is_asked(it, what)]

@@ -523,7 +523,7 @@ class ActivitySection(Section):
 
 
 class HttpSection(Section):
-    """The HTTP listener: metrics, health and the status page."""
+    """The HTTP listener: metrics, health, the JSON API and the console."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -564,12 +564,18 @@ class HttpSection(Section):
     metrics_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Maximum number of partitions in one response of ``/metrics/partitions``."""
     status_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 32
-    """Maximum number of status pages with live updates."""
+    """Maximum number of console pages with live updates."""
     tail_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 8
-    """Maximum number of status pages that show the newest records of a stream."""
+    """Maximum number of console pages that follow the newest records of a stream."""
     show_payloads: Literal["auto", "on", "off"] = "auto"
-    """Show payloads on the status page. ``auto``: only if ``host`` is loopback or clients
+    """Show messages in the console. ``auto``: only if ``host`` is loopback or clients
     authenticate."""
+    console_writes: bool = False
+    """Offer changes in the console: streams, groups, users, rules, quotas, placement. It makes them
+    over the JSON API, with the rights of its client. False: the console is read-only."""
+    schemas_dir: Annotated[Path | None, example("/etc/streamlog/schemas")] = None
+    """Folder of schemas with which the console decodes messages: ``NAME.avsc`` is an Avro schema,
+    ``NAME.desc`` a set of Protobuf descriptors."""
 
     def contradictions(self) -> Iterator[str]:
         if (self.tls_cert is None) != (self.tls_key is None):

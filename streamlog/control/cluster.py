@@ -1,13 +1,23 @@
 """Operations on nodes, on the metadata quorum and on the cluster as a whole."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.passage import PassageQuery
 from streamlog.control.operation import Operations, operation
-from streamlog.errors import InvalidRequest
+from streamlog.errors import InvalidRequest, NoController, NodeUnreachable, RequestTimedOut
+from streamlog.fairness import cooperatively
+from streamlog.findings import (
+    AffectedPartitions,
+    ClusterFacts,
+    NodeFacts,
+    cluster_findings,
+    out_of_sync,
+    without_leader,
+)
 from streamlog.metadata.commands import (
     AddVoter,
     DescribeCluster,
@@ -44,6 +54,49 @@ class RegisteredNode:
     leaders: int
 
 
+AFFECTED_MAX: Final = 1_000
+"""Partitions that a finding names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and what to do."""
+
+    code: str
+    """Of its condition, as in logs, alerts and the documentation."""
+    area: str
+    severity: str
+    what: str
+    remedy: str
+    details: tuple[str, ...]
+    """A line for each partition that it is about."""
+
+
+def _facts(
+    described: Mapping[str, Any], leaderless: AffectedPartitions, behind: AffectedPartitions
+) -> ClusterFacts:
+    """``described``: as ``describe`` returns it."""
+    folders = {it["node_id"]: it["directory_id"] for it in described["replicas"]}
+    voters = {it["node_id"]: it["directory_id"] for it in described["voters"]}
+    is_led = described["controller"] is not None
+    names = ("node_id", "host", "port", "fenced", "stopping", "draining", "full", "unfit", "heard")
+    return ClusterFacts(
+        controller=described["controller"],
+        voters=voters.keys(),
+        nodes=[NodeFacts(**{name: it[name] for name in names}) for it in described["nodes"]],
+        registered={it["node_id"] for it in described["nodes"]},
+        followers=folders.keys() if is_led else None,
+        lost_voters={
+            voter
+            for voter, folder in voters.items()
+            if folder is not None and folders.get(voter) not in (None, folder)
+        },
+        returning=described["returning"],
+        leaderless=leaderless,
+        under_replicated=behind,
+    )
+
+
 class ClusterOperations(Operations):
     """To describe it needs DESCRIBE of the cluster, all else ALTER."""
 
@@ -60,6 +113,40 @@ class ClusterOperations(Operations):
         self._check(Operation.DESCRIBE)
         granted = await self._metadata.take(DescribeCluster(local=local), forwarded=False)
         return dict(granted.result)
+
+    @operation("GET /findings")
+    async def findings(self) -> tuple[Problem, ...]:
+        """List what is wrong with the cluster right now and what to do about it, the worst first.
+
+        Partitions are those of streams that the caller may know of. A node without a controller returns what it knows
+        itself.
+        """
+        self._check(Operation.DESCRIBE)
+        try:
+            described = await self.describe()
+        except (NoController, NodeUnreachable, RequestTimedOut):
+            described = {**await self.describe(local=True), "controller": None}
+        leaderless, behind = await self._affected()
+        found = cluster_findings(_facts(described, leaderless, behind))
+        return tuple(
+            Problem(it.code, it.area, it.severity, it.what, it.remedy, it.details) for it in found
+        )
+
+    async def _affected(self) -> tuple[AffectedPartitions, AffectedPartitions]:
+        """Without a leader, and not in sync."""
+        leaderless, behind = list[tuple[str, str]](), list[tuple[str, str]]()
+        async for name, stream in cooperatively(self._metadata.image.streams.items()):
+            for number, it in enumerate(stream.partitions):
+                for found, said in (
+                    (leaderless, without_leader(it.leader, it.isr)),
+                    (behind, out_of_sync(it.replicas, it.isr)),
+                ):
+                    if said is not None:
+                        found.append((f"{name}/{number}", said))
+        first, second = (
+            AffectedPartitions(len(it), sorted(it)[:AFFECTED_MAX]) for it in (leaderless, behind)
+        )
+        return first, second
 
     @operation("GET /nodes")
     async def nodes(self) -> tuple[RegisteredNode, ...]:

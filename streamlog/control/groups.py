@@ -64,6 +64,25 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignedPartition:
+    """What a consumer reads."""
+
+    stream: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConsumer:
+    """A member of a group; of what it reads, the streams that the caller may know of."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[AssignedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group, its members, and how far it has come."""
 
@@ -72,7 +91,7 @@ class GroupDescription:
     protocol_type: str
     protocol: str
     coordinator: NodeId | None
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupConsumer, ...]
     partitions: tuple[GroupPartition, ...]
     lag: int | None
     """Over all that was committed; None if any of it is not known, or nothing was."""
@@ -201,7 +220,11 @@ class GroupOperations(Operations):
         known = await self._service.coordinators.known(group)
         offsets = {TopicPartition(it.stream, it.partition): it for it in self._of_today(known)}
         members = tuple(self._visible(it) for it in known.members)
-        readers = {tp: it.member_id for it in members for tp in it.partitions}
+        readers = {
+            TopicPartition(tp.stream, tp.partition): it.member_id
+            for it in members
+            for tp in it.partitions
+        }
         tps = sorted(offsets.keys() | readers.keys())
         states = await self._states(tps)
         partitions = tuple(
@@ -271,6 +294,7 @@ class GroupOperations(Operations):
         states = await self._states(tps)
         changes = [await self._change(tp, committed.get(tp), states.get(tp), target) for tp in tps]
         if not validate_only:
+            await self._service.coordinators.make(group)
             image = self._metadata.image
             wanted = [
                 WantedOffset(
@@ -298,10 +322,10 @@ class GroupOperations(Operations):
             or access.allows(describe, ResourceType.GROUP, group)
         )
 
-    def _visible(self, member: GroupMember) -> GroupMember:
+    def _visible(self, member: GroupMember) -> GroupConsumer:
         streams = self._metadata.image.streams
-        seen = tuple(tp for tp in member.partitions if tp.stream in streams)
-        return GroupMember(
+        seen = tuple(AssignedPartition(*tp) for tp in member.partitions if tp.stream in streams)
+        return GroupConsumer(
             member.member_id, member.instance_id, member.client_id, member.host, seen
         )
 

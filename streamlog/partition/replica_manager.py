@@ -336,6 +336,12 @@ class ReplicaManager:
     def partitions(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
 
+    def moved(self, *, go_on: bool) -> set[Partition]:
+        """Partitions whose offsets have changed since the last call; the first one begins with
+        none. With ``go_on`` false they are not noted any more.
+        """
+        return self._tasks.moved(go_on=go_on)
+
     @property
     def has_room(self) -> bool:
         """False from a write that found none until there is some."""
@@ -346,7 +352,7 @@ class ReplicaManager:
         """Partitions whose log could not be opened, and why."""
         return self._offline
 
-    def _ailing(self) -> list[Partition]:
+    def ailing(self) -> list[Partition]:
         """Those that are. All are looked at now and then, so that a change that was not told
         is found, too; between that only those that have told of one, for there may be very many.
         """
@@ -372,7 +378,7 @@ class ReplicaManager:
         """Some partition has records that cannot be read, and no other replica in sync to fetch
         them from.
         """
-        return any(it.is_damaged and it.state.isr <= {self._node_id} for it in self._ailing())
+        return any(it.is_damaged and it.state.isr <= {self._node_id} for it in self.ailing())
 
     def _unopened(self) -> list[Path]:
         folders = [self._folders.path(tp) for tp in tuple(self._offline)]
@@ -710,7 +716,7 @@ class ReplicaManager:
     def _report_offline(self) -> None:
         """Others are to lead what cannot be written or read in full here, and to repair it."""
         if self._cluster is not None:
-            ailing = (it.tp for it in self._ailing() if self._partitions.get(it.tp) is it)
+            ailing = (it.tp for it in self.ailing() if self._partitions.get(it.tp) is it)
             self._cluster.tell_offline(dict.fromkeys((*self._offline, *ailing)))
 
     def _space_changed(self) -> None:

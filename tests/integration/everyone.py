@@ -1,6 +1,6 @@
 """Everybody who can be asked what is wrong with a cluster, asked at one time: the same answers?
 
-``/healthz``, ``/readyz``, the status page, the metrics, the log, ``doctor``, ``cluster check``,
+``/healthz``, ``/readyz``, the console, the metrics, the log, ``doctor``, ``cluster check``,
 ``cluster nodes``, and the alerts that we ship, evaluated by a Prometheus where there is one.
 """
 

@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import shutil
+import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +104,7 @@ def test_messages_are_read_in_pages(node: NodeProcess) -> None:
 def test_nodes_and_events_are_listed(node: NodeProcess) -> None:
     (found,) = ask(node, "GET", "/nodes").content
     assert (found["node"], found["fenced"], found["port"]) == (1, False, node.kafka_port)
+    assert [it["severity"] for it in ask(node, "GET", "/findings").content] in ([], ["note"])
     create(node, "eventful")
 
     def told() -> bool:
@@ -245,17 +246,24 @@ def test_without_a_login_nothing_is_changed_unless_the_node_is_set_so(
         node.kill()
 
 
-def test_more_requests_than_allowed_at_a_time_are_told_to_come_later(
+def test_a_body_that_does_not_come_holds_others_up_for_a_while_only(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
-    node = NodeProcess.alone(
-        tmp_path / "node", nats_server.url, settings={"http": {"api_requests_max": 0}}
-    )
+    http = {"api_writes": True, "api_requests_max": 1, "request_timeout_ms": 2_000}
+    node = NodeProcess.alone(tmp_path / "node", nats_server.url, settings={"http": http})
     node.start()
     try:
-        with ThreadPoolExecutor(2) as threads:
-            answers = list(threads.map(lambda _: ask(node, "GET", "/streams"), range(2)))
-        assert [(it.status, it.code) for it in answers] == [(429, "Overloaded")] * 2
+        assert ask(node, "GET", "/streams").status == 200
+        with socket.create_connection(("127.0.0.1", node.http_port), timeout=20) as slow:
+            slow.sendall(
+                f"POST {BASE}/streams HTTP/1.1\r\nHost: localhost\r\n"
+                "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n".encode()
+            )
+            wait_until(lambda: ask(node, "GET", "/streams").status == 429, "it is not the only one")
+            assert slow.recv(1_000).startswith(b"HTTP/1.1 408 ")
+            while slow.recv(1_000):
+                pass  # until the connection is closed
+        assert ask(node, "GET", "/streams").status == 200
     finally:
         node.kill()
 

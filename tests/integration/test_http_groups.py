@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -9,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.http_api import ask
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess
+from tools.nodes.server_process import wait_until
 
 COUNT = 10
 
@@ -16,7 +18,7 @@ COUNT = 10
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A stream of two partitions, ten records in each."""
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "groups": {"offsets_partitions": 3, "initial_rebalance_delay_ms": 100},
         "http": {"api_writes": True},
         "log": {"sync": "os"},
@@ -139,7 +141,10 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster) -> 
             assert time.monotonic() < deadline, "no partition was assigned"
         for node in cluster.nodes.values():
             found = ask(node, "GET", "/groups/busy").content
-            assert found["state"] == "Stable" and len(found["members"][0]["partitions"]) == 2
+            assert found["state"] == "Stable"
+            assert found["members"][0]["partitions"] == [
+                {"stream": "orders", "partition": number} for number in (0, 1)
+            ]
             assert {it["member_id"] for it in found["partitions"]} == {
                 found["members"][0]["member_id"]
             }
@@ -150,6 +155,27 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster) -> 
             assert (forget.status, forget.code) == (409, "GroupNotEmpty")
     finally:
         member.close()
+
+
+def test_what_is_wrong_is_told_with_a_remedy(cluster: Cluster) -> None:
+    def bad() -> list[dict[str, Any]]:
+        found = ask(cluster[1], "GET", "/findings")
+        assert found.status == 200, found
+        return [it for it in found.content if it["severity"] in ("critical", "warning")]
+
+    wait_until(lambda: not bad(), "the cluster is not well")
+    cluster.kill(3)
+    try:
+        wait_until(lambda: any("Node 3" in it["what"] for it in bad()), "node 3 is not missed")
+        wait_until(lambda: any("orders/0" in str(it["details"]) for it in bad()), "none is behind")
+        assert all(it["remedy"] and it["code"].startswith("SL-") for it in bad())
+        nodes = {it["node"]: it for it in ask(cluster[2], "GET", "/nodes").content}
+        assert nodes[3]["fenced"] and not nodes[1]["fenced"]
+        listed = ask(cluster[1], "GET", "/groups?limit=9")
+        assert listed.status == 200
+    finally:
+        cluster.restart(3)
+    wait_until(lambda: not bad(), "the cluster is not well again")
 
 
 def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:

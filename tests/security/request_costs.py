@@ -29,9 +29,9 @@ from streamlog.config import AuthorizationSection, HttpSection
 from streamlog.control.operation import Caller
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.http.console.page import Console
 from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
 from streamlog.http.site import Readiness, Site
-from streamlog.http.status_page.page import StatusPage
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import control
@@ -468,7 +468,7 @@ async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
         return [PartitionGauges(totals, failed=0)]
 
     nobody: Any = SimpleNamespace(partitions=tuple, partition=_nowhere)
-    page = StatusPage(
+    page = Console(
         node_id=NodeId(1),
         settings=HttpSection(),
         moment=lambda _: moment(known),

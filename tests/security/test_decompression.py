@@ -12,7 +12,7 @@ from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
 from streamlog.control.messages.passage import PICKED_BYTES_MAX, messages_from
 from streamlog.control.messages.stored_messages import message_at
-from streamlog.http.status_page.tail import LeaderTail, LocalTail
+from streamlog.http.console.messages.partition_source import LeaderSource, LocalSource, newest
 from streamlog.ledger.channel.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace
 from streamlog.model import TopicPartition
 from streamlog.record.compression import Compression
@@ -143,7 +143,7 @@ class Bombs(ReadablePartition):
 
 async def test_a_tail_keeps_what_it_shows(peak: Callable[[], int]) -> None:
     partition: Any = Bombs()
-    records = await LocalTail(partition).read(0, 25)
+    records = await newest(LocalSource(partition), 0, 25, BATCHES)
     assert [record["offset"] for record in records] == list(range(BATCHES))
     assert {record["value"]["size_bytes"] for record in records} == {BATCH_BYTES}
     assert peak() < 5 * BATCH_BYTES
@@ -153,9 +153,9 @@ async def test_a_tail_of_another_nodes_partition_keeps_what_it_shows(
     node: KafkaNode, peak: Callable[[], int]
 ) -> None:
     await filled(node, BATCHES, BATCH_BYTES)
-    tailed = LeaderTail(cluster_of(node), TP)
-    records = await tailed.read(0, 25)
-    tailed.close()
+    source = LeaderSource(cluster_of(node), TP)
+    records = await newest(source, 0, 25, BATCHES)
+    source.close()
     assert len(records) == BATCHES
     assert peak() < 5 * BATCH_BYTES
 

@@ -32,6 +32,7 @@ def test_a_user_needs_no_right_to_the_cluster_to_read_its_streams(guarded: Guard
     assert by(guarded, "reader", "GET", "/streams/orders/message?offset=0").status == 200
     assert by(guarded, "reader", "GET", "/cluster").code == "ClusterForbidden"
     assert by(guarded, "reader", "GET", "/nodes").code == "ClusterForbidden"
+    assert by(guarded, "reader", "GET", "/findings").code == "ClusterForbidden"
     assert by(guarded, "reader", "GET", "/events").status == 404
     assert by(guarded, "admin", "GET", "/events").status == 200
     assert by(guarded, "nobody", "GET", "/streams").content["streams"] == []

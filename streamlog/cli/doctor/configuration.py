@@ -42,7 +42,7 @@ ONE_PORT_TWICE: Final = Condition(
 )
 PAYLOADS_SHOWN: Final = Condition(
     "SL-0805",
-    "the status page shows records to every client",
+    "the console shows records to every client",
     'set http.show_payloads = "auto", or let only those reach the port who may read everything',
     meaning="http.show_payloads is on, and other machines reach the page.",
 )

@@ -47,7 +47,7 @@ def init(
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Listener of metrics and status page."),
+        typer.Option("--http", metavar="HOST:PORT", help="Listener of metrics and console."),
     ] = None,
     nats: Annotated[
         list[str] | None,

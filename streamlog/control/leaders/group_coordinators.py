@@ -141,6 +141,10 @@ class LocalCoordinators:
         nodes.register("GROUP.COMMIT", self._commit)
         nodes.register("GROUP.FORGET", self._forget)
 
+    async def make(self, group: str) -> None:
+        """Have there be a coordinator of the group: the first one needs ``__consumer_offsets`` to be created."""
+        await self._service().find(group)
+
     def listed(self, after: str, limit: int) -> list[GroupSummary]:
         """The first ones by name after that. Raises NotLeader while some are not known yet."""
         found: list[GroupSummary] = []
@@ -327,6 +331,11 @@ class CoordinatorRouter:
         place = self._place(group)
         leader = self._image().stream(place.stream).partition(place.partition).leader
         return None if leader == NO_LEADER else leader
+
+    async def make(self, group: str) -> None:
+        """See ``LocalCoordinators.make``."""
+        if OFFSETS_STREAM not in self._image().streams:
+            await self._here.make(group)
 
     async def all(self) -> tuple[list[GroupSummary], list[NodeId]]:
         """All groups by name, and the nodes whose groups are not known."""

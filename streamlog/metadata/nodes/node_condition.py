@@ -1,6 +1,6 @@
 """What keeps a node that runs from its work: judged here, from facts, and nowhere else. Pure.
 
-``/readyz``, the status page, ``doctor``, ``cluster check``, the metrics and the controller's choice
+``/readyz``, the console, ``doctor``, ``cluster check``, the metrics and the controller's choice
 of leaders all ask this module, so that they cannot contradict each other.
 """
 

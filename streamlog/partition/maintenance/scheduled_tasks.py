@@ -67,6 +67,8 @@ class ScheduledTasks:
         self._settings = settings
         self._changed: set[Partition] = set()
         """Their checkpoints are behind."""
+        self._moved: set[Partition] | None = None
+        """Their offsets have changed since ``moved`` was called last; None: it has not been called."""
         self._dropped: set[LogId] = set()
         """Deleted, and still in the checkpoints."""
         self._unsynced: set[Partition] = set()
@@ -92,6 +94,13 @@ class ScheduledTasks:
 
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)
+        if self._moved is not None:
+            self._moved.add(partition)
+
+    def moved(self, *, go_on: bool) -> set[Partition]:
+        """Those whose offsets have changed since the last call, which asked to go on."""
+        moved, self._moved = self._moved, set() if go_on else None
+        return moved or set()
 
     def dropped(self, log_ids: Iterable[LogId]) -> None:
         """Their logs are deleted; their lines go with the next write."""

@@ -216,15 +216,15 @@ async def test_health_is_known_without_a_walk_over_all(
     async with world.node() as registry:
         registry._new_partition = Noted
         await world.create("s", partitions=PARTITIONS)
-        assert registry._ailing() == []
+        assert registry.ailing() == []
         looks = 0
-        assert registry._ailing() == []
+        assert registry.ailing() == []
         partition = registry.partition(tp("s", 5))
         error = StorageFailed("broken")
         partition.carry_out(partition.state.disk_failed(error))
-        assert registry._ailing() == [partition]
+        assert registry.ailing() == [partition]
         assert looks < PARTITIONS
         monkeypatch.setattr(registry_module, "ALL_S", 0.0)
         other = registry.partition(tp("s", 6))
         other.state.fail(error)  # and tells nobody
-        assert set(registry._ailing()) == {partition, other}
+        assert set(registry.ailing()) == {partition, other}

@@ -1,0 +1,241 @@
+"""Pages of lists: small, whatever there is in the cluster."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamlog.errors import InvalidRequest
+from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.event_log import EventLog
+from streamlog.http.console.query import ROWS_MAX, Query
+from streamlog.http.console.traffic import Traffic
+from streamlog.http.console.view import SUMMED_MAX, View
+from streamlog.model import NodeId, TopicPartition
+from tests.page_world import LocalPartitions, Progress, image, moment, partition, stream
+
+S0, S1, T0 = TopicPartition("s", 0), TopicPartition("s", 1), TopicPartition("t", 0)
+
+
+def view(local: LocalPartitions | None = None) -> View:
+    return View(local or LocalPartitions(), Traffic(), EventLog())
+
+
+def test_streams_in_order_with_what_they_want() -> None:
+    it = moment(image(stream("t", partition()), stream("s", partition(leader=-1), partition())))
+    found = view().list(it, Query())
+    assert [row["name"] for row in found.rows] == ["s", "t"]
+    assert (found.rows[0]["leaderless"], found.rows[0]["partitions"]) == (1, 2)
+    assert (found.rows[0]["records"], found.rows[0]["size_bytes"]) == (20, 2000)
+    assert [row["name"] for row in view().list(it, Query(only="leaderless")).rows] == ["s"]
+    assert view().list(it, Query(filter="x")).total == 0
+
+
+def test_partitions_by_stream_by_state_and_by_leader() -> None:
+    streams = stream("s", partition(), partition(leader=2, isr=(2,))), stream("t", partition())
+    it, shown = moment(image(*streams)), view(LocalPartitions([S1]))
+
+    def listed(**query: Any) -> list[str]:
+        rows = shown.list(it, Query(show="partitions", **query)).rows
+        return [f"{row['stream']}/{row['partition']}" for row in rows]
+
+    assert listed() == ["s/0", "s/1", "t/0"]
+    assert listed(stream="s") == ["s/0", "s/1"]
+    assert listed(only="under_min_isr") == listed(only="under_replicated") == ["s/1"]
+    assert listed(only="led_here") == ["s/0", "t/0"]
+    here, away, _ = shown.list(it, Query(show="partitions")).rows
+    assert (here["high_watermark"], here["lag"], here["kept_here"]) == (10, 2, True)
+    assert (away["high_watermark"], away["kept_here"], away["wants"]) == (
+        None, False, ["under_min_isr", "under_replicated"],
+    )  # fmt: skip
+
+
+def test_a_page_of_ten_thousand_partitions_is_small() -> None:
+    local = LocalPartitions()
+    shown, it = view(local), moment(image(stream("s", *[partition()] * 10_000)))
+    query = Query(show="partitions", page=3, size=ROWS_MAX, filter="s")
+    found = shown.list(it, query)
+    assert (found.total, found.rows[0]["partition"], len(found.rows)) == (10_000, 600, ROWS_MAX)
+    assert local.asked == ROWS_MAX, "none but those shown are looked at"
+    assert len(json.dumps(found.rows)) < 100_000
+
+
+class Walked(tuple[Any, ...]):
+    """Counts how often somebody goes through all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_an_image_that_has_not_changed_is_not_walked_again() -> None:
+    partitions = Walked([partition()] * 10_000)
+    whole = replace(stream("s", *partitions), partitions=partitions)
+    shown, it = view(), moment(image(whole))
+    query = Query(show="partitions", page=3, size=ROWS_MAX, filter="s")
+    first = shown.list(it, query).rows
+    walks = partitions.walks
+    assert walks > 0
+    for _ in range(10):
+        assert shown.list(it, query).rows == first
+        shown.summary(it)
+    assert partitions.walks == walks
+
+
+def test_a_row_that_has_not_changed_is_not_made_again() -> None:
+    streams = [stream(f"s{number}", partition()) for number in range(3)]
+    shown, it = view(), moment(image(*streams))
+    before = shown.list(it, Query()).shown
+    shown.moved({"s1", "elsewhere"})
+    after = shown.list(it, Query()).shown
+    assert [a is b for a, b in zip(before, after, strict=True)] == [True, False, True]
+    partitions = Query(show="partitions")
+    pairs = zip(shown.list(it, partitions).shown, shown.list(it, partitions).shown, strict=True)
+    assert all(a is b for a, b in pairs)
+
+
+def sorted_names(shown: View, it: ClusterSnapshot, **query: Any) -> list[str]:
+    return [row["name"] for row in shown.list(it, Query(**query)).rows]
+
+
+def test_streams_are_sorted_on_the_node_and_follow_what_moves() -> None:
+    traffic = Traffic()
+    shown = View(LocalPartitions(), traffic, EventLog())
+    held = {TopicPartition(f"s{n}", 0): LocalReplicaState(0, n, 100 - n) for n in range(5)}
+    it = moment(image(*(stream(f"s{n}", partition()) for n in range(5))))
+    traffic.begin(0, dict(held))
+    assert sorted_names(shown, it, sort="records") == ["s0", "s1", "s2", "s3", "s4"]
+    most = {"sort": "records", "descending": True}
+    assert sorted_names(shown, it, **most, size=2) == ["s4", "s3"]
+    assert sorted_names(shown, it, **most, size=2, page=2) == ["s0"]
+    assert sorted_names(shown, it, sort="size_bytes") == ["s4", "s3", "s2", "s1", "s0"]
+    assert sorted_names(shown, it, sort="name", descending=True) == ["s4", "s3", "s2", "s1", "s0"]
+    assert sorted_names(shown, it, sort="name", descending=True, size=2, page=2) == ["s0"]
+    moves = [(TopicPartition("s1", 0), LocalReplicaState(0, 50, 200))]
+    shown.moved(traffic.look(1_000, moves))
+    assert sorted_names(shown, it, **most, size=1) == ["s1"]
+    assert sorted_names(shown, it, sort="rate", descending=True, size=1) == ["s1"]
+    gone = moment(
+        replace(it.image, streams=it.image.streams.delete("s1"), offset=8, parent_offset=7,
+                touched=frozenset({"s1"}))
+    )  # fmt: skip
+    assert sorted_names(shown, gone, **most) == ["s4", "s3", "s2", "s0"]
+    assert sorted_names(shown, gone, **most, filter="3") == ["s3"]
+
+
+def test_groups_by_lag() -> None:
+    groups = [Progress("a", {S0: 9}), Progress("b", {S0: 1}), Progress("c", {S0: 5}, "Empty", 4)]
+    it = moment(image(stream("s", partition(), partition())), groups=groups)
+    query = Query(show="groups", sort="lag", descending=True)
+    assert [row["group"] for row in view().list(it, query).rows] == ["b", "c", "a"]
+    by_members = Query(show="groups", sort="members", descending=True, size=1)
+    assert [row["group"] for row in view().list(it, by_members).rows] == ["c"]
+
+
+def test_groups_with_what_they_have_to_read() -> None:
+    groups = [Progress("b", {S0: 4, S1: 1, T0: 10}), Progress("a", {S1: 3}, "Empty", 0, NodeId(3))]
+    it = moment(
+        image(stream("s", partition(), partition()), stream("t", partition())), groups=groups
+    )
+    a, b = view(LocalPartitions([T0])).list(it, Query(show="groups")).rows
+    assert (a["group"], a["lag"], a["coordinator"], a["state"]) == ("a", 7, 3, "Empty")
+    assert (b["lag"], b["lag_unknown"], b["partitions"]) == (15, 1, 3)
+    assert b["furthest"][0] == {"stream": "s", "partition": 1, "offset": 1, "lag": 9}
+
+
+def test_the_summary_says_who_is_who() -> None:
+    it = moment(image(node_2={"fenced": True}, node_3={"draining": True, "full": True}))
+    summary = view().summary(it)
+    one, two, three = summary["nodes"]
+    assert (one["this"], one["controller"], one["states"]) == (True, False, ["alive"])
+    assert (two["controller"], two["alive"], two["states"]) == (True, False, ["gone"])
+    assert three["states"] == ["full", "draining"]
+    assert summary["cluster"]["node"] == 1
+    assert summary["findings_total"] == len(summary["findings"]) > 0
+    json.dumps(summary)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"show": "secrets"},
+        {"only": "all"},
+        {"page": "-1"},
+        {"page": "1e3"},
+        {"page": "9" * 30},
+        {"page": "²"},
+        {"size": "0"},
+        {"size": str(ROWS_MAX + 1)},
+        {"filter": "x" * 257},
+        {"sort": "secrets"},
+        {"order": "up"},
+    ],
+)
+def test_a_wrong_question_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(given))):
+        Query.of(given)
+
+
+def test_what_is_asked_for() -> None:
+    given = {"show": "partitions", "filter": "a", "only": "led_here", "page": "2", "size": "7"}
+    assert Query.of(given) == Query("partitions", "a", "", "led_here", 2, 7)
+    assert Query.of({}, show="events").show == "events"
+    assert Query.of({"sort": "name", "order": "asc"}) == Query()
+    assert Query.of({"order": "desc"}) == Query(sort="name", descending=True)
+    assert Query.of({"sort": "lag"}, show="groups") == Query("groups", sort="lag")
+
+
+class Rows(LocalPartitions):
+    """Counts what is asked of each partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_asked = self.ends_asked = 0
+
+    def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
+        self.kept_asked += 1
+        return super().kept(tp)
+
+    def end(self, tp: TopicPartition) -> int | None:
+        self.ends_asked += 1
+        return super().end(tp)
+
+
+def test_what_large_streams_and_groups_hold_is_added_up_in_turns() -> None:
+    local = Rows()
+    tps = [TopicPartition("s", number) for number in range(10_000)]
+    group = Progress("g", dict.fromkeys(tps, 4))
+    it = moment(image(stream("s", *[partition()] * 10_000)), groups=[group])
+    shown = view(local)
+    for query in (Query(), Query(show="groups")):
+        longest, before = 0, local.kept_asked + local.ends_asked
+        for _ in shown.prepare(it, query):
+            asked = local.kept_asked + local.ends_asked
+            longest, before = max(longest, asked - before), asked
+        assert longest == SUMMED_MAX
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000)
+    assert shown.list(it, Query()).rows[0]["records"] == 100_000
+    assert shown.list(it, Query(show="groups")).rows[0]["lag"] == 60_000
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000), "it was known by now"
+
+
+def test_pages_of_partitions_begin_where_the_last_one_ended() -> None:
+    well, unwell = partition(), partition(isr=(1,))
+    streams = [
+        stream(f"s{n}", *(unwell if (n + p) % 3 else well for p in range(n + 1))) for n in range(7)
+    ]
+    it, shown = moment(image(*streams)), view()
+    for only in ("", "under_replicated", "led_here", "leaderless"):
+        whole = shown.list(it, Query(show="partitions", only=only, size=200))
+        assert whole.total == len(whole.rows)
+        for size in (1, 2, 3, 5, 200):
+            rows = []
+            for page in range(whole.total // size + 2):
+                rows += shown.list(
+                    it, Query(show="partitions", only=only, page=page, size=size)
+                ).rows
+            assert rows == whole.rows
