@@ -385,7 +385,7 @@ def test_clients_leave(
         make, options = Certified, ("--tls-ca", str(authority.ca))
     context = ssl.create_default_context(cafile=authority.ca)
     with Cluster(tmp_path, make_node=make) as cluster, Everyone(cluster, *options) as everyone:
-        make_stream(cluster)
+        make_stream(cluster, *options)
         everyone.mark()
         asked = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
         for end in ends:
