@@ -30,7 +30,6 @@ from streamlog.metadata.commands import (
     AwaitApplied,
     Command,
     CreateStream,
-    DeleteStream,
     DescribeCluster,
     ExportMetadata,
     Heartbeat,
@@ -39,7 +38,6 @@ from streamlog.metadata.commands import (
     ReportLeader,
     SpendNonce,
     StampFolder,
-    UpdateStream,
     encode_command,
 )
 from streamlog.metadata.forwarding import Granted, decode_result
@@ -414,13 +412,6 @@ class MetadataService:
         granted = await self.change_stream(command, config.name)
         return self.image.stream(config.name), granted.result["created"]
 
-    async def update_stream(
-        self, config: StreamConfig, seen: StreamConfig | None = None
-    ) -> StreamImage:
-        """The stream as it is now. ``seen``: on which it was judged that this is allowed."""
-        await self.change_stream(UpdateStream(config=config, seen=seen), config.name)
-        return self.image.stream(config.name)
-
     async def alter_stream(
         self,
         name: str,
@@ -431,19 +422,11 @@ class MetadataService:
         """The stream as it is now.
 
         ``assignments``: who keeps each new partition, where that is not left to the controller.
-        ``seen``: as above.
+        ``seen``: the configuration on which it was judged that this is allowed.
         """
         command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
         await self.change_stream(command, name)
         return self.image.stream(name)
-
-    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
-        """The stream is gone: after this the node neither finds it nor listens for it. With
-        ``stream_id``, raises UnknownTopicId where another one has the name.
-        """
-        known = self.image.streams.get(name)
-        command = DeleteStream(name=name, stream_id=stream_id)
-        await self.change_stream(command, name, deleted=known)
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         """This node is in sync and cannot reach the leader."""

@@ -8,6 +8,7 @@ import nats
 
 from streamlog.metadata.commands import CreateStream, DeleteStream
 from streamlog.metadata.stream.config import StreamConfig
+from tests.changed_streams import delete_stream
 from tests.local_node import LocalNode, until
 from tools.nodes.server_process import NatsServer
 
@@ -52,7 +53,7 @@ async def test_a_stream_that_is_created_takes_the_very_next_message(
             answer = json.loads((await nc.request(f"s{number}", b"x")).data)
             assert answer["seq"] == 1
             if number % 3 == 0:  # nobody listens any more, and the next one does
-                await node.metadata.delete_stream(f"s{number}")
+                await delete_stream(node.metadata, f"s{number}")
                 await node.create(f"s{number}", subjects=[f"s{number}"])
                 assert json.loads((await nc.request(f"s{number}", b"x")).data)["seq"] == 1
         await nc.close()

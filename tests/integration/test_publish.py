@@ -15,6 +15,7 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Ser
 
 from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.partition.partition import Partition
+from tests.changed_streams import delete_stream, update_stream
 from tests.local_node import LocalNode, until
 from tools.nodes.server_process import NatsServer
 
@@ -181,7 +182,7 @@ async def test_nobody_listens_for_a_stream_that_is_gone(node: LocalNode, nc: Cli
         await js.publish("orders", b"x")
     await node.create("orders")
     await js.publish("orders", b"x")
-    await node.metadata.delete_stream("orders")
+    await delete_stream(node.metadata, "orders")
     with pytest.raises(NoStreamResponseError):
         await js.publish("orders", b"x")
 
@@ -190,8 +191,8 @@ async def test_another_subject_and_limit_hold_after_an_update(node: LocalNode, n
     partition = await node.create("orders", subjects=("a", "b"))
     js = nc.jetstream()
     await js.publish("a", b"x", headers={"Nats-Msg-Id": "1"})
-    await node.metadata.update_stream(
-        partition.config.changed(subjects=("b", "c"), message_bytes_max=60)
+    await update_stream(
+        node.metadata, partition.config.changed(subjects=("b", "c"), message_bytes_max=60)
     )
     with pytest.raises(NoStreamResponseError):
         await js.publish("a", b"x")

@@ -46,6 +46,7 @@ from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey
+from tests.changed_streams import delete_stream, update_stream
 from tests.unit.failing_disk import FailingDisk
 from tests.unit.quorum_member import HOST, Member, until
 from tools.nodes.ports import free_port
@@ -113,18 +114,18 @@ async def test_create_update_delete_and_again_after_a_restart(start: Start) -> N
     assert await metadata.create_stream(config("s")) == (stream, False)
     with pytest.raises(StreamExists):
         await metadata.create_stream(config("s", retention_ms=500))
-    wider = await metadata.update_stream(config("s", subjects=("s", "t")))
+    wider = await update_stream(metadata, config("s", subjects=("s", "t")))
     assert wider.config.subjects == ("s", "t")
     placed, created = await metadata.create_stream(config("placed"), ((ONE,),))
     assert (created, placed.partition(0).replicas) == (True, (ONE,))
-    await metadata.delete_stream("placed")
+    await delete_stream(metadata, "placed")
     change = SettingChange(setting="retention_ms", text="60000")
     assert (await metadata.alter_stream("s", (change,))).config.retention_ms == 60_000
     assert metadata.image.stream("s").config.subjects == ("s", "t")
     await metadata.create_stream(config("gone"))
-    await metadata.delete_stream("gone")
+    await delete_stream(metadata, "gone")
     with pytest.raises(StreamNotFound):
-        await metadata.delete_stream("gone")
+        await delete_stream(metadata, "gone")
     before = metadata.image.stream("s").partition(0).leader_epoch
     await member.stop()
     await member.start()
@@ -189,10 +190,10 @@ async def test_a_failed_disk_ends_all_changes_and_no_reads(start: Start) -> None
     assert isinstance(member.disk, FailingDisk)
     member.disk.faults.break_("sync", path=".log")
     with pytest.raises(StorageFailed):
-        await member.service.delete_stream("s")
+        await delete_stream(member.service, "s")
     member.disk.faults.mend()
     with pytest.raises(StorageFailed):
-        await member.service.delete_stream("s")
+        await delete_stream(member.service, "s")
     assert member.service.failure is not None
     assert "s" in member.service.image.streams
 
@@ -342,7 +343,7 @@ async def test_one_that_was_away_for_long_is_given_a_snapshot(start: Start) -> N
         while store.snapshot == before:
             names = [f"s{i}" for i in range(50)]
             await all_done(rest[0].service.create_stream(config(it)) for it in names)
-            await all_done(rest[0].service.delete_stream(it) for it in names)
+            await all_done(delete_stream(rest[0].service, it) for it in names)
     await until(lambda: controller(rest).service._quorum.replica.store.start_offset > 0)
     await away.start()
     await away.register()
