@@ -218,7 +218,7 @@ class ClusterOperations(Operations):
         await self._metadata.request(TransferController(node_id=node))
 
     @operation("POST /features", about=("level",), act=True)
-    async def raise_feature_level(self, level: int) -> None:
-        """Raise the feature level of the cluster. It cannot be lowered again."""
+    async def raise_feature_level(self, level: int) -> int:
+        """Raise the feature level of the cluster, and return the one before. It cannot be lowered again."""
         self._check()
-        await self._metadata.request(RaiseLevel(level=level))
+        return int((await self._metadata.request(RaiseLevel(level=level))).result["before"])

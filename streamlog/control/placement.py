@@ -19,6 +19,7 @@ class ElectedLeader:
     """Who leads the partition now."""
 
     leader: NodeId
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class PlacementOperations(Operations):
         self._check()
         command = ElectLeader(stream=stream, partition=partition, leader=leader, unclean=unclean)
         granted = await self._metadata.request(command)
-        return ElectedLeader(NodeId(granted.result["leader"]))
+        return ElectedLeader(NodeId(granted.result["leader"]), int(granted.result["leader_epoch"]))
 
     @operation("POST /rebalance-leaders", act=True)
     async def rebalance_leaders(self) -> int:

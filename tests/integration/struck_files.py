@@ -14,8 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamlog.cli.cluster.controller import Controller, ask
 from streamlog.errors import StreamlogError
 from streamlog.log.tools.verify import Aside, CheckedFolder, verify
-from streamlog.metadata.commands import ElectLeader
-from streamlog.model import NodeId
 from tests.checkpoints import offsets_in
 from tests.history import Lane
 from tools.nodes.cluster import Cluster
@@ -262,7 +260,7 @@ class Field:
 
         async def elect(controller: Controller) -> None:
             for name in names:
-                await controller.ask(ElectLeader(stream=name, partition=0, leader=NodeId(node)))
+                await controller.operate("placement.elect", stream=name, partition=0, leader=node)
 
         names = list(names)
         ask(",".join(it.kafka for it in self.cluster.running()), elect)

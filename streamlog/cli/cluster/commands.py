@@ -185,9 +185,7 @@ def drain(
 async def _drain(
     controller: "Controller", node: int, undo: bool, wait: bool, timeout_s: float | None
 ) -> None:
-    from streamlog.metadata.commands import DrainNode
-
-    await controller.ask(DrainNode(node_id=NodeId(node), undo=undo))
+    await controller.operate("cluster.drain", node=node, undo=undo)
     if undo or not wait:
         return
 
@@ -200,12 +198,9 @@ async def _drain(
 
 def remove_node(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
     """Forget a node that keeps nothing and does not vote. Stop it first."""
-    from streamlog.metadata.commands import RemoveNode
-
     if not yes:
         typer.confirm(f"Forget node {node}?", abort=True, err=True)
-    command = RemoveNode(node_id=NodeId(node))
-    ask(servers, lambda controller: controller.ask(command))
+    ask(servers, lambda controller: controller.operate("cluster.remove_node", node=node))
     say(f"node {node} is forgotten")
 
 
@@ -228,37 +223,22 @@ def elect_leader(
     servers: Servers = SERVERS,
 ) -> None:
     """Have a partition led by another replica."""
-    from streamlog.metadata.commands import ElectLeader
-
     if unclean and not yes:
         question = f"Lose what only the other replicas of {stream}/{partition} have, for ever?"
         typer.confirm(question, abort=True, err=True)
-    command = ElectLeader(
-        stream=stream,
-        partition=partition,
-        leader=None if leader is None else NodeId(leader),
-        unclean=unclean,
+    result = ask(
+        servers,
+        lambda controller: controller.operate(
+            "placement.elect", stream=stream, partition=partition, leader=leader, unclean=unclean
+        ),
     )
-    result = ask(servers, lambda controller: controller.ask(command))
     say(f"node {result['leader']} leads {stream}/{partition} in epoch {result['leader_epoch']}")
 
 
 def rebalance(servers: Servers = SERVERS) -> None:
     """Have every partition led by its preferred replica, where that one is in sync."""
-    moved = ask(servers, _rebalance)
+    moved = ask(servers, lambda controller: controller.operate("placement.rebalance_leaders"))
     say(f"{moved} partitions have another leader")
-
-
-async def _rebalance(controller: "Controller") -> int:
-    """The controller moves a bounded number at a time."""
-    from streamlog.metadata.commands import RebalanceLeaders
-
-    moved = 0
-    while True:
-        result = await controller.ask(RebalanceLeaders())
-        moved += int(result["moved"])
-        if result["moved"] == 0 or result["left"] == 0:
-            return moved
 
 
 app = typer.Typer(help="Look at the cluster, and change its nodes.", no_args_is_help=True)

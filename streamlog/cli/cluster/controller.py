@@ -11,7 +11,6 @@ from streamlog.errors import NoController, StreamlogError
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
     from streamlog.client.topology import Topology
-    from streamlog.metadata.commands import Command
 
 ADDRESSES_MAX: Final = 1_000
 """Of nodes that others name: a node that answers could name further ones for ever."""
@@ -27,21 +26,16 @@ class Controller:
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
 
-    async def ask(self, command: "Command") -> dict[str, Any]:
-        """What came of it. Raises what the controller answers, and NoController."""
-        from streamlog.metadata.commands import encode_command
-
-        answer = await self._cluster.command(encode_command(command))
-        return dict(answer["result"])
+    async def operate(self, name: str, **arguments: Any) -> Any:
+        """What comes of an operation of ``control``. Raises what that does, and NoController."""
+        return await self._cluster.operate(name, arguments)
 
     async def describe(self) -> Description:
         """Quorum and nodes as the controller knows them; without one, as those nodes do that
         answer, each for itself. Raises NoController where none does.
         """
-        from streamlog.metadata.commands import DescribeCluster
-
         try:
-            return Description.of(await self.ask(DescribeCluster()))
+            return Description.of(await self.operate("cluster.describe"))
         except NoController as error:
             return await self.describe_without_controller(str(error))
 

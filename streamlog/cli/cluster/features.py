@@ -71,6 +71,4 @@ async def _highest(controller: "Controller") -> int:
 
 async def _raise(controller: "Controller", level: int) -> int:
     """The level from before."""
-    from streamlog.metadata.commands import RaiseLevel
-
-    return int((await controller.ask(RaiseLevel(level=level)))["before"])
+    return int(await controller.operate("cluster.raise_feature_level", level=level))

@@ -8,7 +8,6 @@ from streamlog.cli.cluster.waiting import wait_until
 from streamlog.cli.options.names import NodeNumber
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.model import NodeId
 
 if TYPE_CHECKING:
     from streamlog.cli.cluster.controller import Controller
@@ -50,28 +49,21 @@ def transfer_controller(
 
 def add_voter(node: NodeNumber, servers: Servers = SERVERS) -> None:
     """Have a node vote: it must be alive and follow the metadata closely."""
-    from streamlog.metadata.commands import AddVoter
-
-    ask(servers, lambda controller: controller.ask(AddVoter(node_id=NodeId(node))))
+    ask(servers, lambda controller: controller.operate("cluster.add_voter", node=node))
     say(f"node {node} votes; add it to cluster.voters of every node's file")
 
 
 def remove_voter(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
     """Have a node vote no longer; it goes on keeping replicas."""
-    from streamlog.metadata.commands import RemoveVoter
-
     if not yes:
         typer.confirm(f"Take node {node}'s vote away?", abort=True, err=True)
-    ask(servers, lambda controller: controller.ask(RemoveVoter(node_id=NodeId(node))))
+    ask(servers, lambda controller: controller.operate("cluster.remove_voter", node=node))
     say(f"node {node} votes no longer; take it out of cluster.voters of every node's file")
 
 
 async def _move_controller(controller: "Controller", node: int | None) -> int:
-    from streamlog.metadata.commands import TransferController
-
     before = (await controller.describe()).controller
-    wanted = None if node is None else NodeId(node)
-    await controller.ask(TransferController(node_id=wanted))
+    await controller.operate("cluster.transfer_controller", node=node)
     now = before
 
     async def moved() -> str | None:

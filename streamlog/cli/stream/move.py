@@ -41,10 +41,12 @@ def move(
 
 def cancel_move(stream: StreamName, partition: PartitionNumber, servers: Servers = SERVERS) -> None:
     """Stay with the nodes from before a move that has not ended."""
-    from streamlog.metadata.commands import CancelMove
-
-    command = CancelMove(stream=stream, partition=partition)
-    ask(servers, lambda controller: controller.ask(command))
+    ask(
+        servers,
+        lambda controller: controller.operate(
+            "placement.cancel_move", stream=stream, partition=partition
+        ),
+    )
     say(f"{stream}/{partition} stays where it was")
 
 
@@ -64,10 +66,7 @@ async def _move(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    from streamlog.metadata.commands import MovePartition
-
-    command = MovePartition(stream=stream, partition=partition, replicas=target)
-    await controller.ask(command)
+    await controller.operate("placement.move", stream=stream, partition=partition, replicas=target)
     if not wait:
         return
 
