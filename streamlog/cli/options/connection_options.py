@@ -137,8 +137,8 @@ NodeConfig = Annotated[
         " for what is run on its machine.",
     ),
 ]
-TLS: Final = frozenset({"tls", "tls_ca", "tls_cert", "tls_key", "tls_key_password_file"})
-LOGIN: Final = frozenset({"user", "password_file", "token_file", "mechanism"})
+TLS: Final = ("tls", "tls_ca", "tls_cert", "tls_key", "tls_key_password_file")
+LOGIN: Final = ("user", "password_file", "token_file", "mechanism")
 
 _chosen: ContextVar["Security | None"] = ContextVar("security", default=None)
 
@@ -200,7 +200,7 @@ def connection(
     """
     _check_environment(ctx.command.params)
     if node_config is not None:
-        named = sorted(name for name in TLS | LOGIN if _is_named(ctx, name))
+        named = [name for name in (*TLS, *LOGIN) if _is_named(ctx, name)]
         if named:
             option = named[0].replace("_", "-")
             raise ConfigError(
