@@ -154,7 +154,7 @@ def test_replicas_and_partitions_grow(cli: Cli) -> None:
     assert cli.ok("consume grows --partition 0 --count 10") == "x\n" * 10
     assert "5 asked for" in cli.refused("stream edit grows --replicas 5")
     assert "fewer" in cli.refused("stream edit grows --partitions 1")
-    assert "min_isr" in cli.refused("stream add wrong --replicas 2 --min-isr 3")
+    assert "--min-isr" in cli.refused("stream add wrong --replicas 2 --min-isr 3")
 
 
 def test_a_drained_node_keeps_nothing(cli: Cli) -> None:
