@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.config import SECRET_BYTES_MIN, SecretFile
-from streamlog.errors import AuthenticationFailed
+from streamlog.errors import AuthenticationFailed, ConfigError
 
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 """For a load balancer, which has no token."""
@@ -32,12 +32,24 @@ class Tokens:
 
     def __init__(self, path: Path, *, key: str, examine: Examine = unwatched) -> None:
         """``key``: the setting that names the file."""
+        self._key, self._path = key, path
         self._file = SecretFile(path, key=key, noun="token")
         self._examine = examine
 
     def check(self) -> None:
-        """Raises ConfigError for a file that cannot be used."""
+        """Raises ConfigError for a file that cannot be used, or has a line that lets no client in."""
         self._file.check()
+        for line in self._file.secrets():
+            token, _, user = line.partition(b" ")
+            if len(token) < SECRET_BYTES_MIN or b" " in user.strip():
+                problem = (
+                    f"{self._path} has a line that is no token, or more than a token and a user"
+                )
+                raise ConfigError(
+                    self._key,
+                    problem,
+                    "write a token without spaces, then perhaps a space and a user",
+                )
 
     async def demand(self, given: str, host: str) -> str:
         """The user whose token it is; empty: the file names none. Raises AuthenticationFailed for what is no

@@ -141,7 +141,7 @@ def get(port: int, path: str, token: str = "", context: ssl.SSLContext | None = 
         return 0
 
 
-TOKEN = "a token of an ordering node"
+TOKEN = "a-token-of-an-ordering-node"
 
 
 def test_its_metrics_are_locked_as_a_nodes(

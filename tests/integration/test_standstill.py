@@ -103,4 +103,4 @@ def test_a_stream_of_all_options(dev: Dev, cli: Cli) -> None:
     cli.ok("stream edit options --no-allow-atomic --republish", "changed -> seen headers-only")
     config = cli.json("stream info options")["config"]
     assert (config["allow_atomic"], config["republish"]) == (False, "changed -> seen headers-only")
-    assert "subject_transform" in cli.refused("stream edit options --subject-transform", "x")
+    assert "--subject-transform" in cli.refused("stream edit options --subject-transform", "x")

@@ -10,7 +10,9 @@ from prometheus_client.registry import Collector
 from streamlog.app.security import NodeSecurity
 from streamlog.cli.ledger.serve import http_listener
 from streamlog.config import SaslSection, Settings
+from streamlog.errors import ConfigError
 from streamlog.http.site import Readiness, Site
+from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -89,3 +91,19 @@ async def test_and_neither_does_an_ordering_node(tokens: Path) -> None:
         assert await statuses(site, [RIGHT]) == [401]
     finally:
         await site.stop()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a token of several words",
+        "# tokens of Prometheus, one a line",
+        "short a-user-with-a-long-name",
+    ],
+)
+def test_a_line_that_lets_no_client_in_is_refused_at_the_start(tokens: Path, line: str) -> None:
+    own = Tokens(tokens, key="http.token_file")
+    own.check()
+    tokens.write_text(f"{TOKEN}\n{TOKEN} prometheus\n{line}\n")
+    with pytest.raises(ConfigError, match=r"^http\.token_file: .* has a line that is no token"):
+        own.check()
