@@ -76,6 +76,9 @@ class Node:
     def partitions(self) -> Iterator[Kept]:
         return iter(self.kept)
 
+    def ailing(self) -> list[Kept]:
+        return [it for it in self.kept if it.is_damaged or it._failure is not None]
+
     async def progress(self, partitions_max: int) -> list[Any]:
         return list(await progress_of([self.group], partitions_max))
 
@@ -112,7 +115,7 @@ class Node:
         assert len(found.committed) == COUNT
 
 
-LOOKS = [Node.survey, Node.totals, Node.log_ends, Node.leaders_asked, Node.groups]
+LOOKS = [Node.totals, Node.log_ends, Node.leaders_asked, Node.groups]
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda it: it.__name__)
@@ -136,3 +139,9 @@ async def test_others_have_their_turns(
     counting.cancel()
     assert turns >= COUNT - 1
     assert longest <= 2
+
+
+async def test_a_survey_asks_only_partitions_that_are_not_well() -> None:
+    node, before = Node(), Kept.asked
+    await node.survey()
+    assert Kept.asked - before <= 2 * len(node.ailing()) < COUNT // 10

@@ -9,7 +9,7 @@ from streamlog.cli.ledger.serve import http_listener
 from streamlog.errors import ConfigError
 from tests.authority import Authority
 
-TOKEN = "a token of an ordering node"
+TOKEN = "a-token-of-an-ordering-node"
 ELSEWHERE = "0.0.0.0"
 
 
