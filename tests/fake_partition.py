@@ -7,6 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.log.segment.slice import FileSlice
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement, PartitionStatistics
@@ -56,6 +57,7 @@ class FakePartition:
     def __init__(self, tp: TopicPartition, directory: Path, topic_id: bytes) -> None:
         self.tp = tp
         self.topic_id = topic_id
+        self.config = StreamConfig.of(name=tp.stream)
         self.is_leader = True
         self.in_sync = False
         """Of a follower."""

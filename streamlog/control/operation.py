@@ -199,7 +199,9 @@ def _outcome(error: BaseException | None) -> str:
         return "none"
     if isinstance(error, asyncio.CancelledError):
         return "the caller went away; whether it was done is not known"
-    return f"{type(error).__name__}: {error}"
+    # Without its text, which may have values of settings in it; how far an act came has none.
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, PartlyDone) else name
 
 
 def _shown(value: Any) -> str:

@@ -145,14 +145,15 @@ class MessageOperations(Operations):
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:
         """Delete one message: it is erased on every replica. Its offset is not used again."""
-        config = (await self._stream(stream)).config
+        found = await self._stream(stream)
         if self._access is not None:
             self._access.check_topic(Operation.DELETE, stream)
         check_writable_by_clients(stream)
-        check_may_be_cut(config)
-        if config.deny_delete:
+        check_may_be_cut(found.config)
+        if found.config.deny_delete:
             raise DeletionDenied(f"{stream!r} denies that messages are deleted")
-        await self._service.leaders.delete(TopicPartition(stream, partition), offset + 1)
+        found.partition(partition)  # raises PartitionNotFound
+        await self._service.leaders.delete(found, partition, offset + 1)
 
     async def _stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound, but not for a stream that this node is about to hear of."""

@@ -311,10 +311,9 @@ class StreamOperations(Operations):
             stream.partition(number)  # raises PartitionNotFound
             if sequence == 1:
                 continue  # nothing is before offset 0
-            tp = TopicPartition(name, number)
             try:
                 purged += await self._service.leaders.purge(
-                    tp, sequence=sequence, keep=keep, pattern=subject
+                    stream, number, sequence=sequence, keep=keep, pattern=subject
                 )
             except StreamlogError as error:
                 if not done:
@@ -338,8 +337,8 @@ class StreamOperations(Operations):
         stream = await self.find(name)
         self._check_cut(stream)
         stream.partition(partition)
-        tp = TopicPartition(name, partition)
-        low = await self._service.leaders.trim(tp, offset, timeout_s=timeout_ms / 1000)
+        timeout_s = timeout_ms / 1000
+        low = await self._service.leaders.trim(stream, partition, offset, timeout_s=timeout_s)
         return Trimmed(low)
 
     def _check_cut(self, stream: StreamImage) -> None:

@@ -13,8 +13,9 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
 from streamlog.control.leaders import leader_router
+from streamlog.control.leaders.local_leader import StreamPartition
 from streamlog.control.leaders.node_requests import decode_answer, encode_request
-from streamlog.errors import StreamlogError
+from streamlog.errors import DeletionDenied, NotLeader, StreamlogError, StreamNotFound
 from streamlog.jetstream.messages import direct_get
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
@@ -272,6 +273,52 @@ async def test_a_direct_get_comes_from_the_leader_in_parts(
     whole = await direct_answer(nc, name, query)
     monkeypatch.setattr(direct_get, "PART_BYTES", 1)
     assert await direct_answer(nc, name, query) == whole
+
+
+async def test_an_act_that_stood_still_hits_no_stream_that_has_the_name_since(
+    world: World, js: JetStreamContext
+) -> None:
+    """Between the caller's look and the act the stream is deleted, and made anew."""
+    name, leader = await led_elsewhere(world, js)
+    before = world.image.stream(name)
+    await js.delete_stream(name)
+    for _ in range(6):  # so that the other one is led by the same node
+        await js.add_stream(name=name, allow_direct=True)
+        if world.leader(name) == leader.node_id:
+            break
+        await js.delete_stream(name)
+    await world.store_all(name, b"kept")
+    leaders = world.front.control.leaders
+    for act in (
+        leaders.purge(before, 0),
+        leaders.trim(before, 0, None, timeout_s=1),
+        leaders.delete(before, 0, 1),
+    ):
+        with pytest.raises(StreamNotFound, match="another one has its name"):
+            await act
+    place = StreamPartition.of(before, 0)
+    here = world.members[world.leader(name)].control.leader
+    with pytest.raises(NotLeader, match="another stream"):
+        await here.purge(place, sequence=0, keep=0, pattern="")
+    assert (await js.stream_info(name)).state.messages == 1
+
+
+async def test_what_the_leader_knows_to_be_denied_is_not_purged(
+    world: World, js: JetStreamContext
+) -> None:
+    """A node that is late judged it by older settings."""
+    name, leader = await led_elsewhere(world, js)
+    before = world.image.stream(name)
+    await js.update_stream(name=name, deny_purge=True, deny_delete=True)
+    place = StreamPartition.of(before, 0)
+    for act in (
+        leader.control.leader.purge(place, sequence=0, keep=0, pattern=""),
+        leader.control.leader.trim(place, None, timeout_s=1),
+        leader.control.leader.delete(place, 1),
+    ):
+        with pytest.raises(DeletionDenied):
+            await act
+    assert (await js.stream_info(name)).state.messages == 1
 
 
 async def test_a_leader_that_is_away_is_an_error_in_time(

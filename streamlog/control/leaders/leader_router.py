@@ -4,8 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from streamlog.control.leaders.local_leader import LocalLeader, message_of, passage_of
+from streamlog.control.leaders.local_leader import (
+    LocalLeader,
+    StreamPartition,
+    message_of,
+    passage_of,
+)
 from streamlog.control.leaders.node_requests import NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.messages.message_query import MessageQuery
@@ -18,6 +24,7 @@ from streamlog.errors import (
     NotLeader,
     RequestTimedOut,
     StreamlogError,
+    StreamNotFound,
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -102,40 +109,55 @@ class LeaderRouter:
             repeatable=True,
         )
 
+    # Acts name the stream by its id, too: another one may have its name by now.
+
     async def purge(
-        self, tp: TopicPartition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
+        self,
+        stream: StreamImage,
+        number: int,
+        *,
+        sequence: int = 0,
+        keep: int = 0,
+        pattern: str = "",
     ) -> int:
-        """See ``removal.purge``."""
+        """See ``local_leader.purge``. Raises StreamNotFound where another stream has the name by now."""
+        place = StreamPartition.of(stream, number)
         return await self.at_leader(
-            tp,
+            place.tp,
             "PURGE",
-            {**_fields(tp), "seq": sequence, "keep": keep, "filter": pattern},
-            here=lambda: self._here.purge(tp, sequence=sequence, keep=keep, pattern=pattern),
+            {**place.fields(), "seq": sequence, "keep": keep, "filter": pattern},
+            here=lambda: self._here.purge(place, sequence=sequence, keep=keep, pattern=pattern),
             decode=lambda answer: int(answer.fields["purged"]),
+            stream_id=stream.stream_id,
         )
 
-    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+    async def trim(
+        self, stream: StreamImage, number: int, offset: int | None, *, timeout_s: float
+    ) -> int:
         """The first offset that the in-sync replicas have, once what is below ``offset`` is gone (None:
-        all that is committed).
+        all that is committed). Raises StreamNotFound as ``purge``.
         """
-        fields = {**_fields(tp), "offset": offset, "timeout_s": timeout_s}
+        place = StreamPartition.of(stream, number)
         return await self.at_leader(
-            tp,
+            place.tp,
             "TRIM",
-            fields,
-            here=lambda: self._here.trim(tp, offset, timeout_s=timeout_s),
+            {**place.fields(), "offset": offset, "timeout_s": timeout_s},
+            here=lambda: self._here.trim(place, offset, timeout_s=timeout_s),
             decode=lambda answer: int(answer.fields["low_watermark"]),
+            stream_id=stream.stream_id,
             repeatable=True,
         )
 
-    async def delete(self, tp: TopicPartition, sequence: int) -> None:
-        """See ``removal.delete``."""
+    async def delete(self, stream: StreamImage, number: int, sequence: int) -> None:
+        """See ``local_leader.delete``. Raises StreamNotFound as ``purge``."""
+        place = StreamPartition.of(stream, number)
         await self.at_leader(
-            tp,
+            place.tp,
             "DELETE",
-            {**_fields(tp), "seq": sequence},
-            here=lambda: self._here.delete(tp, sequence),
+            {**place.fields(), "seq": sequence},
+            here=lambda: self._here.delete(place, sequence),
             decode=lambda _: None,
+            stream_id=stream.stream_id,
         )
 
     async def subjects(self, tp: TopicPartition, pattern: str) -> dict[str, int]:
@@ -181,16 +203,23 @@ class LeaderRouter:
         *,
         here: Callable[[], Awaitable[T]],
         decode: Callable[[NodeAnswer], T],
+        stream_id: UUID | None = None,
         repeatable: bool = False,
     ) -> T:
         """Wherever the leader is; again while no node leads, or another one by now.
 
-        ``repeatable``: also when it is not known whether it was done.
+        ``stream_id``: only while the stream of that name has this id. ``repeatable``: also when it is
+        not known whether it was done.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         while True:
-            leader = self._image().stream(tp.stream).partition(tp.partition).leader
+            stream = self._image().stream(tp.stream)
+            if stream_id not in (None, stream.stream_id):
+                raise StreamNotFound(
+                    f"stream {tp.stream!r} is deleted; another one has its name now"
+                )
+            leader = stream.partition(tp.partition).leader
             try:
                 if leader == NO_LEADER:
                     raise NotLeader(f"{tp} has no leader")

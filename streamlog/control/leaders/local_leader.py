@@ -5,7 +5,8 @@ Purges and deletions are among it: which messages are meant, and their end.
 
 import base64
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
 
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
@@ -14,8 +15,16 @@ from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.passage import Passage, PassageQuery, read_passage
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.control.messages.subject_counts import Part, part_of
-from streamlog.errors import NotLeader, OffsetOutOfRange, PartitionNotFound, StreamlogError
+from streamlog.errors import (
+    DeletionDenied,
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StreamlogError,
+)
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -93,6 +102,27 @@ def _start_of_last(found: OffsetSet, keep: int, upper: int) -> int:
     return low
 
 
+class StreamPartition(NamedTuple):
+    """A partition of the very stream that an act is meant for, whatever else has its name later."""
+
+    tp: TopicPartition
+    stream_id: UUID
+
+    @classmethod
+    def of(cls, stream: StreamImage, number: int) -> Self:
+        return cls(TopicPartition(stream.name, number), stream.stream_id)
+
+    @classmethod
+    def of_fields(cls, fields: Fields) -> Self:
+        """What ``fields`` has made. Raises KeyError, TypeError, ValueError."""
+        return cls(tp_of(fields), UUID(str(fields["stream_id"])))
+
+    def fields(self) -> dict[str, Any]:
+        """As it travels to another node."""
+        name, number = self.tp
+        return {"stream": name, "partition": number, "stream_id": str(self.stream_id)}
+
+
 class LocalLeader:
     """Called on the node itself, or for another node by what ``register`` names. Raises NotLeader.
 
@@ -136,15 +166,19 @@ class LocalLeader:
         """See ``passage.read_passage``."""
         return await read_passage(self._informed(tp), query)
 
-    async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
-        """See ``removal.purge``."""
-        partition = self._informed(tp)
+    async def purge(self, place: StreamPartition, *, sequence: int, keep: int, pattern: str) -> int:
+        """See ``purge`` above."""
+        partition = self._cuttable(place)
+        if partition.config.deny_purge:
+            raise DeletionDenied(f"{place.tp.stream!r} denies to be purged")
         await partition.surplus.settle()
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
 
-    async def trim(self, tp: TopicPartition, offset: int | None, *, timeout_s: float) -> int:
+    async def trim(self, place: StreamPartition, offset: int | None, *, timeout_s: float) -> int:
         """The first offset that the in-sync replicas have. Raises OffsetOutOfRange, RequestTimedOut."""
-        partition = self._informed(tp)
+        partition = self._cuttable(place)
+        if partition.config.deny_purge:
+            raise DeletionDenied(f"{place.tp.stream!r} denies to be purged")
         end = partition.high_watermark
         upper = end if offset is None else offset
         if not 0 <= upper <= end:
@@ -152,9 +186,12 @@ class LocalLeader:
         await partition.purge(upper, timeout_s=timeout_s)
         return partition.log_start_offset
 
-    async def delete(self, tp: TopicPartition, sequence: int) -> None:
+    async def delete(self, place: StreamPartition, sequence: int) -> None:
         """Erase one message. Raises MessageNotFound."""
-        await delete(self._informed(tp), sequence)
+        partition = self._cuttable(place)
+        if partition.config.deny_delete:
+            raise DeletionDenied(f"{place.tp.stream!r} denies that messages are deleted")
+        await delete(partition, sequence)
 
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
         """See ``subjects.part_of``."""
@@ -194,6 +231,18 @@ class LocalLeader:
             raise NotLeader(f"what is committed of {tp} is not known yet")
         return partition
 
+    def _cuttable(self, place: StreamPartition) -> Partition:
+        """Judged again where it is carried out: the caller's node may have been late, or stood still
+        meanwhile. Raises NotLeader, StreamStandsStill.
+        """
+        partition = self._informed(place.tp)
+        if (
+            partition.topic_id != place.stream_id.bytes
+        ):  # one of the two is late: the caller looks again
+            raise NotLeader(f"{place.tp} of another stream of that name is here")
+        check_may_be_cut(partition.config)
+        return partition
+
     async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
         """One that cannot be read must not hide the others."""
         try:
@@ -224,18 +273,24 @@ class LocalLeader:
 
     async def _purge(self, fields: Fields) -> NodeAnswer:
         sequence, keep, pattern = int(fields["seq"]), int(fields["keep"]), str(fields["filter"])
-        purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
+        purged = await self.purge(
+            StreamPartition.of_fields(fields), sequence=sequence, keep=keep, pattern=pattern
+        )
         return NodeAnswer({"purged": purged})
 
     async def _trim(self, fields: Fields) -> NodeAnswer:
         offset = None if fields["offset"] is None else int(fields["offset"])
         timeout_s = float(fields["timeout_s"])
         return NodeAnswer(
-            {"low_watermark": await self.trim(tp_of(fields), offset, timeout_s=timeout_s)}
+            {
+                "low_watermark": await self.trim(
+                    StreamPartition.of_fields(fields), offset, timeout_s=timeout_s
+                )
+            }
         )
 
     async def _delete(self, fields: Fields) -> NodeAnswer:
-        await self.delete(tp_of(fields), int(fields["seq"]))
+        await self.delete(StreamPartition.of_fields(fields), int(fields["seq"]))
         return NodeAnswer({})
 
     async def _subjects(self, fields: Fields) -> NodeAnswer:

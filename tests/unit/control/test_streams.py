@@ -25,6 +25,7 @@ from streamlog.errors import (
     StreamNotFound,
     TopicForbidden,
 )
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import TopicPartition
@@ -59,10 +60,10 @@ class Leaders:
         self.away = away
         self.purged: list[TopicPartition] = []
 
-    async def purge(self, tp: TopicPartition, **_: Any) -> int:
-        if tp.partition == self.away:
+    async def purge(self, stream: StreamImage, number: int, **_: Any) -> int:
+        if number == self.away:
             raise NotLeader("no leader")
-        self.purged.append(tp)
+        self.purged.append(TopicPartition(stream.name, number))
         return 10
 
 
