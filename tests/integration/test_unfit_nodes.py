@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.authority import Authority
+from tests.integration.everyone import to_ten_seconds
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess
 from tools.nodes.server_process import program, wait_until
@@ -52,13 +53,15 @@ def check_all_agree(cluster: Cluster, name: str, said: str, *options: str) -> No
     node, other = cluster[1], cluster[2]
 
     def reasons() -> dict[str, str]:
-        found: dict[str, str] = json.loads(node.http("/readyz")[1])["reasons"]
+        found: dict[str, str] = json.loads(to_ten_seconds(node.http("/readyz")[1]))["reasons"]
         return found
 
     wait_until(lambda: node.http("/readyz")[0] != 0 and name in reasons(), f"{name} is no reason")
     assert said in reasons()[name]
     assert node.http("/readyz")[0] == 503 and node.http("/healthz")[0] == 200
-    mine = {it["what"]: it for it in json.loads(node.http("/api/status")[1])["findings"]}
+    mine = {
+        it["what"]: it for it in json.loads(to_ten_seconds(node.http("/api/status")[1]))["findings"]
+    }
     (what,) = (it for it in mine if said in it)
     assert what.startswith("Node 1 (this one): ") and mine[what]["severity"] == "critical"
 
