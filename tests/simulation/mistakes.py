@@ -26,7 +26,7 @@ from streamlog.log.recovery.recovery import Recovery
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata.commands import IsrChange
 from streamlog.metadata.controller import isr, nodes, placement, streams
-from streamlog.metadata.controller.draft import Draft
+from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.quorum import store
@@ -239,12 +239,12 @@ def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
     saw it.
     """
 
-    def may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
+    def may_be_in_sync(changes: PartitionChanges, known: PartitionImage, change: IsrChange) -> bool:
         members = tuple(
-            (node_id, draft.image.nodes[node_id].epoch, incarnation)
+            (node_id, changes.image.nodes[node_id].epoch, incarnation)
             for node_id, _, incarnation in change.isr
         )
-        return inner(draft, known, change.model_copy(update={"isr": members}))
+        return inner(changes, known, change.model_copy(update={"isr": members}))
 
     inner = isr._may_be_in_sync
     patch.setattr(isr, "_may_be_in_sync", may_be_in_sync)

@@ -3,7 +3,7 @@
 The records are logged, then applied; a decision changes nothing by itself. ``decide`` takes a
 command, ``next_moves`` says what is to be done unasked; ``batches`` cuts a decision for the log.
 
-- ``draft`` a decision in the making: every change of a partition goes through it, and so do the
+- ``changes`` a decision in the making: every change of a partition goes through it, and so do the
   rules of leader and partition epochs; ``decision`` what comes out.
 - ``election`` who leads, who is in sync while nodes are away; ``isr`` what leaders propose;
   ``placement`` where replicas go; ``moves`` how they get there.

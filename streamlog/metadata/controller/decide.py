@@ -8,7 +8,7 @@ from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller import clients, election, isr, moves, nodes, streams
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, available_nodes
+from streamlog.metadata.controller.partition_changes import PartitionChanges, available_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.alteration import altered
 from streamlog.model import NodeId
@@ -82,7 +82,7 @@ def decide(
         ):
             decision = _about_clients(image, command)
         case _:
-            decision = _about_partitions(Draft(image, available_nodes(image, live)), command)
+            decision = _about_partitions(PartitionChanges(image, available_nodes(image, live)), command)
     return decision
 
 
@@ -115,22 +115,22 @@ def _about_clients(
             return clients.change_access_rules(image, command)
 
 
-def _about_partitions(draft: Draft, command: Command) -> Decision:
+def _about_partitions(changes: PartitionChanges, command: Command) -> Decision:
     match command:
         case commands.AlterIsr():
-            decision = isr.alter_isr(draft, command)
+            decision = isr.alter_isr(changes, command)
         case commands.ElectLeader():
-            decision = election.elect_leader(draft, command)
+            decision = election.elect_leader(changes, command)
         case commands.RebalanceLeaders():
-            decision = election.rebalance_leaders(draft)
+            decision = election.rebalance_leaders(changes)
         case commands.ReportLeader():
-            decision = election.replace_leader(draft, command)
+            decision = election.replace_leader(changes, command)
         case commands.MovePartition():
-            decision = moves.move_partition(draft, command)
+            decision = moves.move_partition(changes, command)
         case commands.CancelMove():
-            decision = moves.cancel_move(draft, command)
+            decision = moves.cancel_move(changes, command)
         case commands.DrainNode():
-            decision = moves.drain_node(draft, command)
+            decision = moves.drain_node(changes, command)
         case _:
             raise InvalidRequest(f"{type(command).__name__} is not for the controller to decide")
     return decision

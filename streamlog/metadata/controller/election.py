@@ -11,7 +11,7 @@ from typing import Final
 from streamlog.errors import InvalidRequest, StalePartition
 from streamlog.metadata.commands import ElectLeader, ReportLeader
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, ReplicaPlace, place_of, places, present_node
+from streamlog.metadata.controller.partition_changes import PartitionChanges, ReplicaPlace, place_of, places, present_node
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -20,7 +20,7 @@ REBALANCED_MAX: Final = 1_000
 
 
 def without(
-    draft: Draft, place: ReplicaPlace, node: NodeId, *, keep_last: bool = True
+    changes: PartitionChanges, place: ReplicaPlace, node: NodeId, *, keep_last: bool = True
 ) -> PartitionImage:
     """The partition as it is to be while ``node`` is away.
 
@@ -30,26 +30,26 @@ def without(
     """
     known = place.partition
     others = tuple(it for it in known.isr if it != node)
-    goes_on = any(it in draft.available for it in others)
+    goes_on = any(it in changes.available for it in others)
     isr = others if goes_on or not keep_last else known.isr
     if known.leader not in (node, NO_LEADER):
         return replace(known, isr=isr)
-    return revived(draft, place, replace(known, leader=NO_LEADER, isr=isr))
+    return revived(changes, place, replace(known, leader=NO_LEADER, isr=isr))
 
 
-def revived(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
+def revived(changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
     """The leaderless ``partition`` with a leader, if a replica can lead."""
-    leader = draft.choose(partition, partition.isr)
+    leader = changes.choose(partition, partition.isr)
     if leader == NO_LEADER and place.stream.config.unclean_election:
-        return led_uncleanly(partition, draft.choose(partition, partition.replicas))
-    return led(draft, partition, leader)
+        return led_uncleanly(partition, changes.choose(partition, partition.replicas))
+    return led(changes, partition, leader)
 
 
-def led(draft: Draft, partition: PartitionImage, leader: NodeId) -> PartitionImage:
+def led(changes: PartitionChanges, partition: PartitionImage, leader: NodeId) -> PartitionImage:
     """Led by ``leader`` of the ISR, out of which go those that are away, if that is a change."""
     if leader in (NO_LEADER, partition.leader):
         return partition
-    here = draft.available | draft.hearsay
+    here = changes.available | changes.hearsay
     isr = tuple(node for node in partition.isr if node in here)
     return replace(partition, leader=leader, isr=isr)
 
@@ -59,84 +59,84 @@ def led_uncleanly(partition: PartitionImage, leader: NodeId) -> PartitionImage:
     return partition if leader == NO_LEADER else replace(partition, leader=leader, isr=(leader,))
 
 
-def elect_leader(draft: Draft, command: ElectLeader) -> Decision:
+def elect_leader(changes: PartitionChanges, command: ElectLeader) -> Decision:
     """Raises InvalidRequest if who is asked for cannot lead."""
-    place = place_of(draft.image, command.stream, command.partition)
+    place = place_of(changes.image, command.stream, command.partition)
     known = place.partition
     if command.leader is None:
-        after = _elected(draft, place, unclean=command.unclean)
+        after = _elected(changes, place, unclean=command.unclean)
     elif command.leader not in known.replicas:
         raise InvalidRequest(f"node {command.leader} has no replica; {known.replicas} have")
-    elif command.leader not in draft.available:
+    elif command.leader not in changes.available:
         raise InvalidRequest(f"node {command.leader} is not alive")
     elif command.leader in known.isr:
-        after = led(draft, known, command.leader)
+        after = led(changes, known, command.leader)
     elif command.unclean:
         after = led_uncleanly(known, command.leader)
     else:
         raise InvalidRequest(
             f"node {command.leader} is not in sync ({known.isr} are): it lacks what was committed"
         )
-    draft.put(place, after)
+    changes.put(place, after)
     leader_epoch = known.leader_epoch + (after.leader != known.leader)
-    return draft.decision(leader=after.leader, leader_epoch=leader_epoch)
+    return changes.decision(leader=after.leader, leader_epoch=leader_epoch)
 
 
-def rebalance_leaders(draft: Draft) -> Decision:
+def rebalance_leaders(changes: PartitionChanges) -> Decision:
     """Preferred replicas lead again, a bounded number of them."""
     moved = left = 0
-    for place in places(draft.image):
+    for place in places(changes.image):
         known = place.partition
         preferred = known.target[0]
         if (
             known.leader in (NO_LEADER, preferred)
             or preferred not in known.isr
-            or preferred not in draft.available
-            or preferred in draft.draining | draft.full | draft.unfit
+            or preferred not in changes.available
+            or preferred in changes.draining | changes.full | changes.unfit
         ):
             continue
         if moved == REBALANCED_MAX:
             left += 1
             continue
-        moved += draft.put(place, led(draft, known, preferred))
-    return draft.decision(moved=moved, left=left)
+        moved += changes.put(place, led(changes, known, preferred))
+    return changes.decision(moved=moved, left=left)
 
 
-def replace_leader(draft: Draft, report: ReportLeader) -> Decision:
+def replace_leader(changes: PartitionChanges, report: ReportLeader) -> Decision:
     """Its followers cannot reach the leader: one of them leads. Raises StaleNode, StalePartition.
 
     Its own sessions tell whether the node is dead; here it loses one partition, and its place in
     the ISR, which it gets back by fetching.
     """
-    present_node(draft.image, report.node_id, report.node_epoch)
-    place = place_of(draft.image, report.stream, report.partition)
+    present_node(changes.image, report.node_id, report.node_epoch)
+    place = place_of(changes.image, report.stream, report.partition)
     known = place.partition
     if (known.leader, known.leader_epoch) != (report.leader, report.leader_epoch):
         raise StalePartition(
             f"{report.stream}-{report.partition} is led by {known.leader} in epoch"
             f" {known.leader_epoch}"
         )
-    if _can_go_on(draft, known.isr, without=known.leader):
-        draft.put(place, without(draft, place, known.leader))
-    return draft.decision()
+    if _can_go_on(changes, known.isr, without=known.leader):
+        changes.put(place, without(changes, place, known.leader))
+    return changes.decision()
 
 
-def give_up_offline(draft: Draft, node: NodeId, offline: Iterable[tuple[str, int]]) -> None:
+def give_up_offline(changes: PartitionChanges, node: NodeId, offline: Iterable[tuple[str, int]]) -> None:
     """``node`` cannot write these: it leaves each ISR that has another member, alive or not.
 
     The last member stays, and leads on: what it has is all there is, and it says what is wrong.
     """
     for name, number in sorted(set(offline)):
-        stream = draft.image.streams.get(name)
+        stream = changes.image.streams.get(name)
         if stream is None or not 0 <= number < len(stream.partitions):
             continue
         place = ReplicaPlace(stream, number, stream.partitions[number])
         isr = place.partition.isr
         if node in isr and len(isr) > 1:
-            draft.put(place, without(draft, place, node, keep_last=False))
+            changes.put(place, without(changes, place, node, keep_last=False))
 
 
-def give_way(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
+def give_way(changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
     """``node`` has no room: it leaves each ISR that has a live member with room, which leads on.
 
     Where no such member is, it stays: what it has is whole, and it refuses what it cannot store.
@@ -144,52 +144,52 @@ def give_way(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ())
     decided about already.
     """
     decided = frozenset(but)
-    for place in places(draft.image):
+    for place in places(changes.image):
         isr = place.partition.isr
-        others = (it for it in isr if it != node and it not in draft.full)
+        others = (it for it in isr if it != node and it not in changes.full)
         is_decided = (place.stream.name, place.number) in decided
-        if node in isr and not is_decided and any(it in draft.available for it in others):
-            draft.put(place, without(draft, place, node))
+        if node in isr and not is_decided and any(it in changes.available for it in others):
+            changes.put(place, without(changes, place, node))
 
 
-def hand_over(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
+def hand_over(changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
     """``node`` cannot lead as it should: live members in sync that can lead in its place.
 
     It stays in sync, for what it stores is whole. Where no such member is, it leads on; hence
     leaderships are not handed back and forth. ``but``: partitions that are decided about already.
     """
     decided = frozenset(but)
-    worse = draft.full | draft.unfit | {node}
-    for place in places(draft.image):
+    worse = changes.full | changes.unfit | {node}
+    for place in places(changes.image):
         known = place.partition
         if known.leader != node or (place.stream.name, place.number) in decided:
             continue
-        leader = draft.choose(known, (it for it in known.isr if it not in worse))
-        draft.put(place, led(draft, known, leader))
+        leader = changes.choose(known, (it for it in known.isr if it not in worse))
+        changes.put(place, led(changes, known, leader))
 
 
-def revive_leaderless(draft: Draft) -> None:
+def revive_leaderless(changes: PartitionChanges) -> None:
     """Have all partitions led that can be. There are some left only where a decision was cut in two
     by a crash, or where a session ended and went on before the node was fenced.
     """
-    for place in places(draft.image) if draft.image.leaderless else ():
+    for place in places(changes.image) if changes.image.leaderless else ():
         if place.partition.leader == NO_LEADER:
-            draft.put(place, revived(draft, place, place.partition))
+            changes.put(place, revived(changes, place, place.partition))
 
 
-def _elected(draft: Draft, place: ReplicaPlace, *, unclean: bool) -> PartitionImage:
+def _elected(changes: PartitionChanges, place: ReplicaPlace, *, unclean: bool) -> PartitionImage:
     known = place.partition
     preferred = known.target[0]
-    if preferred in known.isr and preferred in draft.available:
-        return led(draft, known, preferred)
+    if preferred in known.isr and preferred in changes.available:
+        return led(changes, known, preferred)
     if known.leader != NO_LEADER:
         raise InvalidRequest(
             f"the preferred replica, node {preferred}, is not in sync or not alive;"
             f" node {known.leader} goes on leading"
         )
-    after = revived(draft, place, known)
+    after = revived(changes, place, known)
     if after.leader == NO_LEADER and unclean:
-        after = led_uncleanly(known, draft.choose(known, known.replicas))
+        after = led_uncleanly(known, changes.choose(known, known.replicas))
     if after.leader == NO_LEADER:
         whose = "replicas" if unclean else "in-sync replicas"
         nodes = known.replicas if unclean else known.isr
@@ -197,5 +197,5 @@ def _elected(draft: Draft, place: ReplicaPlace, *, unclean: bool) -> PartitionIm
     return after
 
 
-def _can_go_on(draft: Draft, isr: tuple[NodeId, ...], *, without: NodeId) -> bool:
-    return any(node != without and node in draft.available for node in isr)
+def _can_go_on(changes: PartitionChanges, isr: tuple[NodeId, ...], *, without: NodeId) -> bool:
+    return any(node != without and node in changes.available for node in isr)

@@ -11,10 +11,10 @@ from typing import Final
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import CancelMove, DrainNode, MovePartition
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import (
-    Draft,
+from streamlog.metadata.controller.partition_changes import (
+    PartitionChanges,
     ReplicaPlace,
-    cautious_draft,
+    cautious_changes,
     known_node,
     place_of,
     places,
@@ -29,9 +29,9 @@ DRAINED_AT_ONCE_MAX: Final = 100
 """Partitions on their way off draining nodes at any time."""
 
 
-def move_partition(draft: Draft, command: MovePartition) -> Decision:
+def move_partition(changes: PartitionChanges, command: MovePartition) -> Decision:
     """Raises InvalidRequest if the replicas cannot be those."""
-    place = place_of(draft.image, command.stream, command.partition)
+    place = place_of(changes.image, command.stream, command.partition)
     target, wanted = command.replicas, place.stream.config.replicas
     if len(set(target)) != len(target) or len(target) != wanted:
         raise InvalidRequest(
@@ -39,26 +39,26 @@ def move_partition(draft: Draft, command: MovePartition) -> Decision:
             " change that with an update of the stream"
         )
     for node_id in target:
-        node = known_node(draft.image, node_id)
+        node = known_node(changes.image, node_id)
         if node_id in place.partition.former:
             continue
-        if node.draining or node_id not in draft.available:
+        if node.draining or node_id not in changes.available:
             state = "is being drained" if node.draining else "is not alive"
             raise InvalidRequest(f"node {node_id} {state}")
-    draft.put(place, retargeted(draft, place, target))
-    return draft.decision()
+    changes.put(place, retargeted(changes, place, target))
+    return changes.decision()
 
 
-def cancel_move(draft: Draft, command: CancelMove) -> Decision:
+def cancel_move(changes: PartitionChanges, command: CancelMove) -> Decision:
     """Raises InvalidRequest if there is no move, or no way back."""
-    place = place_of(draft.image, command.stream, command.partition)
+    place = place_of(changes.image, command.stream, command.partition)
     if not place.partition.is_moving:
         raise InvalidRequest(f"{command.stream}-{command.partition} is not being moved")
-    _cancel(draft, place)
-    return draft.decision()
+    _cancel(changes, place)
+    return changes.decision()
 
 
-def retargeted(draft: Draft, place: ReplicaPlace, target: tuple[NodeId, ...]) -> PartitionImage:
+def retargeted(changes: PartitionChanges, place: ReplicaPlace, target: tuple[NodeId, ...]) -> PartitionImage:
     """On the way to ``target``, or there already. Raises InvalidRequest.
 
     What a move before this one was still adding, and this one does not want, is dropped at once.
@@ -67,11 +67,11 @@ def retargeted(draft: Draft, place: ReplicaPlace, target: tuple[NodeId, ...]) ->
     former = known.former
     leaving = tuple(node for node in former if node not in target)
     adding = tuple(node for node in target if node not in former)
-    after = _with_replicas(draft, known, (*target, *leaving), adding=adding, removing=leaving)
-    return finished(draft, place, after)
+    after = _with_replicas(changes, known, (*target, *leaving), adding=adding, removing=leaving)
+    return finished(changes, place, after)
 
 
-def finished(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
+def finished(changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
     """With the target's replicas alone if they can go on without the others, else as it is."""
     if not partition.is_moving or partition.leader == NO_LEADER:
         return partition
@@ -83,21 +83,21 @@ def finished(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> Pa
     after = replace(partition, replicas=target, isr=isr, adding=(), removing=())
     if after.leader in isr:
         return after
-    leader = draft.choose(after, isr)
-    return partition if leader == NO_LEADER else led(draft, after, leader)
+    leader = changes.choose(after, isr)
+    return partition if leader == NO_LEADER else led(changes, after, leader)
 
 
-def drain_node(draft: Draft, command: DrainNode) -> Decision:
+def drain_node(changes: PartitionChanges, command: DrainNode) -> Decision:
     """Nothing is moved yet: ``next_moves`` does that. Raises NodeNotFound, InvalidRequest."""
-    node = known_node(draft.image, command.node_id)
+    node = known_node(changes.image, command.node_id)
     if command.undo == (not node.draining):
         return Decision()
     if command.undo:
-        _cancel_drain(draft, node.node_id)
+        _cancel_drain(changes, node.node_id)
     else:
-        _check_room(draft.image, node.node_id)
+        _check_room(changes.image, node.node_id)
     noted = NodeDraining(node_id=node.node_id, draining=not command.undo)
-    return draft.decision(noted)
+    return changes.decision(noted)
 
 
 def next_moves(
@@ -110,55 +110,55 @@ def next_moves(
     stays, and the next call tries again; and they wait until the controller knows who is alive, of
     those that it has not heard of (see ``decide``). The result: partitions ``moving`` and ``left``.
     """
-    draft = cautious_draft(image, live, heard_of)
-    revive_leaderless(draft)
-    if draft.hearsay or not any(image.load(node).replicas for node in draft.draining):
-        return draft.decision(moving=0, left=0)
-    moving, waiting = _drained(draft)
+    changes = cautious_changes(image, live, heard_of)
+    revive_leaderless(changes)
+    if changes.hearsay or not any(image.load(node).replicas for node in changes.draining):
+        return changes.decision(moving=0, left=0)
+    moving, waiting = _drained(changes)
     placements: dict[str, Placement] = {}
     left = 0
     for place in waiting:
         stream = place.stream
         if stream.name not in placements:
-            placements[stream.name] = Placement(draft, stream.partitions)
-        if moving < DRAINED_AT_ONCE_MAX and _move_off(draft, place, placements[stream.name]):
+            placements[stream.name] = Placement(changes, stream.partitions)
+        if moving < DRAINED_AT_ONCE_MAX and _move_off(changes, place, placements[stream.name]):
             moving += 1
         else:
             left += 1
-    return draft.decision(moving=moving, left=left)
+    return changes.decision(moving=moving, left=left)
 
 
-def _drained(draft: Draft) -> tuple[int, list[ReplicaPlace]]:
+def _drained(changes: PartitionChanges) -> tuple[int, list[ReplicaPlace]]:
     """How many partitions are on their way, and those that have yet to begin, or to begin again
     because the node that they go to is away.
 
     A partition without a leader cannot move: it waits without being counted.
     """
     moving, waiting = 0, list[ReplicaPlace]()
-    for place in places(draft.image):
+    for place in places(changes.image):
         partition = place.partition
-        if draft.draining.isdisjoint(partition.replicas) or partition.leader == NO_LEADER:
+        if changes.draining.isdisjoint(partition.replicas) or partition.leader == NO_LEADER:
             continue
-        away = any(node not in draft.available for node in partition.adding)
-        if away or not draft.draining.isdisjoint(partition.target):
+        away = any(node not in changes.available for node in partition.adding)
+        if away or not changes.draining.isdisjoint(partition.target):
             waiting.append(place)
-        elif not draft.put(place, finished(draft, place, partition)):
+        elif not changes.put(place, finished(changes, place, partition)):
             moving += 1
     return moving, waiting
 
 
-def _move_off(draft: Draft, place: ReplicaPlace, placement: Placement) -> bool:
+def _move_off(changes: PartitionChanges, place: ReplicaPlace, placement: Placement) -> bool:
     """Whether there is somewhere to go."""
     partition = place.partition
     stays = tuple(
         node
         for node in partition.target
-        if node not in draft.draining and (node not in partition.adding or node in draft.available)
+        if node not in changes.draining and (node not in partition.adding or node in changes.available)
     )
     try:
         others = iter(placement.more(stays, len(partition.target) - len(stays)))
         target = tuple(node if node in stays else next(others) for node in partition.target)
-        return draft.put(place, retargeted(draft, place, target))
+        return changes.put(place, retargeted(changes, place, target))
     except InvalidRequest:
         return False
 
@@ -176,27 +176,27 @@ def _check_room(image: MetadataImage, node_id: NodeId) -> None:
         )
 
 
-def _cancel_drain(draft: Draft, node_id: NodeId) -> None:
-    for place in places(draft.image):
+def _cancel_drain(changes: PartitionChanges, node_id: NodeId) -> None:
+    for place in places(changes.image):
         if node_id in place.partition.removing:
             try:
-                _cancel(draft, place)
+                _cancel(changes, place)
             except InvalidRequest:
                 continue  # there is no way back: it ends as a move like any other
 
 
-def _cancel(draft: Draft, place: ReplicaPlace) -> None:
+def _cancel(changes: PartitionChanges, place: ReplicaPlace) -> None:
     known, wanted = place.partition, place.stream.config.replicas
     if len(known.former) != wanted:
         raise InvalidRequest(
             f"without the move there would be {len(known.former)} replicas, and stream"
             f" {place.stream.name!r} has {wanted}; update the stream instead"
         )
-    draft.put(place, _with_replicas(draft, known, known.former, adding=(), removing=()))
+    changes.put(place, _with_replicas(changes, known, known.former, adding=(), removing=()))
 
 
 def _with_replicas(
-    draft: Draft,
+    changes: PartitionChanges,
     known: PartitionImage,
     replicas: tuple[NodeId, ...],
     *,
@@ -210,9 +210,9 @@ def _with_replicas(
     after = replace(known, replicas=replicas, isr=isr, adding=adding, removing=removing)
     lost = bool(known.isr) and not isr
     if known.leader != NO_LEADER and known.leader not in isr:
-        leader = draft.choose(after, isr)
+        leader = changes.choose(after, isr)
         lost = leader == NO_LEADER
-        after = led(draft, after, leader)
+        after = led(changes, after, leader)
     if lost:
         raise InvalidRequest(f"only {known.isr} are in sync, and none of them would stay to lead")
     return after

@@ -16,11 +16,11 @@ from streamlog.metadata.commands import (
     StopNode,
 )
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import (
-    Draft,
+from streamlog.metadata.controller.partition_changes import (
+    PartitionChanges,
     ReplicaPlace,
     available_nodes,
-    cautious_draft,
+    cautious_changes,
     known_node,
     places,
     present_node,
@@ -75,9 +75,9 @@ def register(
     heard = live if heard_of is None else heard_of
     if older and command.node_id in available_nodes(image, heard):
         raise NodeIdTaken(f"node {command.node_id} is alive, with a newer copy of this data folder")
-    draft = cautious_draft(image, live, heard_of, without=command.node_id)
+    changes = cautious_changes(image, live, heard_of, without=command.node_id)
     tail_lost, data_lost = list[list[str | int]](), list[list[str | int]]()
-    for place in _places_in_sync(draft, command.node_id):
+    for place in _places_in_sync(changes, command.node_id):
         partition = place.partition
         alone = partition.isr == (command.node_id,)
         synced = (place.stream.config.sync or command.sync) == "commit"
@@ -85,13 +85,13 @@ def register(
         if alone and (wiped or torn):
             (data_lost if wiped else tail_lost).append([place.stream.name, place.number])
         keep_last = not wiped and (alone or not torn)
-        draft.put(place, without(draft, place, command.node_id, keep_last=keep_last))
-    node_epoch = image.offset + len(draft.records)
+        changes.put(place, without(changes, place, command.node_id, keep_last=keep_last))
+    node_epoch = image.offset + len(changes.records)
     noted = NodeRegistered(
         node_id=command.node_id, incarnation=command.incarnation, host=command.host,
         port=command.port, rack=command.rack, directory_id=command.directory_id, fenced=True,
     )  # fmt: skip
-    return draft.decision(noted, **_registered(node_epoch, tail_lost, data_lost, older=older))
+    return changes.decision(noted, **_registered(node_epoch, tail_lost, data_lost, older=older))
 
 
 def heartbeat(
@@ -110,35 +110,35 @@ def heartbeat(
     returns = node.fenced and not node.stopping and command.offset > node.epoch
     if node.fenced and not returns:
         return Decision(result={"fenced": True})
-    draft = cautious_draft(image, live, heard_of)
-    draft.available |= {node.node_id}
+    changes = cautious_changes(image, live, heard_of)
+    changes.available |= {node.node_id}
     noted: list[MetadataRecord] = []
     if command.full != node.full:
-        draft.full ^= {node.node_id}
+        changes.full ^= {node.node_id}
         noted.append(NodeFull(node_id=node.node_id, full=command.full))
     if command.unfit != node.unfit:
-        others = draft.unfit - {node.node_id}
-        draft.unfit = others | {node.node_id} if keep_from_leading(command.unfit) else others
+        others = changes.unfit - {node.node_id}
+        changes.unfit = others | {node.node_id} if keep_from_leading(command.unfit) else others
         noted.append(NodeUnfit(node_id=node.node_id, unfit=command.unfit))
     if not returns:
-        give_up_offline(draft, node.node_id, command.offline)
+        give_up_offline(changes, node.node_id, command.offline)
         if command.full:
-            give_way(draft, node.node_id, but=command.offline)
+            give_way(changes, node.node_id, but=command.offline)
         elif keep_from_leading(command.unfit):
-            hand_over(draft, node.node_id, but=command.offline)
-        return draft.decision(*noted, fenced=False)
+            hand_over(changes, node.node_id, but=command.offline)
+        return changes.decision(*noted, fenced=False)
     offline = frozenset(command.offline)
     for place in places(image) if image.leaderless else ():
         partition = place.partition
         if partition.leader != NO_LEADER or node.node_id not in partition.replicas:
             continue
         if (place.stream.name, place.number) in offline and len(partition.isr) > 1:
-            after = without(draft, place, node.node_id, keep_last=False)
+            after = without(changes, place, node.node_id, keep_last=False)
         else:
-            after = revived(draft, place, partition)
-        draft.put(place, after)
+            after = revived(changes, place, partition)
+        changes.put(place, after)
     noted.append(NodeFenced(node_id=node.node_id, fenced=False))
-    return draft.decision(*noted, fenced=False)
+    return changes.decision(*noted, fenced=False)
 
 
 def stamp(image: MetadataImage, command: StampFolder) -> Decision:
@@ -166,8 +166,8 @@ def fence(
     node = present_node(image, command.node_id, command.node_epoch)
     if node.fenced:
         return Decision()
-    draft = cautious_draft(image, live, heard_of, without=node.node_id)
-    return _left(draft, node, stopping=False)
+    changes = cautious_changes(image, live, heard_of, without=node.node_id)
+    return _left(changes, node, stopping=False)
 
 
 def stop(
@@ -180,8 +180,8 @@ def stop(
     node = present_node(image, command.node_id, command.node_epoch)
     if node.stopping:
         return Decision()
-    draft = cautious_draft(image, live, heard_of, without=node.node_id)
-    return _left(draft, node, stopping=True)
+    changes = cautious_changes(image, live, heard_of, without=node.node_id)
+    return _left(changes, node, stopping=True)
 
 
 def remove_node(image: MetadataImage, command: RemoveNode) -> Decision:
@@ -195,15 +195,15 @@ def remove_node(image: MetadataImage, command: RemoveNode) -> Decision:
     return Decision((NodeRemoved(node_id=node.node_id),))
 
 
-def _left(draft: Draft, node: NodeImage, *, stopping: bool) -> Decision:
-    for place in _places_in_sync(draft, node.node_id):
-        draft.put(place, without(draft, place, node.node_id))
-    return draft.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
+def _left(changes: PartitionChanges, node: NodeImage, *, stopping: bool) -> Decision:
+    for place in _places_in_sync(changes, node.node_id):
+        changes.put(place, without(changes, place, node.node_id))
+    return changes.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
 
 
-def _places_in_sync(draft: Draft, node_id: NodeId) -> list[ReplicaPlace]:
+def _places_in_sync(changes: PartitionChanges, node_id: NodeId) -> list[ReplicaPlace]:
     """Those that it leads first: publishers wait for another leader there."""
-    found = [place for place in places(draft.image) if node_id in place.partition.isr]
+    found = [place for place in places(changes.image) if node_id in place.partition.isr]
     found.sort(key=lambda place: place.partition.leader != node_id)
     return found
 

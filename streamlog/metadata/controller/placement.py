@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.controller.draft import Draft
+from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NodeId
 
@@ -19,11 +19,11 @@ from streamlog.model import NodeId
 class Placement:
     """Chooses nodes for the partitions of one stream, each choice knowing of those before it."""
 
-    def __init__(self, draft: Draft, partitions: Sequence[PartitionImage] = ()) -> None:
-        self._draft = draft
+    def __init__(self, changes: PartitionChanges, partitions: Sequence[PartitionImage] = ()) -> None:
+        self._draft = changes
         self._racks: dict[NodeId, str | NodeId] = {
             node.node_id: node.node_id if node.rack is None else node.rack
-            for node in draft.image.nodes.values()
+            for node in changes.image.nodes.values()
         }
         self._kept: Counter[NodeId] = Counter()
         self._led: Counter[NodeId] = Counter()
@@ -32,22 +32,22 @@ class Placement:
 
     def new_partition(self, replicas: int) -> PartitionImage:
         """All replicas in sync, the first one leads. Raises InvalidStreamConfig."""
-        draft = self._draft
-        check_count(replicas, len(draft.hosts))
+        changes = self._draft
+        check_count(replicas, len(changes.hosts))
 
         def cost(node: NodeId) -> tuple[bool, int, int, int, int]:
             return (
-                node in draft.full | draft.unfit,
+                node in changes.full | changes.unfit,
                 self._led[node],
-                draft.leaders[node],
+                changes.leaders[node],
                 self._kept[node],
-                draft.replicas[node],
+                changes.replicas[node],
             )
 
-        leader = min(draft.hosts, key=cost)
+        leader = min(changes.hosts, key=cost)
         nodes = (leader, *self._more((leader,), replicas - 1))
         self._note(nodes)
-        return new_partition(nodes, draft.image.leader_epochs_end)
+        return new_partition(nodes, changes.image.leader_epochs_end)
 
     def more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
         """``count`` nodes beside ``kept``. Raises InvalidStreamConfig if there are too few."""
@@ -57,23 +57,23 @@ class Placement:
 
     def fewer(self, partition: PartitionImage, count: int) -> tuple[NodeId, ...]:
         """``count`` of the partition's replicas: its leader, those in sync, those with least."""
-        draft = self._draft
+        changes = self._draft
 
         def worth(node: NodeId) -> tuple[bool, bool, bool, bool, int]:
             return (
                 node != partition.leader,
                 node not in partition.isr,
-                node not in draft.available,
-                node in draft.draining | draft.full,
-                draft.replicas[node],
+                node not in changes.available,
+                node in changes.draining | changes.full,
+                changes.replicas[node],
             )
 
         best = set(sorted(partition.target, key=worth)[:count])
         return tuple(node for node in partition.target if node in best)
 
     def _more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
-        draft = self._draft
-        able = [node for node in draft.hosts if node not in kept]
+        changes = self._draft
+        able = [node for node in changes.hosts if node not in kept]
         check_count(len(kept) + count, len(kept) + len(able))
         racks = Counter(self._racks[node] for node in kept)
         chosen: list[NodeId] = []
@@ -82,8 +82,8 @@ class Placement:
             return (
                 racks[self._racks[node]],
                 self._kept[node],
-                draft.replicas[node],
-                -draft.leaders[node],  # the next leader is rather one of the others
+                changes.replicas[node],
+                -changes.leaders[node],  # the next leader is rather one of the others
             )
 
         for _ in range(count):

@@ -12,7 +12,7 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, ReplicaPlace, available_nodes, known_node
+from streamlog.metadata.controller.partition_changes import PartitionChanges, ReplicaPlace, available_nodes, known_node
 from streamlog.metadata.controller.election import revived
 from streamlog.metadata.controller.moves import retargeted
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
@@ -48,11 +48,11 @@ def create_stream(
     check_seal(None, config)
     _check_cluster(image, config)
     check_circle(config, (stream.config for stream in image.streams.values()))
-    draft = _draft(image, live)
-    check_count(config.replicas, len(draft.hosts))
-    draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
-    _add(draft, config, range(config.partitions), Placement(draft), assignments)
-    return draft.decision(created=True)
+    changes = _draft(image, live)
+    check_count(config.replicas, len(changes.hosts))
+    changes.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
+    _add(changes, config, range(config.partitions), Placement(changes), assignments)
+    return changes.decision(created=True)
 
 
 def check_seen(image: MetadataImage, name: str, seen: StreamConfig | None) -> None:
@@ -96,16 +96,16 @@ def update_stream(
         )
     if config.partitions != known.partitions and is_internal(config.name):
         raise InvalidStreamConfig(f"partitions: {config.name} keeps those that it was made with")
-    draft = _draft(image, live)
-    draft.records.append(StreamUpdated(config=config))
+    changes = _draft(image, live)
+    changes.records.append(StreamUpdated(config=config))
     after = StreamImage(config, stream.stream_id, stream.created_ms, stream.partitions)
-    placement = Placement(draft, stream.partitions)
+    placement = Placement(changes, stream.partitions)
     if config.replicas != known.replicas:
-        _resize(draft, after, placement)
+        _resize(changes, after, placement)
     elif config.unclean_election and not known.unclean_election:
-        _revive(draft, after)
-    _add(draft, config, range(known.partitions, config.partitions), placement, assignments)
-    return draft.decision()
+        _revive(changes, after)
+    _add(changes, config, range(known.partitions, config.partitions), placement, assignments)
+    return changes.decision()
 
 
 class Lasting(NamedTuple):
@@ -157,7 +157,7 @@ def delete_stream(image: MetadataImage, name: str, stream_id: UUID | None = None
 
 
 def _add(
-    draft: Draft,
+    changes: PartitionChanges,
     config: StreamConfig,
     numbers: range,
     placement: Placement,
@@ -166,58 +166,58 @@ def _add(
     """The new partitions of these numbers."""
     if not assignments:
         for number in numbers:
-            draft.add(config.name, number, placement.new_partition(config.replicas))
+            changes.add(config.name, number, placement.new_partition(config.replicas))
         return
     if len(assignments) != len(numbers):
         raise InvalidRequest(
             f"nodes are named for {len(assignments)} new partitions, of {len(numbers)}"
         )
     for number, nodes in zip(numbers, assignments, strict=True):
-        _check_assignment(draft, config, number, nodes)
-        draft.add(config.name, number, new_partition(nodes, draft.image.leader_epochs_end))
+        _check_assignment(changes, config, number, nodes)
+        changes.add(config.name, number, new_partition(nodes, changes.image.leader_epochs_end))
 
 
 def _check_assignment(
-    draft: Draft, config: StreamConfig, number: int, nodes: tuple[NodeId, ...]
+    changes: PartitionChanges, config: StreamConfig, number: int, nodes: tuple[NodeId, ...]
 ) -> None:
     if len(set(nodes)) != len(nodes) or len(nodes) != config.replicas:
         raise InvalidRequest(
             f"partition {number}: {list(nodes)} are not {config.replicas} different nodes"
         )
     for node_id in nodes:
-        known_node(draft.image, node_id)
-        if node_id not in draft.hosts:
+        known_node(changes.image, node_id)
+        if node_id not in changes.hosts:
             raise InvalidRequest(
                 f"partition {number}: node {node_id} is not alive, or is being drained"
             )
 
 
-def _resize(draft: Draft, stream: StreamImage, placement: Placement) -> None:
+def _resize(changes: PartitionChanges, stream: StreamImage, placement: Placement) -> None:
     wanted = stream.config.replicas
     for number, partition in enumerate(stream.partitions):
         if len(partition.target) > wanted:
             target = placement.fewer(partition, wanted)
         else:
-            target = _grown(draft, partition, wanted, placement)
+            target = _grown(changes, partition, wanted, placement)
         place = ReplicaPlace(stream, number, partition)
-        draft.put(place, retargeted(draft, place, target))
+        changes.put(place, retargeted(changes, place, target))
 
 
 def _grown(
-    draft: Draft, partition: PartitionImage, wanted: int, placement: Placement
+    changes: PartitionChanges, partition: PartitionImage, wanted: int, placement: Placement
 ) -> tuple[NodeId, ...]:
     """Those first that a move before this one had yet to let go: they have the data."""
-    back = [node for node in partition.removing if node in draft.hosts]
+    back = [node for node in partition.removing if node in changes.hosts]
     kept = (*partition.target, *back)[:wanted]
     return (*kept, *placement.more(kept, wanted - len(kept)))
 
 
-def _revive(draft: Draft, stream: StreamImage) -> None:
+def _revive(changes: PartitionChanges, stream: StreamImage) -> None:
     for number, partition in enumerate(stream.partitions):
         if partition.leader == NO_LEADER:
             place = ReplicaPlace(stream, number, partition)
-            draft.put(place, revived(draft, place, partition))
+            changes.put(place, revived(changes, place, partition))
 
 
-def _draft(image: MetadataImage, live: AbstractSet[NodeId] | None) -> Draft:
-    return Draft(image, available_nodes(image, frozenset(image.nodes) if live is None else live))
+def _draft(image: MetadataImage, live: AbstractSet[NodeId] | None) -> PartitionChanges:
+    return PartitionChanges(image, available_nodes(image, frozenset(image.nodes) if live is None else live))

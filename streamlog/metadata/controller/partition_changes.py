@@ -1,6 +1,6 @@
 """A decision in the making: the partitions it changes, and the loads as they will be then. Pure.
 
-Every change of a partition goes through ``Draft.put``, which keeps the rules of its epochs.
+Every change of a partition goes through ``PartitionChanges.put``, which keeps the rules of its epochs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ class ReplicaPlace(NamedTuple):
     partition: PartitionImage
 
 
-class Draft:
+class PartitionChanges:
     """Made of the newest image; thrown away once its ``decision`` is taken."""
 
     def __init__(
@@ -129,13 +129,13 @@ def available_nodes(image: MetadataImage, live: AbstractSet[NodeId]) -> set[Node
     return {node.node_id for node in image.nodes.values() if not node.fenced} & live
 
 
-def cautious_draft(
+def cautious_changes(
     image: MetadataImage,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None,
     *,
     without: NodeId | None = None,
-) -> Draft:
+) -> PartitionChanges:
     """Elects only whom the controller has heard of itself (None: any node that is alive).
 
     When all nodes start again together a new controller believes them alive that are not there
@@ -143,8 +143,8 @@ def cautious_draft(
     """
     nodes = available_nodes(image, live) - {without}
     if heard_of is None:
-        return Draft(image, nodes)
-    return Draft(image, nodes & heard_of, hearsay=nodes - heard_of)
+        return PartitionChanges(image, nodes)
+    return PartitionChanges(image, nodes & heard_of, hearsay=nodes - heard_of)
 
 
 def places(image: MetadataImage) -> Iterator[ReplicaPlace]:
