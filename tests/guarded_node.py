@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.authority import BY_NAME, Authority, Issued
+from tests.certificate_authority import BY_NAME, CertificateAuthority, Issued
 from tests.cluster_cli import Done
 from tests.in_process import streamlog
 from tests.sasl_clients import LogIn
@@ -34,7 +34,12 @@ class GuardedNode(NodeProcess):
     """
 
     def __init__(
-        self, directory: Path, nats_url: str, *, number: int = 1, authority: Authority | None = None
+        self,
+        directory: Path,
+        nats_url: str,
+        *,
+        number: int = 1,
+        authority: CertificateAuthority | None = None,
     ) -> None:
         super().__init__(number, directory)
         self.audit_file = directory / "audit.jsonl"
@@ -74,7 +79,7 @@ class GuardedNode(NodeProcess):
             },
         }
 
-    def _demand_tls(self, authority: Authority) -> None:
+    def _demand_tls(self, authority: CertificateAuthority) -> None:
         keys = self.directory / "keys.json"
         keys.write_text(json.dumps(key_set()))
         own, ca = authority.issue("node").settings(), str(authority.ca)
@@ -133,13 +138,13 @@ class SealedNode(GuardedNode):
     """A guarded node within TLS, users and streams in it."""
 
     def __init__(self, directory: Path, nats_url: str) -> None:
-        self.known = Authority(directory / "ca")
+        self.known = CertificateAuthority(directory / "ca")
         super().__init__(directory, nats_url, authority=self.known)
         self.ca = self.known.ca
         self.certificates: dict[str, Issued] = {
             name: self.known.issue(name) for name in ("alice", "mallory")
         }
-        self.stranger = Authority(directory / "stranger").issue("alice")
+        self.stranger = CertificateAuthority(directory / "stranger").issue("alice")
         """Who says to be Alice, and is vouched for by somebody else."""
 
     def furnish(self) -> None:

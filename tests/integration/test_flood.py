@@ -12,7 +12,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.authority import BY_NAME, Authority
+from tests.certificate_authority import BY_NAME, CertificateAuthority
 from tools.nodes.cluster import Cluster
 
 UNAUTHENTICATED: Final = 200
@@ -50,7 +50,7 @@ class Locked(NamedTuple):
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[Locked]:
-    authority = Authority(tmp_path / "ca")
+    authority = CertificateAuthority(tmp_path / "ca")
     node, alice = authority.issue("node"), authority.issue("alice")
     tls = {**node.settings(), "client_ca": str(authority.ca), "client_auth": "required"}
     settings: dict[str, dict[str, object]] = {

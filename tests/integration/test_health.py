@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.authority import BY_NAME, Authority
+from tests.certificate_authority import BY_NAME, CertificateAuthority
 from tools.nodes.node_process import NodeProcess
 from tools.nodes.server_process import NatsServer, program, wait_until
 
@@ -48,7 +48,7 @@ def test_a_node_in_the_clear(new_node: NewNode, nats_server: NatsServer) -> None
 def test_a_node_behind_tls_with_a_certificate_for_another_name(
     new_node: NewNode, tmp_path: Path
 ) -> None:
-    node, authority = new_node(), Authority(tmp_path / "ca")
+    node, authority = new_node(), CertificateAuthority(tmp_path / "ca")
     node.add_settings(tls={**authority.issue("node", "node-1.example").settings()})
     node.spawn()
     wait_until(lambda: probe(node, "--ready")[0] == 0, f"not ready:\n{node.log_text()[-2000:]}")
@@ -64,7 +64,7 @@ def test_a_node_behind_tls_with_a_certificate_for_another_name(
 def test_a_node_that_wants_certificates_and_tokens(
     new_node: NewNode, tmp_path: Path, page: bool
 ) -> None:
-    node, authority = new_node(), Authority(tmp_path / "ca")
+    node, authority = new_node(), CertificateAuthority(tmp_path / "ca")
     tokens = tmp_path / "tokens"
     tokens.write_text(TOKEN)
     own = authority.issue("node", password=b"of-the-key")
@@ -73,7 +73,7 @@ def test_a_node_that_wants_certificates_and_tokens(
            "key_password_file": tmp_path / "word"}  # fmt: skip
     http: dict[str, object] = {"token_file": tokens}
     if page:
-        other = Authority(tmp_path / "other").issue("page")
+        other = CertificateAuthority(tmp_path / "other").issue("page")
         http |= {"tls_cert": other.cert, "tls_key": other.key}
     node.add_settings(tls={**own.settings(), **tls}, http=http, sasl=BY_NAME)
     node.spawn()

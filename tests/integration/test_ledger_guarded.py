@@ -12,7 +12,7 @@ import pytest
 
 from streamlog.errors import NotAuthorized
 from streamlog.ledger.api import LedgerClient
-from tests.authority import write
+from tests.certificate_authority import write
 from tests.guarded_node import SealedNode, sealed_node
 from tests.integration.ledger_process import LedgerProcess
 from tools.nodes.ports import free_port

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.integration.everyone import Everyone, Row
 from tests.integration.slow_line import SlowLine
 from tests.small_disk import mounted
@@ -40,7 +40,7 @@ WELL = Row()
 class Certified(NodeProcess):
     """With a certificate of its own, and HTTP in the clear."""
 
-    authority: Authority
+    authority: CertificateAuthority
 
     def configure(self, settings: dict[str, dict[str, object]]) -> None:
         own = self.authority.issue(f"node-{self.number}").settings()
@@ -102,8 +102,8 @@ class CertifiedTwice(Certified):
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    Certified.authority = Authority(tmp_path / "ca")
+def authority(tmp_path: Path) -> CertificateAuthority:
+    Certified.authority = CertificateAuthority(tmp_path / "ca")
     return Certified.authority
 
 
@@ -119,7 +119,7 @@ def led(cluster: Cluster, number: int) -> int:
     return [it["leader"] for it in rows].count(number)
 
 
-def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> None:
+def test_its_certificate_has_expired(tmp_path: Path, authority: CertificateAuthority) -> None:
     """While it runs, and read so at its start."""
     row = Row(
         code="SL-0601",
@@ -162,7 +162,9 @@ def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> No
             everyone.agree(WELL)
 
 
-def test_the_certificate_of_its_http_has_expired(tmp_path: Path, authority: Authority) -> None:
+def test_the_certificate_of_its_http_has_expired(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
     """It leads on. Prometheus, which looks at certificates, cannot ask it any more."""
     row = Row(
         code="SL-0601",
@@ -377,7 +379,9 @@ def part(sock: socket.socket) -> None:
     "ends", [(leave, reset), (leave, reset, part)], ids=["in the clear", "tls"]
 )
 def test_clients_leave(
-    tmp_path: Path, authority: Authority, ends: tuple[Callable[[socket.socket], None], ...]
+    tmp_path: Path,
+    authority: CertificateAuthority,
+    ends: tuple[Callable[[socket.socket], None], ...],
 ) -> None:
     is_tls = part in ends
     make, options = NodeProcess, tuple[str, ...]()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.cluster_cli import Cli, Done
 from tests.sasl_clients import CLIENTS, REASONS, REFUSED, LogIn, Refused, librdkafka
 from tests.signed_tokens import AUDIENCE, ISSUER, key_set, token
@@ -251,7 +251,7 @@ SESSION_MS = 2_000
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     folder = tmp_path_factory.mktemp("sealed")
-    authority = Authority(folder / "ca")
+    authority = CertificateAuthority(folder / "ca")
     settings: dict[str, dict[str, object]] = {
         "tls": {**authority.issue("node").settings(), "client_ca": str(authority.ca)},
         "http": {"tls": False},

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import NodeUnreachable
 from streamlog.model import TopicPartition as Lane
-from tests.authority import BY_NAME, Authority, Issued
+from tests.certificate_authority import BY_NAME, CertificateAuthority, Issued
 from tests.cluster_cli import Cli
 from tools.nodes.cluster import Cluster
 from tools.nodes.server_process import wait_until
@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 class Locked(NamedTuple):
     cluster: Cluster
-    authority: Authority
+    authority: CertificateAuthority
     alice: Issued
 
     @property
@@ -56,7 +56,7 @@ class Locked(NamedTuple):
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     folder = tmp_path_factory.mktemp("locked")
-    authority = Authority(folder / "ca")
+    authority = CertificateAuthority(folder / "ca")
     tls: dict[str, object] = {
         **authority.issue("node").settings(),
         "client_ca": str(authority.ca),

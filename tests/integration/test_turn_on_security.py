@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from documentation.runbooks import FOLDER, Step, steps
-from tests.authority import Authority, Issued
+from tests.certificate_authority import CertificateAuthority, Issued
 from tests.runbook import Operator
 from tests.sasl_clients import LogIn, librdkafka
 from tools.nodes.cluster import Cluster
@@ -61,7 +61,7 @@ class Security(Operator):
 
 
 def furnish(
-    node: NodeProcess, authority: Authority, first_users: bytes, *, certificates: bool
+    node: NodeProcess, authority: CertificateAuthority, first_users: bytes, *, certificates: bool
 ) -> None:
     """The files of step 1."""
     own = authority.issue(f"node-{node.number}")
@@ -166,7 +166,7 @@ def parts() -> tuple[list[Step], list[Step], list[Step], list[Step]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("certificates", [False, True], ids=["logins", "certificates"])
 def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates: bool) -> None:
-    authority, users = Authority(tmp_path / "ca"), first_users(tmp_path)
+    authority, users = CertificateAuthority(tmp_path / "ca"), first_users(tmp_path)
     shown = authority.issue("orders-app") if certificates else None
     with Cluster(tmp_path / "cluster", settings=PATIENT) as cluster:
         for node in cluster.nodes.values():

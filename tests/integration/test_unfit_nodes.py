@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.integration.everyone import to_ten_seconds
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess
@@ -28,7 +28,7 @@ FAST: dict[str, dict[str, object]] = {"cluster": {"leader_rebalance_ms": REBALAN
 class Certified(NodeProcess):
     """With a certificate of its own."""
 
-    authority: Authority
+    authority: CertificateAuthority
 
     def configure(self, settings: dict[str, dict[str, object]]) -> None:
         own = self.authority.issue(f"node-{self.number}").settings()
@@ -83,8 +83,8 @@ def check_all_agree(cluster: Cluster, name: str, said: str, *options: str) -> No
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ca")
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path / "ca")
 
 
 def make_stream(cluster: Cluster, *login: str) -> None:
@@ -93,7 +93,9 @@ def make_stream(cluster: Cluster, *login: str) -> None:
 
 
 @pytest.mark.parametrize("controls", [False, True], ids=["of a node", "of the controller"])
-def test_an_expired_certificate(tmp_path: Path, authority: Authority, controls: bool) -> None:
+def test_an_expired_certificate(
+    tmp_path: Path, authority: CertificateAuthority, controls: bool
+) -> None:
     """It expires while the node runs. Nobody could open a connection to such a controller."""
     Certified.authority = authority
     with Cluster(tmp_path, settings=FAST, make_node=Certified) as cluster:

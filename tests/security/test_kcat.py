@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.authority import Issued
+from tests.certificate_authority import Issued
 from tests.guarded_node import ORDERS, SECRET, SealedNode, sealed_node
 from tests.security.kcat import (
     PROGRAM,

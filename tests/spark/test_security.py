@@ -12,7 +12,7 @@ from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.kafka_node import ThreadedNode
 
 
@@ -77,7 +77,7 @@ def test_a_key_may_have_a_password_in_a_file(tmp_path: Path) -> None:
 
 
 def test_records_are_read_through_tls(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     server, alice = authority.server(authority.issue("node"), "required"), authority.issue("alice")
     with ThreadedNode(tls=lambda: server) as node:
         node.add_stream("orders")

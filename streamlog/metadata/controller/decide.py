@@ -82,7 +82,9 @@ def decide(
         ):
             decision = _about_clients(image, command)
         case _:
-            decision = _about_partitions(PartitionChanges(image, available_nodes(image, live)), command)
+            decision = _about_partitions(
+                PartitionChanges(image, available_nodes(image, live)), command
+            )
     return decision
 
 

@@ -11,7 +11,13 @@ from typing import Final
 from streamlog.errors import InvalidRequest, StalePartition
 from streamlog.metadata.commands import ElectLeader, ReportLeader
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.partition_changes import PartitionChanges, ReplicaPlace, place_of, places, present_node
+from streamlog.metadata.controller.partition_changes import (
+    PartitionChanges,
+    ReplicaPlace,
+    place_of,
+    places,
+    present_node,
+)
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -37,7 +43,9 @@ def without(
     return revived(changes, place, replace(known, leader=NO_LEADER, isr=isr))
 
 
-def revived(changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
+def revived(
+    changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage
+) -> PartitionImage:
     """The leaderless ``partition`` with a leader, if a replica can lead."""
     leader = changes.choose(partition, partition.isr)
     if leader == NO_LEADER and place.stream.config.unclean_election:
@@ -121,7 +129,9 @@ def replace_leader(changes: PartitionChanges, report: ReportLeader) -> Decision:
     return changes.decision()
 
 
-def give_up_offline(changes: PartitionChanges, node: NodeId, offline: Iterable[tuple[str, int]]) -> None:
+def give_up_offline(
+    changes: PartitionChanges, node: NodeId, offline: Iterable[tuple[str, int]]
+) -> None:
     """``node`` cannot write these: it leaves each ISR that has another member, alive or not.
 
     The last member stays, and leads on: what it has is all there is, and it says what is wrong.
@@ -136,7 +146,9 @@ def give_up_offline(changes: PartitionChanges, node: NodeId, offline: Iterable[t
             changes.put(place, without(changes, place, node, keep_last=False))
 
 
-def give_way(changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
+def give_way(
+    changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()
+) -> None:
     """``node`` has no room: it leaves each ISR that has a live member with room, which leads on.
 
     Where no such member is, it stays: what it has is whole, and it refuses what it cannot store.
@@ -152,7 +164,9 @@ def give_way(changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str
             changes.put(place, without(changes, place, node))
 
 
-def hand_over(changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
+def hand_over(
+    changes: PartitionChanges, node: NodeId, *, but: Iterable[tuple[str, int]] = ()
+) -> None:
     """``node`` cannot lead as it should: live members in sync that can lead in its place.
 
     It stays in sync, for what it stores is whole. Where no such member is, it leads on; hence

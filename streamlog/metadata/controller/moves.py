@@ -11,6 +11,7 @@ from typing import Final
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import CancelMove, DrainNode, MovePartition
 from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.election import led, revive_leaderless
 from streamlog.metadata.controller.partition_changes import (
     PartitionChanges,
     ReplicaPlace,
@@ -19,7 +20,6 @@ from streamlog.metadata.controller.partition_changes import (
     place_of,
     places,
 )
-from streamlog.metadata.controller.election import led, revive_leaderless
 from streamlog.metadata.controller.placement import Placement
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.image.records import NodeDraining
@@ -58,7 +58,9 @@ def cancel_move(changes: PartitionChanges, command: CancelMove) -> Decision:
     return changes.decision()
 
 
-def retargeted(changes: PartitionChanges, place: ReplicaPlace, target: tuple[NodeId, ...]) -> PartitionImage:
+def retargeted(
+    changes: PartitionChanges, place: ReplicaPlace, target: tuple[NodeId, ...]
+) -> PartitionImage:
     """On the way to ``target``, or there already. Raises InvalidRequest.
 
     What a move before this one was still adding, and this one does not want, is dropped at once.
@@ -71,7 +73,9 @@ def retargeted(changes: PartitionChanges, place: ReplicaPlace, target: tuple[Nod
     return finished(changes, place, after)
 
 
-def finished(changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
+def finished(
+    changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage
+) -> PartitionImage:
     """With the target's replicas alone if they can go on without the others, else as it is."""
     if not partition.is_moving or partition.leader == NO_LEADER:
         return partition
@@ -153,7 +157,8 @@ def _move_off(changes: PartitionChanges, place: ReplicaPlace, placement: Placeme
     stays = tuple(
         node
         for node in partition.target
-        if node not in changes.draining and (node not in partition.adding or node in changes.available)
+        if node not in changes.draining
+        and (node not in partition.adding or node in changes.available)
     )
     try:
         others = iter(placement.more(stays, len(partition.target) - len(stays)))

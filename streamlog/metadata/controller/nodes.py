@@ -16,6 +16,13 @@ from streamlog.metadata.commands import (
     StopNode,
 )
 from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.election import (
+    give_up_offline,
+    give_way,
+    hand_over,
+    revived,
+    without,
+)
 from streamlog.metadata.controller.partition_changes import (
     PartitionChanges,
     ReplicaPlace,
@@ -24,13 +31,6 @@ from streamlog.metadata.controller.partition_changes import (
     known_node,
     places,
     present_node,
-)
-from streamlog.metadata.controller.election import (
-    give_up_offline,
-    give_way,
-    hand_over,
-    revived,
-    without,
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.records import (

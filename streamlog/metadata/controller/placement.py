@@ -19,7 +19,9 @@ from streamlog.model import NodeId
 class Placement:
     """Chooses nodes for the partitions of one stream, each choice knowing of those before it."""
 
-    def __init__(self, changes: PartitionChanges, partitions: Sequence[PartitionImage] = ()) -> None:
+    def __init__(
+        self, changes: PartitionChanges, partitions: Sequence[PartitionImage] = ()
+    ) -> None:
         self._draft = changes
         self._racks: dict[NodeId, str | NodeId] = {
             node.node_id: node.node_id if node.rack is None else node.rack

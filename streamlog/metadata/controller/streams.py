@@ -12,9 +12,14 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.partition_changes import PartitionChanges, ReplicaPlace, available_nodes, known_node
 from streamlog.metadata.controller.election import revived
 from streamlog.metadata.controller.moves import retargeted
+from streamlog.metadata.controller.partition_changes import (
+    PartitionChanges,
+    ReplicaPlace,
+    available_nodes,
+    known_node,
+)
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
@@ -220,4 +225,6 @@ def _revive(changes: PartitionChanges, stream: StreamImage) -> None:
 
 
 def _draft(image: MetadataImage, live: AbstractSet[NodeId] | None) -> PartitionChanges:
-    return PartitionChanges(image, available_nodes(image, frozenset(image.nodes) if live is None else live))
+    return PartitionChanges(
+        image, available_nodes(image, frozenset(image.nodes) if live is None else live)
+    )

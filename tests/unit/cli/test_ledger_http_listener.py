@@ -7,7 +7,7 @@ import pytest
 
 from streamlog.cli.ledger.serve import http_listener
 from streamlog.errors import ConfigError
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 
 TOKEN = "a-token-of-an-ordering-node"
 ELSEWHERE = "0.0.0.0"
@@ -15,7 +15,7 @@ ELSEWHERE = "0.0.0.0"
 
 class Files:
     def __init__(self, folder: Path) -> None:
-        authority = Authority(folder / "ca")
+        authority = CertificateAuthority(folder / "ca")
         own = authority.issue("ledger")
         self.ca, self.cert, self.key = authority.ca, own.cert, own.key
         self.tokens = folder / "tokens"

@@ -31,7 +31,7 @@ from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
 from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUCE
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.fake_metadata import CLUSTER_ID
 from tests.kafka_node import ThreadedNode
 from tests.record_batches import HandRecord, hand_batch
@@ -250,7 +250,10 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    authority, stranger = Authority(tmp_path), Authority(tmp_path / "stranger")
+    authority, stranger = (
+        CertificateAuthority(tmp_path),
+        CertificateAuthority(tmp_path / "stranger"),
+    )
     server = authority.server(authority.issue("node"), "required")
     alice = authority.client(authority.issue("alice"))
     with ThreadedNode(tls=lambda: server) as node:

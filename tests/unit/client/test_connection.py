@@ -20,7 +20,7 @@ from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import at, wanted
 
@@ -288,7 +288,7 @@ async def test_another_servers_port_is_known_by_what_it_says(said: bytes, told: 
 
 
 async def test_forgotten_tls_is_hinted_at(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     context = authority.server(authority.issue("node"))
     async with KafkaNode(tls=lambda: context) as node:
         with pytest.raises((NodeUnreachable, MalformedFrame), match="--tls-ca"):

@@ -26,7 +26,7 @@ from streamlog.http.site import Readiness, Site
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.state import PartitionStatistics
-from tests.authority import Authority, Issued
+from tests.certificate_authority import CertificateAuthority, Issued
 from tests.partition_statistics import partition_statistics
 
 Runs = Callable[[Coroutine[Any, Any, None]], None]
@@ -233,13 +233,13 @@ async def test_the_cluster_s_gauges(world: World) -> None:
 # TLS, and who keeps others waiting
 
 
-def https(authority: Authority, own: Issued | None = None) -> aiohttp.TCPConnector:
+def https(authority: CertificateAuthority, own: Issued | None = None) -> aiohttp.TCPConnector:
     return aiohttp.TCPConnector(ssl=authority.client(own))
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_the_pages_over_tls_show_the_newest_certificate(tmp_path: Path, run: Runs) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     issued = authority.issue("page")
     context = authority.server(issued)
 
@@ -257,7 +257,7 @@ def test_the_pages_over_tls_show_the_newest_certificate(tmp_path: Path, run: Run
     run(play())
 
 
-async def shown_by(site: Site, authority: Authority) -> str:
+async def shown_by(site: Site, authority: CertificateAuthority) -> str:
     """The certificate's number; the page is there, too."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", site.port, ssl=authority.client(), server_hostname="localhost"
@@ -271,7 +271,7 @@ async def shown_by(site: Site, authority: Authority) -> str:
 
 
 async def test_pages_may_want_a_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     context = authority.server(authority.issue("page"), "required")
     # What is asked is that of the newest context, too.
     site = World().make(0, tls=lambda: context)

@@ -12,7 +12,7 @@ from streamlog.client.security import ClientLogin, Security
 from streamlog.config import ClientAuth, SaslSection
 from streamlog.errors import AuthenticationFailed, NodeUnreachable
 from streamlog.wire import fetch, registry
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.kafka_node import KafkaNode, until
 
 METADATA = {"topics": None, "allow_auto_topic_creation": False}
@@ -22,7 +22,7 @@ Tls = Callable[[], ssl.SSLContext | None]
 
 
 class World(NamedTuple):
-    authority: Authority
+    authority: CertificateAuthority
     sasl: SaslSection
 
     def node(
@@ -53,7 +53,7 @@ class World(NamedTuple):
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     sasl = SaslSection(mechanisms=("SCRAM-SHA-512",), failure_delay_ms=10)
-    return World(Authority(tmp_path), sasl)
+    return World(CertificateAuthority(tmp_path), sasl)
 
 
 async def connected(node: KafkaNode, security: Security) -> Connection:
@@ -141,7 +141,7 @@ async def test_who_does_not_go_the_optional_way_stays_out(world: World) -> None:
 async def test_a_bad_certificate_is_no_reason_to_go_in_the_clear(
     world: World, tmp_path: Path
 ) -> None:
-    stranger = Authority(tmp_path / "stranger").client()
+    stranger = CertificateAuthority(tmp_path / "stranger").client()
     async with world.node() as node:
         with pytest.raises(NodeUnreachable, match="certificate"):
             await connected(node, Security(lambda: stranger, None, permissive=True))

@@ -17,7 +17,7 @@ import uvloop
 
 from streamlog.kafka.net.channel import RequestWait, SocketChannel
 from streamlog.kafka.net.tls_channel import TlsChannel
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 
 Play = Callable[[SocketChannel, socket.socket], Awaitable[None]]
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -88,7 +88,7 @@ def test_a_reset_while_an_answer_is_made(run: Callable[[Any], None]) -> None:
 def test_the_end_of_a_handshake_a_request_and_a_reset_at_once(
     run: Callable[[Any], None], tmp_path: Path
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     server = authority.server(authority.issue("node"))
     client = authority.client()
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.tls.certificate import read_certificate
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 LETTERS = st.text(
@@ -110,5 +110,5 @@ def bent(at: int, byte: int) -> bytes:
 def test_no_certificate_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no certificate"):
         read_certificate(b"")
-    issued = Authority(tmp_path).issue("node", organization="Example")
+    issued = CertificateAuthority(tmp_path).issue("node", organization="Example")
     assert issued.pair.certificate().subject.startswith("CN=node,OU=")

@@ -10,7 +10,7 @@ import pytest
 from streamlog.config import Settings
 from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import CertificateReload, Certificates
-from tests.authority import Authority, Issued
+from tests.certificate_authority import CertificateAuthority, Issued
 from tests.kafka_node import until
 
 BAD = "certificates not reloaded: those loaded before stay in use"
@@ -18,7 +18,7 @@ BAD = "certificates not reloaded: those loaded before stay in use"
 
 class World:
     def __init__(self, directory: Path, check_ms: int) -> None:
-        self.authority = Authority(directory)
+        self.authority = CertificateAuthority(directory)
         self.issued: Issued = self.authority.issue("node", days=40)
         tls = self.issued.settings()
         settings = Settings(node={"data_dir": "data"}, tls=tls)

@@ -9,7 +9,7 @@ import pytest
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.tls.certificates import Certificates
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 
 
 def settings_of(tmp_path: Path, **sections: dict[str, Any]) -> Settings:
@@ -17,8 +17,8 @@ def settings_of(tmp_path: Path, **sections: dict[str, Any]) -> Settings:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)
 
 
 async def test_without_certificates_all_is_in_the_clear(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ async def test_without_certificates_all_is_in_the_clear(tmp_path: Path) -> None:
     assert not certificates.are_shown
 
 
-def test_each_listener_may_have_its_own(tmp_path: Path, authority: Authority) -> None:
+def test_each_listener_may_have_its_own(tmp_path: Path, authority: CertificateAuthority) -> None:
     node, page = authority.issue("node"), authority.issue("page")
     http = {"tls_cert": str(page.cert), "tls_key": str(page.key), "tls_client_auth": "none"}
     tls = {**node.settings(), "client_ca": str(authority.ca), "client_auth": "required"}
@@ -63,7 +63,7 @@ def test_what_contradicts_itself_is_told(
 
 
 def test_a_listener_in_the_clear_asks_for_no_certificates(
-    tmp_path: Path, authority: Authority
+    tmp_path: Path, authority: CertificateAuthority
 ) -> None:
     tls = {**authority.issue("node").settings(), "client_ca": str(authority.ca)}
     tls["client_auth"] = "required"
@@ -71,7 +71,9 @@ def test_a_listener_in_the_clear_asks_for_no_certificates(
         Certificates(settings_of(tmp_path, tls=tls, kafka={"tls": False}))
 
 
-async def test_new_files_are_noticed_and_loaded(tmp_path: Path, authority: Authority) -> None:
+async def test_new_files_are_noticed_and_loaded(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
     certificates = Certificates(settings_of(tmp_path, tls=authority.issue("node").settings()))
     before, until = certificates.kafka(), certificates.shown["kafka"].not_after
     assert not await certificates.have_changed()
@@ -84,7 +86,7 @@ async def test_new_files_are_noticed_and_loaded(tmp_path: Path, authority: Autho
 
 
 async def test_bad_new_files_keep_the_old_ones_and_are_told_once(
-    tmp_path: Path, authority: Authority
+    tmp_path: Path, authority: CertificateAuthority
 ) -> None:
     issued = authority.issue("node")
     certificates = Certificates(settings_of(tmp_path, tls=issued.settings()))

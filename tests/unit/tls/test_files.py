@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.errors import ConfigError
 from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
-from tests.authority import Authority, Issued
+from tests.certificate_authority import CertificateAuthority, Issued
 
 PASSWORD = b"quite secret"
 
@@ -30,7 +30,7 @@ def refusal(own: KeyPair, trust: Trust = NOBODY) -> str:
 
 
 def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
-    issued = Authority(tmp_path).issue("node", password=PASSWORD)
+    issued = CertificateAuthority(tmp_path).issue("node", password=PASSWORD)
     assert refusal(pair(issued)).endswith(
         "is encrypted; name a file with its password as tls.key_password_file"
     )
@@ -46,7 +46,7 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
 
 
 def test_what_does_not_belong_together_is_told(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     one, other = authority.issue("one"), authority.issue("other")
     mixed = KeyPair(one.pair.cert, other.pair.key)
     assert refusal(mixed) == (
@@ -58,7 +58,7 @@ def test_what_does_not_belong_together_is_told(tmp_path: Path) -> None:
 
 
 def test_trust_must_be_certificates(tmp_path: Path) -> None:
-    issued = Authority(tmp_path).issue("node")
+    issued = CertificateAuthority(tmp_path).issue("node")
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n")
     assert "does not hold certificates of CAs" in refusal(
@@ -69,7 +69,7 @@ def test_trust_must_be_certificates(tmp_path: Path) -> None:
 
 
 def test_only_ephemeral_keys_and_aead(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     for context in (authority.server(authority.issue("node")), client_context(None, Trust(None))):
         for cipher in context.get_ciphers():
             assert cipher["aead"], cipher

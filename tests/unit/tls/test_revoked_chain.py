@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.authority import Authority, Issued
+from tests.certificate_authority import CertificateAuthority, Issued
 
 
 class Chain:
     """A root, an intermediate CA of it, and a client of that one."""
 
     def __init__(self, directory: Path) -> None:
-        self.root, self.middle = Authority(directory / "root"), Authority(directory / "middle")
+        self.root, self.middle = (
+            CertificateAuthority(directory / "root"),
+            CertificateAuthority(directory / "middle"),
+        )
         self.middle._ca = self.root._ca.create_child_ca()
         cert = directory / "intermediate.pem"
         self.middle._ca.cert_pem.write_to_path(cert)

@@ -6,7 +6,7 @@ import pytest
 from streamlog.errors import ConfigError
 from streamlog.tls.files import File, Trust, client_context
 from streamlog.tls.watched_context import WatchedContext
-from tests.authority import Authority, write
+from tests.certificate_authority import CertificateAuthority, write
 
 
 def watched(ca: Path) -> WatchedContext:
@@ -14,11 +14,11 @@ def watched(ca: Path) -> WatchedContext:
 
 
 def test_other_files_make_another_context(tmp_path: Path) -> None:
-    ca = Authority(tmp_path / "one").ca
+    ca = CertificateAuthority(tmp_path / "one").ca
     context = watched(ca)
     first = context.current()
     assert context.current() is first
-    write(ca, Authority(tmp_path / "two").ca.read_bytes())
+    write(ca, CertificateAuthority(tmp_path / "two").ca.read_bytes())
     second = context.current()
     assert second is not first
     assert second.get_ca_certs() != first.get_ca_certs()
@@ -28,7 +28,7 @@ def test_other_files_make_another_context(tmp_path: Path) -> None:
 def test_bad_ones_leave_what_there_was_and_are_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ca = Authority(tmp_path / "one").ca
+    ca = CertificateAuthority(tmp_path / "one").ca
     context = watched(ca)
     first = context.current()
     write(ca, b"no certificate")

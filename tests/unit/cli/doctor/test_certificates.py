@@ -9,7 +9,7 @@ import pytest
 from streamlog.cli.doctor.certificates import examine
 from streamlog.config import Settings
 from streamlog.findings import Finding
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 
 
 def found(**sections: Any) -> list[Finding]:
@@ -32,7 +32,7 @@ def test_without_certificates_there_is_nothing_to_say() -> None:
     ],
 )
 def test_the_sooner_the_worse(tmp_path: Path, days: float, state: str, said: str) -> None:
-    issued = Authority(tmp_path).issue("node", days=days)
+    issued = CertificateAuthority(tmp_path).issue("node", days=days)
     (finding,) = found(tls=issued.settings())
     assert finding.severity == state
     assert finding.what.startswith("tls.cert: CN=node") and said in finding.what
@@ -41,7 +41,10 @@ def test_the_sooner_the_worse(tmp_path: Path, days: float, state: str, said: str
 
 
 def test_every_file_counts_and_once(tmp_path: Path) -> None:
-    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
+    authority, other = (
+        CertificateAuthority(tmp_path / "ca"),
+        CertificateAuthority(tmp_path / "other"),
+    )
     node, page = authority.issue("node", days=90), authority.issue("page", days=3)
     to_nats = other.issue("to-nats", days=-1)
     tls = {**node.settings(), "client_ca": authority.ca, "ca": authority.ca}
@@ -58,7 +61,7 @@ def test_every_file_counts_and_once(tmp_path: Path) -> None:
 
 
 def test_of_a_chain_the_first_to_expire_counts_of_cas_the_last(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     node, old = authority.issue("node", days=90), authority.issue("old", days=-5)
     chain = tmp_path / "chain.pem"
     chain.write_bytes(node.cert.read_bytes() + old.cert.read_bytes())
@@ -70,7 +73,7 @@ def test_of_a_chain_the_first_to_expire_counts_of_cas_the_last(tmp_path: Path) -
 
 
 def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
-    issued = Authority(tmp_path).issue("node")
+    issued = CertificateAuthority(tmp_path).issue("node")
     issued.cert.write_text("nonsense")
     gone = tmp_path / "gone.pem"
     first, second = found(tls={**issued.settings(), "client_ca": gone})
@@ -82,7 +85,7 @@ def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
 def test_a_list_of_revocations_holds_until_the_next_one(
     tmp_path: Path, days: float, state: str
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     issued = authority.issue("node", days=90)
     crl = authority.revoke(authority.issue("bad", days=90))  # the next one is due in a day
     settings = Settings(

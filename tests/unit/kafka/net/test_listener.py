@@ -18,7 +18,7 @@ from streamlog.wire import control
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import API_VERSIONS, APIS, METADATA
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
 
@@ -230,7 +230,7 @@ async def test_requests_in_part_have_a_room_together(caplog: pytest.LogCaptureFi
 async def test_tls_and_the_clear_do_not_mix(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     context = authority.server(authority.issue("node"))
     async with KafkaNode(tls=lambda: context) as node:
         async with RawClient(node.port) as clear:
@@ -258,7 +258,7 @@ async def test_a_client_that_leaves_is_no_news_by_tls(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str, many: int
 ) -> None:
     """With answers on their way to it, or without a word; it is nobody's fault."""
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     context, trust = authority.server(authority.issue("node")), authority.client()
     security = Security(tls=authority.client)
     api = APIS[API_VERSIONS]

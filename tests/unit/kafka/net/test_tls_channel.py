@@ -16,7 +16,7 @@ from streamlog.client.tls_stream import TlsStream
 from streamlog.errors import NodeUnreachable, TlsFailed
 from streamlog.kafka.net.channel import ChannelIdle, SliceTruncated, SocketChannel
 from streamlog.kafka.net.tls_channel import RECORD_BYTES, TlsChannel
-from tests.authority import Authority
+from tests.certificate_authority import CertificateAuthority
 from tests.fake_partition import FileRange
 from tests.kafka_node import until
 from tests.unit.kafka.net.waiting import waiting
@@ -64,12 +64,12 @@ async def piped(
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture
-async def pipe(authority: Authority) -> AsyncIterator[Pipe]:
+async def pipe(authority: CertificateAuthority) -> AsyncIterator[Pipe]:
     async with opened(authority.server(authority.issue("node")), authority.client()) as made:
         yield made
 
@@ -172,7 +172,9 @@ async def test_the_peer_hears_of_the_end(pipe: Pipe) -> None:
     assert await pipe.peer.receive_into(memoryview(bytearray(1))) == 0
 
 
-async def test_a_peer_that_takes_nothing_or_says_nothing_is_idle(authority: Authority) -> None:
+async def test_a_peer_that_takes_nothing_or_says_nothing_is_idle(
+    authority: CertificateAuthority,
+) -> None:
     server = authority.server(authority.issue("node"))
     async with opened(server, authority.client(), idle_timeout_ms=200) as pipe:
         with pytest.raises(ChannelIdle):
@@ -197,7 +199,9 @@ async def test_slices_are_read_and_encrypted(pipe: Pipe, tmp_path: Path) -> None
             await pipe.channel.send_slice(FileRange(file, len(LARGE), 10), readers)
 
 
-async def test_the_subject_of_a_trusted_certificate_is_known(authority: Authority) -> None:
+async def test_the_subject_of_a_trusted_certificate_is_known(
+    authority: CertificateAuthority,
+) -> None:
     node, alice = authority.issue("node"), authority.issue("alice", organization="Example")
     for auth, own, subject in (
         ("required", alice, "CN=alice,OU="),
@@ -212,9 +216,9 @@ async def test_the_subject_of_a_trusted_certificate_is_known(authority: Authorit
     assert SocketChannel.peer_subject is None
 
 
-def bad_clients(authority: Authority, tmp_path: Path) -> dict[str, ssl.SSLContext]:
+def bad_clients(authority: CertificateAuthority, tmp_path: Path) -> dict[str, ssl.SSLContext]:
     """What the server says of them, and their contexts."""
-    stranger = Authority(tmp_path / "stranger").issue("stranger")
+    stranger = CertificateAuthority(tmp_path / "stranger").issue("stranger")
     expired = authority.issue("expired", days=-1)
     return {
         "it showed no certificate, and one is required here": authority.client(),
@@ -227,7 +231,7 @@ def bad_clients(authority: Authority, tmp_path: Path) -> dict[str, ssl.SSLContex
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_bad_clients_are_told_why_and_so_is_the_node(
-    authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+    authority: CertificateAuthority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     clients = bad_clients(authority, tmp_path)
     revoked = authority.issue("revoked")
@@ -261,8 +265,10 @@ async def saying_something(pipe: Pipe) -> str:
     return "let in"
 
 
-async def test_bad_servers_are_told_of_by_both(authority: Authority, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path / "stranger").issue("node")
+async def test_bad_servers_are_told_of_by_both(
+    authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    stranger = CertificateAuthority(tmp_path / "stranger").issue("node")
     revoked = authority.issue("revoked-node")
     crl = authority.revoke(revoked)
     for own, expected in (
@@ -290,7 +296,9 @@ async def test_bad_servers_are_told_of_by_both(authority: Authority, tmp_path: P
         (b"\x16\x03\x01\0\x05hello", "."),
     ],
 )
-async def test_what_is_no_tls_is_told(authority: Authority, data: bytes, expected: str) -> None:
+async def test_what_is_no_tls_is_told(
+    authority: CertificateAuthority, data: bytes, expected: str
+) -> None:
     server = authority.server(authority.issue("node"))
     async with piped(server, authority.client()) as pipe:
         pipe.sock.send(data)
@@ -299,7 +307,7 @@ async def test_what_is_no_tls_is_told(authority: Authority, data: bytes, expecte
             await pipe.channel.open()
 
 
-async def test_who_says_nothing_at_all_has_just_left(authority: Authority) -> None:
+async def test_who_says_nothing_at_all_has_just_left(authority: CertificateAuthority) -> None:
     """A probe of the port, for one."""
     server = authority.server(authority.issue("node"))
     async with piped(server, authority.client()) as pipe:

@@ -33,7 +33,7 @@ class Issued(NamedTuple):
         return {"cert": str(self.cert), "key": str(self.key)}
 
 
-class Authority:
+class CertificateAuthority:
     """Everything it issues lies in its folder, by name."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
