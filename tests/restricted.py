@@ -10,7 +10,7 @@ from streamlog.acl.rules import Rule
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.kafka import dispatch
 from streamlog.kafka.auth.peer import Peer, seen_by
@@ -66,7 +66,7 @@ class Asker:
         self.rules = RuleBook.of(*map(rule, rules))
         self.audit = Heard()
         used = self.audit if audit is None else audit
-        authority = Authority(
+        authorization = AuthorizationService(
             AuthorizationSection(super_users=super_users),
             lambda: self.rules,
             used,
@@ -74,8 +74,8 @@ class Asker:
         )
         service = copy.copy(context.control_service)
         if service is not None:
-            service.audit, service.authority = used, authority
-        node = replace(context, authority=authority, audit=used, control_service=service)
+            service.audit, service.authorization = used, authorization
+        node = replace(context, authorization=authorization, audit=used, control_service=service)
         self._peer = Peer(node, session.host)
         self._peer.context = seen_by(session, node)
         self._threads: Executor = ThreadPoolExecutor(1)

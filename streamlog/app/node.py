@@ -218,15 +218,15 @@ class Node:
         authenticator = build_authenticator(
             settings, lambda: self._metadata.image, self._certificates
         )
-        self._admission = NodeSecurity(settings, self._rules, authenticator, metrics)
+        self._security = NodeSecurity(settings, self._rules, authenticator, metrics)
         self._control = ControlService(
             node_id=data_dir.node_id,
             metadata=self._metadata,
             partitions=self._registry,
             peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
             lease=self._metadata.lease,
-            audit=self._admission.audit,
-            authority=self._admission.authority,
+            audit=self._security.audit,
+            authorization=self._security.authorization,
             node_user=settings.sasl.node_user,
             groups=self._groups,
         )
@@ -258,7 +258,7 @@ class Node:
             ],
             limits=self._settings.http,
             tls=self._certificates.http,
-            access=self._admission.http,
+            access=self._security.http,
         )
         self._log_ends = LogEnds(
             wanted=self._committed,
@@ -285,8 +285,8 @@ class Node:
                 node_settings=self._settings,
                 authenticator=authenticator,
                 tls=self._certificates.kafka,
-                authority=self._admission.authority,
-                audit=self._admission.audit,
+                authorization=self._security.authorization,
+                audit=self._security.audit,
                 control_service=self._control,
             )
         )
@@ -310,8 +310,8 @@ class Node:
             metrics=metrics,
             control=self._control,
             lease=self._metadata.lease,
-            identity=self._admission.identity,
-            audit=self._admission.audit,
+            identity=self._security.identity,
+            audit=self._security.audit,
         )
         return source, admin
 
@@ -327,7 +327,7 @@ class Node:
             readiness=self._readiness(),
             troubles=self._troubles,
             loop_lag=self._loop_lag,
-            is_guarded=self._admission.http.is_closed,
+            is_guarded=self._security.http.is_closed,
         )
         return Console(
             node_id=self._data_dir.node_id,
@@ -350,7 +350,7 @@ class Node:
             self._control,
             settings=http,
             is_ready=lambda: self._metadata.is_open,
-            why_no_payloads=why_no_tail(http, is_guarded=self._admission.http.is_closed),
+            why_no_payloads=why_no_tail(http, is_guarded=self._security.http.is_closed),
         )
 
     def _lifecycle(self) -> Lifecycle:
@@ -382,7 +382,7 @@ class Node:
                 LifecycleStep("partitions", self._registry.close),
                 LifecycleStep("tracing", self._stop_tracing),
                 LifecycleStep("console", self._stop_console),
-                LifecycleStep("access", self._admission.close),
+                LifecycleStep("access", self._security.close),
             ),
         )
 
@@ -558,8 +558,8 @@ class Node:
 
     async def _start_access(self) -> None:
         """No request is answered before the access rules are known."""
-        await self._admission.open()
-        self._run(self._admission.authority.run())
+        await self._security.open()
+        self._run(self._security.authorization.run())
 
     async def _start_console(self) -> None:
         await self._site.start()

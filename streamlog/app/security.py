@@ -18,7 +18,7 @@ from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.audit import logger as audit_logger
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.client.security import ClientLogin, Security, secret_in
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
@@ -86,10 +86,10 @@ class NodeSecurity:
             settings.authorization.audit_lines_per_s,
             count=lambda by: metrics.logins_refused.labels(by).inc(),
         )
-        self.authority = Authority(
+        self.authorization = AuthorizationService(
             settings.authorization, rules, self.audit, enforced=settings.authentication_on
         )
-        self.identity = RequestIdentities(self.authority, settings.authorization)
+        self.identity = RequestIdentities(self.authorization, settings.authorization)
         sasl = settings.sasl
         patience = (
             LoginRateLimit(sasl.failures_per_address_max)
@@ -97,7 +97,7 @@ class NodeSecurity:
             else authenticator.patience
         )
         self.http = HttpAccess(
-            self.authority,
+            self.authorization,
             token_file=settings.http.token_file,
             examine=partial(patience.examine_slowly, delay_ms=sasl.failure_delay_ms),
             log_in=_log_in(authenticator) if settings.http.basic_auth else None,
@@ -107,7 +107,7 @@ class NodeSecurity:
     async def open(self) -> None:
         """Raises ConfigError."""
         self._file.open()
-        self.authority.load()
+        self.authorization.load()
 
     async def close(self) -> None:
         self._file.close()

@@ -6,7 +6,7 @@ rules stay the same: one for each connection, and for each request that comes ov
 principal without the right to know of a stream is shown an image without it (``visibility``), so that
 its requests are answered by the very code that answers for streams that do not exist.
 
-- ``authority`` the rules in force; ``rule_file`` those of the file.
+- ``service`` the rules in force on this node; ``rule_file`` those of the file.
 - ``permissions`` of one principal, by a ``decision_cache``; ``visibility`` the node as it may see it.
 - ``signature`` who signed a NATS request, and that it comes once only.
 - ``audit`` administrative acts and refusals, one line each.

@@ -116,10 +116,10 @@ class RuleOperations(Operations):
 
     def in_file(self, wanted: RuleFilter) -> tuple[Rule, ...]:
         """Rules of this node's own file, which no request changes."""
-        authority = self._service.authority
-        if authority is None or authority.file is None:
+        authorization = self._service.authorization
+        if authorization is None or authorization.file is None:
             return ()
-        return tuple(found(authority.file_rules, wanted))
+        return tuple(found(authorization.file_rules, wanted))
 
     @operation("POST /rules", about=("rules",), act=True)
     async def add(self, rules: tuple[Rule, ...]) -> None:

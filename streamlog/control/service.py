@@ -1,8 +1,8 @@
 """What the operations need of this node, and of others: one object a node."""
 
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
@@ -29,14 +29,14 @@ class ControlService:
         peers: Peers,
         lease: Lease | None = None,
         audit: Audit | None = None,
-        authority: Authority | None = None,
+        authorization: AuthorizationService | None = None,
         node_user: str | None = None,
         groups: GroupService | None = None,
     ) -> None:
-        """``peers``: connections of its own to other nodes; ``authority``: the rules of this node's file;
+        """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
         ``node_user``: whom nodes log in as.
         """
-        self.authority = authority
+        self.authorization = authorization
         self.node_user = node_user
         self.audit = audit or Audit()
         self.freshness = ReadBarrier(metadata)

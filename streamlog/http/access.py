@@ -19,8 +19,8 @@ from aiohttp import web
 from streamlog.acl.rules import Operation
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
-from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
 from streamlog.http.api.errors import is_for_api, refused
 from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
@@ -43,7 +43,7 @@ class HttpAccess:
 
     def __init__(
         self,
-        authority: Authority,
+        authorization: AuthorizationService,
         *,
         token_file: Path | None = None,
         examine: Examine = unwatched,
@@ -52,7 +52,7 @@ class HttpAccess:
         """``examine``: how tokens are looked at, see ``Tokens``; ``log_in``, which does so itself:
         None where users' passwords are not asked for.
         """
-        self._authority = authority
+        self._authorization = authorization
         self._tokens = (
             None
             if token_file is None
@@ -81,13 +81,13 @@ class HttpAccess:
             try:
                 session = await self._session(request, session)
             except AuthenticationFailed as error:
-                self._authority.audit.not_authenticated(session, str(error), by="HTTP")
+                self._authorization.audit.not_authenticated(session, str(error), by="HTTP")
                 return refused(request, 401, type(error).__name__, str(error), _CHALLENGE)
             except ClusterForbidden as error:
                 return refused(request, 403, type(error).__name__, str(error))
             request[_STAY] = lambda: self._is_still_let_in(request)
         request[SESSION] = session
-        request[ACCESS] = self._authority.access_of(session)
+        request[ACCESS] = self._authorization.access_of(session)
         return await handler(request)
 
     async def _session(self, request: web.Request, session: Session) -> Session:
@@ -100,7 +100,7 @@ class HttpAccess:
             case "basic" if self._log_in is not None:
                 user, password = _user_and_password(given.strip())
                 session = await self._log_in(user, password, session.host)
-                access = self._authority.access_of(session)
+                access = self._authorization.access_of(session)
                 if access is not None and not is_for_api(request):
                     access.check_cluster(Operation.DESCRIBE)
                 return session

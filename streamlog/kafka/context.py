@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.control.control import Control
 from streamlog.control.operation import Caller
@@ -53,7 +53,7 @@ class Context(ClusterView):
     """None: no client can prove who it is."""
     session: Session = ANONYMOUS_SESSION
     """Who asks: each connection has a context of its own, which differs in this from others."""
-    authority: Authority | None = None
+    authorization: AuthorizationService | None = None
     """The rules in force; None: there are none."""
     audit: Audit = field(default_factory=Audit)
     control_service: ControlService | None = None

@@ -24,7 +24,7 @@ from kio.index import load_request_schema
 from streamlog.acl.rulebook import NO_RULES
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection, HttpSection
 from streamlog.control.operation import Caller
 from streamlog.errors import PartitionNotFound, StreamlogError
@@ -374,12 +374,14 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
 
 
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
-    authority = Authority(AuthorizationSection(), lambda: NO_RULES, Audit(), enforced=restricted)
+    authorization = AuthorizationService(
+        AuthorizationSection(), lambda: NO_RULES, Audit(), enforced=restricted
+    )
     service = node.context.control_service
     assert service is not None
     service.leaders = cast("Any", SimpleNamespace(states=_no_states))
     service.freshness.catch_up = _at_once  # type: ignore[method-assign]
-    caller = Caller(Session(), authority.access_of(Session()), by="NATS")
+    caller = Caller(Session(), authorization.access_of(Session()), by="NATS")
     verbs = RequestDispatcher(service, domain="streamlog", now_ms=lambda: 0).of(caller)
     listener = f"NATS, {'without' if restricted else 'with'} rights"
     found: dict[str, list[Cost]] = {}

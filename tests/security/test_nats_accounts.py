@@ -12,7 +12,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from streamlog.acl.rulebook import RuleBook
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.authz.signature import KEY, sign
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
@@ -48,8 +48,8 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 def identity(**settings: Any) -> RequestIdentities:
     section = AuthorizationSection(**settings)
-    authority = Authority(section, RuleBook, Heard(), enforced=True)
-    return RequestIdentities(authority, section)
+    authorization = AuthorizationService(section, RuleBook, Heard(), enforced=True)
+    return RequestIdentities(authorization, section)
 
 
 def with_headers(headers: dict[str, str], reply: str = "reply") -> Request:

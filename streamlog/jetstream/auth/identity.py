@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
-from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
 from streamlog.authz.signature import KEY, NONCE, TIME, RequestVerifier
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
@@ -44,13 +44,13 @@ class RequestIdentities:
 
     def __init__(
         self,
-        authority: Authority,
+        authorization: AuthorizationService,
         settings: AuthorizationSection,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.window_ms = settings.signature_window_ms
         """How old, or how far ahead, a signed request may be."""
-        self._authority = authority
+        self._authorization = authorization
         self._names = settings.nkeys
         self._request_info = settings.nats_request_info
         self._verifier = RequestVerifier(
@@ -61,14 +61,14 @@ class RequestIdentities:
         """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
         headers = request.headers
         session, counts_once = Session(), False
-        if self._authority.enforced:
+        if self._authorization.enforced:
             try:
                 session = Session(self._principal(request, headers))
             except AuthenticationFailed as error:
-                self._authority.audit.not_authenticated(session, str(error), by="NATS")
+                self._authorization.audit.not_authenticated(session, str(error), by="NATS")
                 raise
             counts_once = KEY in headers and self._is_known(headers[KEY])
-        return RequestIdentity(session, self._authority.access_of(session), counts_once)
+        return RequestIdentity(session, self._authorization.access_of(session), counts_once)
 
     def _principal(self, request: Request, headers: Mapping[str, str]) -> Principal:
         if KEY in headers:
@@ -81,7 +81,7 @@ class RequestIdentities:
         return ANONYMOUS
 
     def _is_known(self, key: str) -> bool:
-        return key in self._names or self._authority.names(str(Principal.user(key)))
+        return key in self._names or self._authorization.names(str(Principal.user(key)))
 
 
 def _reported(text: str) -> str:

@@ -164,7 +164,7 @@ class Peer:
 
 def seen_by(session: Session, context: Context) -> Context:
     """``context``, the node's own, for the owner of this session."""
-    access = None if context.authority is None else context.authority.access_of(session)
+    access = None if context.authorization is None else context.authorization.access_of(session)
     if access is None:
         return replace(context, session=session, access=None)
     return replace(

@@ -32,9 +32,9 @@ async def describe_acls(request: Message, _version: int, context: Context) -> Me
         return {**told(error), "resources": []}
     rules = (await newest_image(context)).rules
     note, of_file = None, list[Rule]()
-    authority = context.authority
-    if authority is not None and authority.file is not None:
-        of_file = found(authority.file_rules, wanted)
+    authorization = context.authorization
+    if authorization is not None and authorization.file is not None:
+        of_file = found(authorization.file_rules, wanted)
     resources = _by_resource(of_file)
     if resources:
         note = file_note(len(resources))
@@ -118,16 +118,16 @@ async def _remove_rules(filters: tuple[RuleFilter, ...], context: Context) -> li
 
 def _rules_in_file(wanted: RuleFilter, context: Context) -> list[dict[str, Any]]:
     """Those that are not for the protocol to remove."""
-    authority = context.authority
-    if authority is None or authority.file is None:
+    authorization = context.authorization
+    if authorization is None or authorization.file is None:
         return []
     problem = (
-        f"stands in {authority.file} (authorization.rules_file) of node {context.node_id}: take it out there,"
+        f"stands in {authorization.file} (authorization.rules_file) of node {context.node_id}: take it out there,"
         " on each node that has it"
     )
     return [
         _shown_rule(rule, ErrorCode.policy_violation, f"{rule}: {problem}")
-        for rule in found(authority.file_rules, wanted)
+        for rule in found(authorization.file_rules, wanted)
     ]
 
 

@@ -10,7 +10,7 @@ from streamlog.acl.rulebook import RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.control.control import Control
 from streamlog.control.operation import Caller
@@ -49,8 +49,10 @@ def control(node: KafkaNode, *rules: str, restricted: bool = True) -> Control:
     service = node.context.control_service
     assert service is not None
     book = RuleBook.of(*map(rule, rules))
-    authority = Authority(AuthorizationSection(), lambda: book, Audit(), enforced=restricted)
-    return Control(service, Caller(ALICE, authority.access_of(ALICE), by="test"))
+    authorization = AuthorizationService(
+        AuthorizationSection(), lambda: book, Audit(), enforced=restricted
+    )
+    return Control(service, Caller(ALICE, authorization.access_of(ALICE), by="test"))
 
 
 class Leaders:

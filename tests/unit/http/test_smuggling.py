@@ -16,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CollectorRegistry
 
 from streamlog.acl.rulebook import RuleBook
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.http.access import HttpAccess
 from streamlog.http.site import Readiness, Site
@@ -41,7 +41,7 @@ class Served:
     def __init__(self, tokens: Path, kind: str) -> None:
         self.scrapes = 0
         if kind == "node":
-            access = Authority(AuthorizationSection(), RuleBook, Heard(), enforced=True)
+            access = AuthorizationService(AuthorizationSection(), RuleBook, Heard(), enforced=True)
             self.site: Any = Site(
                 "127.0.0.1",
                 0,

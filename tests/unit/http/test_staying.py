@@ -11,7 +11,7 @@ from streamlog.acl.rulebook import RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
 from streamlog.http.access import HttpAccess, may_stay
@@ -30,8 +30,8 @@ class World:
         self.tokens = tokens
         self.passwords = {"bob": "secret"}
         settings = AuthorizationSection(super_users=("User:bob",))
-        authority = Authority(settings, RuleBook, Audit(), enforced=True)
-        self.access = HttpAccess(authority, token_file=tokens, log_in=self.log_in)
+        authorization = AuthorizationService(settings, RuleBook, Audit(), enforced=True)
+        self.access = HttpAccess(authorization, token_file=tokens, log_in=self.log_in)
         self.request: web.Request | None = None
 
     async def log_in(self, user: str, password: str, host: str) -> Session:

@@ -9,7 +9,7 @@ import pytest
 from streamlog.acl.rulebook import RuleBook
 from streamlog.authn import nonces
 from streamlog.authz.audit import Audit
-from streamlog.authz.authority import Authority
+from streamlog.authz.service import AuthorizationService
 from streamlog.authz.signature import KEY, sign
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
@@ -32,8 +32,8 @@ class World:
         )  # fmt: skip
         if settings.get("super_users"):
             section = section.model_copy(update={"super_users": (f"User:{self.key.public}",)})
-        authority = Authority(section, lambda: book, Audit(), enforced=True)
-        self.identity = RequestIdentities(authority, section)
+        authorization = AuthorizationService(section, lambda: book, Audit(), enforced=True)
+        self.identity = RequestIdentities(authorization, section)
 
     def message(self, key: KeyPair) -> Any:
         signed = sign({KEY: key.public}, "s", b"d", key.sign, now_ms=time.time_ns() // 1_000_000)

@@ -10,9 +10,9 @@ from streamlog.acl.rulebook import RuleBook
 from streamlog.acl.rules import Operation
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
-from streamlog.authz import authority as module
-from streamlog.authz.authority import Authority
+from streamlog.authz import service as module
 from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.errors import ConfigError, StreamNotFound, TopicForbidden
 from tests.kafka_node import until
@@ -30,17 +30,19 @@ class World:
         self.rules = RuleBook()
         self.audit = Heard()
         section = AuthorizationSection.model_validate({"rules_file": file, **settings})
-        self.authority = Authority(section, lambda: self.rules, self.audit, enforced=enforced)
+        self.authorization = AuthorizationService(
+            section, lambda: self.rules, self.audit, enforced=enforced
+        )
 
     def access(self, session: Session = ALICE) -> Permissions:
-        access = self.authority.access_of(session)
+        access = self.authorization.access_of(session)
         assert access is not None
         return access
 
 
 def test_nobody_is_asked_where_nothing_is_enforced_and_nodes_never() -> None:
-    assert World(enforced=False).authority.access_of(ALICE) is None
-    assert World().authority.access_of(ALICE._replace(is_node=True)) is None
+    assert World(enforced=False).authorization.access_of(ALICE) is None
+    assert World().authorization.access_of(ALICE._replace(is_node=True)) is None
 
 
 def test_what_is_taken_away_is_gone_at_once() -> None:
@@ -57,10 +59,10 @@ def test_what_is_taken_away_is_gone_at_once() -> None:
 
 def test_the_authorizer_is_the_same_until_a_rule_changes() -> None:
     world = World()
-    first = world.authority.authorizer
-    assert world.authority.authorizer is first
+    first = world.authorization.authorizer
+    assert world.authorization.authorizer is first
     world.rules = world.rules.added(rule("read topic x"))
-    assert world.authority.authorizer is not first
+    assert world.authorization.authorizer is not first
 
 
 def test_file_and_metadata_count_together(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_file_and_metadata_count_together(tmp_path: Path) -> None:
         + ENTRY.format(word="deny", operation="read", topic="y")
     )
     world = World(path)
-    world.authority.load()
+    world.authorization.load()
     world.rules = RuleBook.of(rule("read topic y"), rule("read topic z"))
     access = world.access()
     assert [access.allows_topic(Operation.READ, it) for it in "xyz"] == [True, False, True]
@@ -83,10 +85,10 @@ async def test_a_file_is_read_again_and_a_wrong_one_changes_nothing(
     path = tmp_path / "rules.toml"
     path.write_text(ENTRY.format(word="allow", operation="read", topic="x"))
     world = World(path)
-    world.authority.load()
+    world.authorization.load()
     access = world.access()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(world.authority.run())
+        watching = tasks.create_task(world.authorization.run())
         replace_file(path, "[[allow")
         await until(lambda: any("not read again" in it.message for it in caplog.records))
         assert access.allows_topic(Operation.READ, "x")
@@ -104,7 +106,7 @@ def replace_file(path: Path, text: str) -> None:
 
 def test_a_wrong_file_is_told_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        World(tmp_path / "none").authority.load()
+        World(tmp_path / "none").authorization.load()
 
 
 def test_without_describe_there_is_no_such_stream() -> None:

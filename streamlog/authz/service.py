@@ -35,7 +35,7 @@ CHECK_S: Final = 1.0
 """How often it is looked whether the file has changed."""
 
 
-class Authority:
+class AuthorizationService:
     """The rules in force on this node: those of the metadata and those of its file, together."""
 
     def __init__(
