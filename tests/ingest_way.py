@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
-from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
@@ -60,7 +60,7 @@ class Way:
         )
         self.ingest = StrictIngest(
             as_partition(self.partition),
-            sequencer=Sequencer("orders", duplicate_window_ms=120_000),
+            deduplicator=Deduplicator("orders", duplicate_window_ms=120_000),
             subjects=subjects,
             settings=IngestSettings(message_bytes_max, **settings),
             answers=self.answers,

@@ -18,6 +18,7 @@ from streamlog.ingest.acks import (
     select_replies,
 )
 from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_headers import publish_headers
@@ -37,7 +38,6 @@ from streamlog.ingest.admission.rollup_deletes import (
     Place,
     Rollups,
 )
-from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.frames import RecordCollector
@@ -203,8 +203,8 @@ class PartitionIngest:
     __slots__ = (
         "_ack_head", "_answers", "_awaited", "_barred", "_grown", "_metrics", "_now_ms", "_opener",
         "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering", "batching",
-        "bounds", "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition",
-        "sequencer", "sequences", "sids", "sources", "subjects",
+        "bounds", "closed", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
+        "partition", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
     def __init__(
@@ -212,7 +212,7 @@ class PartitionIngest:
         partition: Partition,
         *,
         leader_epoch: int = 0,
-        sequencer: Sequencer,
+        deduplicator: Deduplicator,
         subjects: Sequence[str] = (),
         sources: Sequence[SubjectFilter] = (),
         settings: IngestSettings,
@@ -226,7 +226,7 @@ class PartitionIngest:
         """``grown``: those that something was appended to, this one among them then."""
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.sequencer = sequencer
+        self.deduplicator = deduplicator
         self.subjects = subjects
         """What its messages come by."""
         self.sources = sources
@@ -234,7 +234,7 @@ class PartitionIngest:
         self.sids: tuple[int, ...] = ()
         """Its subscriptions; empty while it is not listening."""
         self.opened = False
-        """The sequencer knows the ids in the log: messages may come."""
+        """The deduplicator knows the ids in the log: messages may come."""
         self.closed = False
         """Another leads, or in another epoch, or the stream is gone: nothing more is appended."""
         self.inflow = RecordCollector(
@@ -258,7 +258,7 @@ class PartitionIngest:
             partition,
             stream=self._stream,
             inflow=self.inflow,
-            sequencer=sequencer,
+            deduplicator=deduplicator,
             staging=staging,
             answers=answers,
             last_on=self.sequences.last,
@@ -404,8 +404,8 @@ class PartitionIngest:
         self.inflow.transform = settings.transform
         self.bounds = DiscardNew(self.partition, self.sequences) if settings.bounded else None
         self.batching.allowed = settings.batches
-        self.sequencer.rolls_up = settings.rollups
-        self.sequencer.lifetimes = settings.lifetimes
+        self.deduplicator.rolls_up = settings.rollups
+        self.deduplicator.lifetimes = settings.lifetimes
         self._barred = NOT_LEADER if self.closed else settings.shut
 
     def close(self) -> None:
@@ -542,7 +542,7 @@ class PartitionIngest:
 
     def _abort(self, from_offset: int) -> None:
         """Messages at and above it are not stored after all."""
-        self.sequencer.abort(from_offset)
+        self.deduplicator.abort(from_offset)
         self.sequences.abort(from_offset)
 
     def _forget_youngest(self, acks: PendingAcks) -> None:
@@ -578,7 +578,7 @@ class PartitionIngest:
                 headers = publish_headers(header_block)
                 if headers[b"Nats-Batch-Id"]:
                     return self.batching.admit(headers, subject, reply, self._now_ms())
-            verdict = self.sequencer.admit(
+            verdict = self.deduplicator.admit(
                 header_block,
                 subject,
                 reply,

@@ -13,9 +13,9 @@ from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.acks import PREFIX, advisory
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
-from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.dedup_recovery.scheduler import (
     DedupRecoveryScheduler,
@@ -314,7 +314,7 @@ class IngestService:
         while True:
             await asyncio.sleep(IDS_LOOK_S)
             for ingest in tuple(self._ingests.values()):
-                ingest.sequencer.expire(self._now_ms())
+                ingest.deduplicator.expire(self._now_ms())
                 ingest.erase_owed()
             self._standby.expire()
 
@@ -353,10 +353,12 @@ class IngestService:
             elif (partition := self._kept(tp)) is not None:
                 if partition.is_leader and partition.leader_epoch == leader_epoch:
                     prepared = self._prepared(partition, config)
-                    ingest = self._new_ingest(partition, leader_epoch, config, prepared.sequencer)
+                    ingest = self._new_ingest(
+                        partition, leader_epoch, config, prepared.deduplicator
+                    )
                     self._ingests[tp] = ingest
                     self._by_stream.setdefault(name, []).append(tp)
-                    # It listens when its sequencer knows the ids in the log.
+                    # It listens when its deduplicator knows the ids in the log.
                     ingest.opened = knows_all_ids(ingest, partition, prepared.known_offset)
                     if not ingest.opened:
                         self._openings.add(ingest, partition, known_offset=prepared.known_offset)
@@ -394,7 +396,7 @@ class IngestService:
     def _known(self, ingests: Iterable[PartitionIngest]) -> list[KeptSnapshot]:
         """Of these, those whose ids are all known: no one else has appended since."""
         return [
-            KeptSnapshot(partition, ingest.sequencer, ingest.leader_epoch)
+            KeptSnapshot(partition, ingest.deduplicator, ingest.leader_epoch)
             for ingest in ingests
             if ingest.opened
             and (partition := self._kept(ingest.partition.tp)) is ingest.partition
@@ -415,12 +417,12 @@ class IngestService:
             return None
 
     def _prepared(self, partition: Partition, config: StreamConfig) -> Prepared:
-        """A sequencer, with the ids that it has from following the partition, if it has any."""
+        """A deduplicator, with the ids that it has from following the partition, if it has any."""
         window_ms = config.duplicate_window_ms
         prepared = self._standby.take(partition)
         if prepared is None:
-            prepared = Prepared(Sequencer(partition.tp.stream, duplicate_window_ms=window_ms))
-        prepared.sequencer.configure(duplicate_window_ms=window_ms)
+            prepared = Prepared(Deduplicator(partition.tp.stream, duplicate_window_ms=window_ms))
+        prepared.deduplicator.configure(duplicate_window_ms=window_ms)
         return prepared
 
     def _new_ingest(
@@ -428,13 +430,13 @@ class IngestService:
         partition: Partition,
         leader_epoch: int,
         config: StreamConfig,
-        sequencer: Sequencer,
+        deduplicator: Deduplicator,
     ) -> PartitionIngest:
         tp = partition.tp
         return PartitionIngest(
             partition,
             leader_epoch=leader_epoch,
-            sequencer=sequencer,
+            deduplicator=deduplicator,
             subjects=config.subjects_of(tp.partition),
             sources=_sources(config, tp),
             settings=self._ingest_settings(config),
@@ -484,7 +486,7 @@ class IngestService:
 
     def _reconfigure(self, ingest: PartitionIngest, config: StreamConfig) -> None:
         """Another configuration for a partition ingest; it is subscribed to its sources afterwards."""
-        ingest.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
+        ingest.deduplicator.configure(duplicate_window_ms=config.duplicate_window_ms)
         ingest.configure(self._ingest_settings(config))
         ingest.subjects = config.subjects_of(ingest.partition.tp.partition)
         ingest.sources = _sources(config, ingest.partition.tp)
@@ -505,7 +507,7 @@ class IngestService:
         self._listening.end(ended)
 
     def _open(self, ingest: PartitionIngest) -> None:
-        """Its sequencer knows the ids in the log: it takes messages from now on."""
+        """Its deduplicator knows the ids in the log: it takes messages from now on."""
         ingest.erase_owed()
         ingest.opened = True
         spreading = self._spreadings.get(ingest.partition.tp.stream)

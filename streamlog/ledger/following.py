@@ -14,11 +14,11 @@ from streamlog.errors import BlockNotReady, ChannelNotReady, CorruptBlock, Strea
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.channel.channel import Channel
 from streamlog.ledger.core.block import Block
-from streamlog.ledger.core.encoding import decode_block
-from streamlog.ledger.core.follower import (
+from streamlog.ledger.core.channel_follower import (
     AppendPulled,
     AskHeight,
     BlockPulled,
+    ChannelFollower,
     CorruptPulled,
     DeadlineReached,
     Discard,
@@ -26,7 +26,6 @@ from streamlog.ledger.core.follower import (
     Effect,
     EndPull,
     Event,
-    Follower,
     FollowerLimits,
     HaltFollower,
     HeightTold,
@@ -37,6 +36,7 @@ from streamlog.ledger.core.follower import (
     PullEnded,
     Refuse,
 )
+from streamlog.ledger.core.encoding import decode_block
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import Behavior
 
@@ -92,7 +92,7 @@ class LedgerFollower:
         fails.
         """
         genesis = decode_block((await channel.ledger.read(0, max_bytes=1))[0].data)
-        follower = Follower(
+        follower = ChannelFollower(
             self._node,
             channel.name,
             tip=channel.tip,
@@ -117,7 +117,7 @@ class _Term:
     def __init__(
         self,
         channel: Channel,
-        follower: Follower,
+        follower: ChannelFollower,
         client: LedgerClient,
         tasks: asyncio.TaskGroup,
     ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from nats.aio.client import Client
 
 from streamlog.ledger.channel.channel import Channel
-from streamlog.ledger.core.follower import JoinPoint
+from streamlog.ledger.core.channel_follower import JoinPoint
 from streamlog.ledger.following import LedgerFollower
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.node import LedgerNode, NodeSettings

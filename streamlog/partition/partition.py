@@ -38,7 +38,7 @@ from streamlog.partition.deletes.message_ttl import MessageTtl
 from streamlog.partition.deletes.replicated import COMMIT_S, replicated
 from streamlog.partition.producer_state_manager import ProducerAppend, ProducerStateManager
 from streamlog.partition.reader import Reader
-from streamlog.partition.replication.follower import PartitionFollower
+from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
 from streamlog.partition.state import Acknowledgement, PartitionState, PartitionStatistics, Step
 from streamlog.partition.storage.flusher import Flusher

@@ -2,7 +2,7 @@
 
 No asyncio, no clock, no callback: the time is passed in, what takes time is handed out to be run
 elsewhere, and whatever may commit or fail what waits, or need a sync, returns a ``Step``, which
-the shell carries out at once. What a follower does beside that is ``partition/replication/follower``.
+the shell carries out at once. What a follower does beside that is ``partition/replication/partition_follower``.
 """
 
 from collections import deque

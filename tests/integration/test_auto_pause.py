@@ -128,5 +128,5 @@ async def test_ids_that_are_too_old_are_let_go_without_a_message(
             await client.jetstream().publish("s", b"x", headers={"Nats-Msg-Id": str(number)})
         await client.close()
         (ingest,) = node.source._ingests.values()
-        assert len(ingest.sequencer) > 0
-        await until(lambda: len(ingest.sequencer) == 0)
+        assert len(ingest.deduplicator) > 0
+        await until(lambda: len(ingest.deduplicator) == 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from streamlog.errors import CorruptData, StorageFailed, StreamlogError
 from streamlog.log.settings import LogSettings
 from streamlog.model import NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.replication.follower import FetchPosition, PartitionFollower
+from streamlog.partition.replication.partition_follower import FetchPosition, PartitionFollower
 from streamlog.partition.state import PartitionState, Step
 from streamlog.record.codec import iter_records
 from streamlog.replication.isr import IsrProposal, ReplicaStanding

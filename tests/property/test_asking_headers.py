@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.publish_headers import publish_headers
-from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window
 from streamlog.partition.deletes.message_ttl import _look
 from streamlog.record.batch import check_batch
@@ -104,9 +104,9 @@ async def lead_twice(steps: list[tuple[object, ...]]) -> None:
         rolled += (offset for offset, _ in erased_for(way.partition.batches[before:]))
     way.partition.commit()
     way.told()
-    again = Sequencer("orders", duplicate_window_ms=120_000)
+    again = Deduplicator("orders", duplicate_window_ms=120_000)
     await rebuild_window(as_partition(way.partition), again, since_ms=0)
-    assert ids_of(again) == ids_of(way.ingest.sequencer)
+    assert ids_of(again) == ids_of(way.ingest.deduplicator)
     found = [
         it
         for scanned in await look_at_recent(as_partition(way.partition))
@@ -140,9 +140,9 @@ def produce(
     partition.log_end_offset += 1
 
 
-def ids_of(sequencer: Sequencer) -> dict[bytes, int]:
+def ids_of(deduplicator: Deduplicator) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
-    for _, ids in sequencer.known()[0]:
+    for _, ids in deduplicator.known()[0]:
         found |= ids
     return found
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
@@ -39,7 +39,7 @@ class World:
         )
         self.ingest = PartitionIngest(
             as_partition(self.partition),
-            sequencer=Sequencer("orders", duplicate_window_ms=120_000),
+            deduplicator=Deduplicator("orders", duplicate_window_ms=120_000),
             settings=IngestSettings(message_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
             room=room,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.errors import StorageFailed, StreamlogError
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.duplicate_window import SLOTS_PER_WINDOW
-from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.dedup_recovery.window_scan import rebuild_window
 from streamlog.model import EpochEnd, TopicPartition
@@ -103,14 +103,14 @@ class OtherLog(Log):
 
 
 class Story:
-    """One leader after the other, each with a sequencer that was built in its own way."""
+    """One leader after the other, each with a deduplicator that was built in its own way."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.log = Log()
         self.window_ms = 1_000
         self.now_ms = 1_000_000
-        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        self.deduplicator = Deduplicator("orders", duplicate_window_ms=self.window_ms)
         self.snapshots = DedupSnapshots(list)
         self.recalled = 0
 
@@ -127,7 +127,7 @@ class Story:
                 await self.start()
             case 3:
                 self.window_ms = rng.choice((500, 1_000, 2_000))
-                self.sequencer.configure(duplicate_window_ms=self.window_ms)
+                self.deduplicator.configure(duplicate_window_ms=self.window_ms)
             case 4 if self.log.file and rng.random() < 0.3:
                 at = rng.randrange(len(self.log.file))
                 self.log.file = self.log.file[:at] + b"?" + self.log.file[at + rng.randrange(2) :]
@@ -145,18 +145,18 @@ class Story:
                 self.publish()
 
     def kept(self) -> KeptSnapshot:
-        return KeptSnapshot(as_partition(self.log), self.sequencer, self.log.leader_epoch)
+        return KeptSnapshot(as_partition(self.log), self.deduplicator, self.log.leader_epoch)
 
     async def save_late(self, happens: Callable[[], None]) -> None:
         """Another snapshot is written first, and meanwhile something happens."""
         other = OtherLog(happens)
         other.append([b"x"], self.now_ms)
-        sequencer = Sequencer("other", duplicate_window_ms=self.window_ms)
-        first = KeptSnapshot(as_partition(other), sequencer, other.leader_epoch)
+        deduplicator = Deduplicator("other", duplicate_window_ms=self.window_ms)
+        first = KeptSnapshot(as_partition(other), deduplicator, other.leader_epoch)
         await self.snapshots.save([first, self.kept()])
 
     def another_leads(self) -> None:
-        """What it stores comes by replication: this node's sequencer does not see it."""
+        """What it stores comes by replication: this node's deduplicator does not see it."""
         self.log.is_leader = False
         self.log.leader_epoch += 1
         self.store_elsewhere()
@@ -166,7 +166,7 @@ class Story:
         end = self.log.log_end_offset
         self.publish()
         self.log.failure = StorageFailed("sync failed")
-        self.sequencer.abort(end)
+        self.deduplicator.abort(end)
 
     async def create_again(self) -> None:
         """The stream is deleted, and its last snapshot lands in the new one's folder."""
@@ -174,7 +174,7 @@ class Story:
         file = self.log.file
         self.log = Log()
         self.log.topic_id = self.rng.randbytes(16)
-        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        self.deduplicator = Deduplicator("orders", duplicate_window_ms=self.window_ms)
         for _ in range(self.rng.randrange(20)):
             self.publish()
         self.log.file = file
@@ -182,17 +182,17 @@ class Story:
 
     def store_elsewhere(self) -> None:
         """By a leader that knows all ids of the log."""
-        mine, self.sequencer = self.sequencer, copy.deepcopy(self.sequencer)
+        mine, self.deduplicator = self.deduplicator, copy.deepcopy(self.deduplicator)
         self.publish()
-        self.sequencer = mine
+        self.deduplicator = mine
 
     def publish(self) -> None:
-        """Admitted by the sequencer, so that no id is in the log twice within the window."""
+        """Admitted by the deduplicator, so that no id is in the log twice within the window."""
         fresh: list[bytes] = []
         for _ in range(self.rng.randrange(1, 4)):
             message_id = b"" if self.rng.random() < 0.2 else b"%d" % self.rng.randrange(40)
             block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
-            verdict = self.sequencer.admit(
+            verdict = self.deduplicator.admit(
                 block, b"", b"", len(fresh), log_end_offset=self.log.log_end_offset,
                 now_ms=self.now_ms,
             )  # fmt: skip
@@ -214,18 +214,18 @@ class Story:
         self.log.leader_epoch += self.rng.randrange(1, 3)
         self.log.is_leader, self.log.failure = True, None
         since_ms = self.now_ms - self.window_ms
-        naive = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        naive = Deduplicator("orders", duplicate_window_ms=self.window_ms)
         await rebuild_window(as_partition(self.log), naive, since_ms=since_ms)
-        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        self.deduplicator = Deduplicator("orders", duplicate_window_ms=self.window_ms)
         self.snapshots = DedupSnapshots(list)
         known = await self.snapshots.recall(self.kept(), since_ms)
         self.recalled += known > 0
         await rebuild_window(
-            as_partition(self.log), self.sequencer, since_ms=since_ms, from_offset=known
+            as_partition(self.log), self.deduplicator, since_ms=since_ms, from_offset=known
         )  # fmt: skip
         self.compare(naive)
 
-    def compare(self, naive: Sequencer) -> None:
+    def compare(self, naive: Deduplicator) -> None:
         """As much as the whole log tells; and of no id that is not in it, or too old."""
         window = self.window_ms + max(1, self.window_ms // SLOTS_PER_WINDOW)
         there = {
@@ -233,17 +233,17 @@ class Story:
             for batch in self.log.batches
             for at, message_id in enumerate(batch.ids)
         }
-        mine = known_ids(self.sequencer)
+        mine = known_ids(self.deduplicator)
         assert known_ids(naive).items() <= mine.items()
-        self.sequencer.expire(self.now_ms)
-        for message_id, offset in known_ids(self.sequencer).items():
+        self.deduplicator.expire(self.now_ms)
+        for message_id, offset in known_ids(self.deduplicator).items():
             if offset >= self.log.log_start_offset:
                 assert there[message_id, offset] >= self.now_ms - 2 * max(window, 2_250)
 
 
-def known_ids(sequencer: Sequencer) -> dict[bytes, int]:
+def known_ids(deduplicator: Deduplicator) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
-    for _, ids in sequencer.known()[0]:
+    for _, ids in deduplicator.known()[0]:
         found |= ids  # a younger one is found first
     return found
 

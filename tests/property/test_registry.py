@@ -22,8 +22,8 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.replication.follower import Truncation
 from streamlog.partition.replication.follower_append import LOG_CUT, _run
+from streamlog.partition.replication.partition_follower import Truncation
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import failures_of, run_of
 from tests.slow_disk import SlowDisk

@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.errors import StreamlogError
 from streamlog.partition import state
-from streamlog.partition.replication import follower
+from streamlog.partition.replication import partition_follower
 from streamlog.replication.isr import InSync
 from streamlog.replication.leader import LeaderProgress
 from tests.property.replica_story import NODES, BrokenPromise, ReplicaStory
@@ -65,10 +65,12 @@ def histories_never_part(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    def diverged(self: follower.PartitionFollower, _end: object) -> follower.Truncation:
-        return follower.Truncation(self._state.high_watermark)
+    def diverged(
+        self: partition_follower.PartitionFollower, _end: object
+    ) -> partition_follower.Truncation:
+        return partition_follower.Truncation(self._state.high_watermark)
 
-    patch.setattr(follower.PartitionFollower, "diverged", diverged)
+    patch.setattr(partition_follower.PartitionFollower, "diverged", diverged)
     patch.setattr(state, "divergence", lambda end, fetch_offset, last_epoch: None)
 
     def follow(self: state.PartitionState, *args: object, **more: object) -> state.Step:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import Unavailable, UnknownTopicId
-from streamlog.ingest.admission import sequencer
+from streamlog.ingest.admission import deduplicator
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
 from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.admission.rollup_deletes import Rollups
@@ -36,7 +36,7 @@ from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartit
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.replication.follower import PartitionFollower
+from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.state import Acknowledgement
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.raft.events import Effect, Event, SaveVote
@@ -404,4 +404,4 @@ def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
 
 def count_what_is_not_committed_as_stored(patch: pytest.MonkeyPatch) -> None:
     """Whoever repeats a batch is told so at once."""
-    patch.setattr(sequencer, "REPEATED_SOON", REPEATED_IN_BATCH)
+    patch.setattr(deduplicator, "REPEATED_SOON", REPEATED_IN_BATCH)

@@ -11,7 +11,7 @@ from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.acks import Replies
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
@@ -395,8 +395,10 @@ class Life:
         """A snapshot of another partition's ids is written, and then one of this one's."""
         if self._saving or self.another is not None or not self._ingest.opened:
             return
-        other = Sequencer("other", duplicate_window_ms=WINDOW_MS)
-        kept = KeptSnapshot(as_partition(self), self._ingest.sequencer, self._ingest.leader_epoch)
+        other = Deduplicator("other", duplicate_window_ms=WINDOW_MS)
+        kept = KeptSnapshot(
+            as_partition(self), self._ingest.deduplicator, self._ingest.leader_epoch
+        )
         first = KeptSnapshot(as_partition(OtherPartition()), other, 1)
         self._saving = True
 
@@ -523,7 +525,7 @@ class Life:
         ingest = StrictIngest(
             as_partition(self),
             leader_epoch=leader_epoch,
-            sequencer=Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS),
+            deduplicator=Deduplicator(TP.stream, duplicate_window_ms=WINDOW_MS),
             settings=IngestSettings(
                 message_bytes_max=1 << 20,
                 bounded=self.config.discard == "new",

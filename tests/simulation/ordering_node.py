@@ -4,14 +4,14 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streamlog.errors import CorruptBlock
+from streamlog.ledger.core import channel_follower as following
 from streamlog.ledger.core import consenter as cutting
-from streamlog.ledger.core import follower as following
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
+from streamlog.ledger.core.channel_follower import ChannelFollower, FollowerLimits, JoinPoint
 from streamlog.ledger.core.consenter import Consenter
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.entry import time_to_cut
-from streamlog.ledger.core.follower import Follower, FollowerLimits, JoinPoint
 from streamlog.ledger.core.signing import BlockSignature
 from streamlog.ledger.core.verifier import ChainVerifier
 
@@ -47,7 +47,7 @@ class SimulatedNode:
         self._life = 0  # what was meant for another one is lost
         self._is_up = False
         self._consenter: Consenter | None = None
-        self._follower: Follower | None = None
+        self._follower: ChannelFollower | None = None
         self._join: JoinPoint | None = None
         self._signatures: dict[bytes, BlockSignature] = {}
         self._timer = 0
@@ -214,7 +214,7 @@ class SimulatedNode:
         join = self._join
         world.tell(f"{self.name} follows from {self.height} on, join {join and join.number}")
         self._consenter = None
-        self._follower = Follower(
+        self._follower = ChannelFollower(
             self.name,
             world.channel,
             tip=tip,
@@ -261,13 +261,13 @@ class SimulatedNode:
         if follower is self._follower and follower is not None:
             self._set_alarm(follower)
 
-    def _set_alarm(self, follower: Follower) -> None:
+    def _set_alarm(self, follower: ChannelFollower) -> None:
         deadline_ms = follower.deadline_ms
         if deadline_ms is not None:
             wait_ms = max(0, deadline_ms - self._world.now_ms)
             self._later(wait_ms + 1, self._wake, follower, deadline_ms)
 
-    def _wake(self, follower: Follower, deadline_ms: int) -> None:
+    def _wake(self, follower: ChannelFollower, deadline_ms: int) -> None:
         if follower is self._follower and follower.deadline_ms == deadline_ms:
             self._tell(following.DeadlineReached())
 

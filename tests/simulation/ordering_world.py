@@ -13,6 +13,7 @@ from typing import Final
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip, find_genesis
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig, OrderingNode
+from streamlog.ledger.core.channel_follower import Diverged, JoinPoint
 from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.entry import (
@@ -22,7 +23,6 @@ from streamlog.ledger.core.entry import (
     configuration,
     time_to_cut,
 )
-from streamlog.ledger.core.follower import Diverged, JoinPoint
 from streamlog.ledger.core.signing import Signer
 from streamlog.record.codec import Record
 from tests.oracles.offline_cut import cut_stream

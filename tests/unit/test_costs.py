@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
@@ -91,7 +91,7 @@ class Way:
         )
         self._ingest = PartitionIngest(
             as_partition(self._partition),
-            sequencer=Sequencer("bench", duplicate_window_ms=120_000),
+            deduplicator=Deduplicator("bench", duplicate_window_ms=120_000),
             settings=IngestSettings(message_bytes_max=1 << 20),
             answers=self._answers,
             room=room,
@@ -126,7 +126,7 @@ class ManyWays:
             PartitionIngest(
                 partition,
                 leader_epoch=partition.leader_epoch,
-                sequencer=Sequencer(partition.tp.stream, duplicate_window_ms=120_000),
+                deduplicator=Deduplicator(partition.tp.stream, duplicate_window_ms=120_000),
                 settings=IngestSettings(message_bytes_max=1 << 20),
                 answers=self._answers,
                 room=room,

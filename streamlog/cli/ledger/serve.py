@@ -18,7 +18,7 @@ from streamlog.errors import ConfigError, InvalidChannelConfig
 
 if TYPE_CHECKING:
     from streamlog.config import ClientAuth, NatsSection
-    from streamlog.ledger.core import follower
+    from streamlog.ledger.core import channel_follower
     from streamlog.ledger.node import NodeSettings
     from streamlog.ledger.site import HttpListener
     from streamlog.ledger.storage.folder import ChannelFile
@@ -221,9 +221,9 @@ def _node_name(name: str) -> str:
     return name
 
 
-def _joins(channel: str | None, join: str | None) -> "dict[str, follower.JoinPoint]":
+def _joins(channel: str | None, join: str | None) -> "dict[str, channel_follower.JoinPoint]":
     """Raises ConfigError."""
-    from streamlog.ledger.core import follower
+    from streamlog.ledger.core import channel_follower
 
     if join is None:
         return {}
@@ -233,7 +233,7 @@ def _joins(channel: str | None, join: str | None) -> "dict[str, follower.JoinPoi
     if not found:
         remedy = "write NUMBER:HASH, as `streamlog ledger deliver` shows them"
         raise ConfigError("--join", f"{join!r} is no block", remedy)
-    return {channel: follower.JoinPoint(int(found[1]), bytes.fromhex(found[2]))}
+    return {channel: channel_follower.JoinPoint(int(found[1]), bytes.fromhex(found[2]))}
 
 
 def _wanted(

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
 from streamlog.ingest.acks import batch_ack_json
+from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import API_LEVEL, Headers
 from streamlog.ingest.admission.refusal import (
@@ -26,7 +27,6 @@ from streamlog.ingest.admission.refusal import (
 )
 from streamlog.ingest.admission.rollup import asked_rollup
 from streamlog.ingest.admission.rollup_deletes import Rollups
-from streamlog.ingest.admission.sequencer import Asked, Sequencer
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
 from streamlog.partition.partition import Partition
@@ -325,9 +325,8 @@ class BatchStaging:
     """Part of a partition ingest, on whose event loop it is."""
 
     __slots__ = (
-        "_answers", "_batches", "_in_run", "_inflow", "_last_on", "_make_room", "_partition",
-        "_rollups",
-        "_sequencer", "_stream", "_too_much", "allowed", "has_grown",
+        "_answers", "_batches", "_deduplicator", "_in_run", "_inflow", "_last_on", "_make_room",
+        "_partition", "_rollups", "_stream", "_too_much", "allowed", "has_grown",
     )  # fmt: skip
 
     def __init__(
@@ -336,7 +335,7 @@ class BatchStaging:
         *,
         stream: str,
         inflow: RecordCollector,
-        sequencer: Sequencer,
+        deduplicator: Deduplicator,
         staging: BatchStagingLimit,
         answers: PublisherAnswers,
         last_on: SubjectSequence = unknown_sequence,
@@ -352,7 +351,7 @@ class BatchStaging:
         self._partition = partition
         self._stream = stream
         self._inflow = inflow
-        self._sequencer = sequencer
+        self._deduplicator = deduplicator
         self._batches = OpenBatches(stream, staging)
         self._answers = answers
         self._in_run: list[RunBatch] = []
@@ -447,7 +446,7 @@ class BatchStaging:
         if self._rollups is not None:
             wanted = (asked_rollup(headers) for _, headers in asked)
             refusal = next(filter(None, map(self._rollups.objection, wanted)), None)
-        return refusal or self._sequencer.admit_batch(
+        return refusal or self._deduplicator.admit_batch(
             asked,
             self._inflow.run.count,
             log_end_offset=self._partition.log_end_offset,

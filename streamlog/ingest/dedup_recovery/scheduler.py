@@ -1,4 +1,4 @@
-"""Partition ingests on their way to being open: first their sequencer has to know the ids in the log."""
+"""Partition ingests on their way to being open: first their deduplicator has to know the ids in the log."""
 
 import asyncio
 import logging
@@ -62,16 +62,16 @@ class DedupRecovery(NamedTuple):
     ingest: PartitionIngest
     partition: Partition
     known_offset: int
-    """The sequencer has the ids below it."""
+    """The deduplicator has the ids below it."""
     deadline_ms: int
 
 
 def knows_all_ids(ingest: PartitionIngest, partition: Partition, known_offset: int = 0) -> bool:
     """Nothing of the log has to be read, as of an empty one: it may open at once. The
-    sequencer has the ids below ``known_offset``.
+    deduplicator has the ids below ``known_offset``.
     """
     start, end = partition.log_start_offset, partition.log_end_offset
-    known = max(known_offset, start) >= end and (start == end or not ingest.sequencer.rolls_up)
+    known = max(known_offset, start) >= end and (start == end or not ingest.deduplicator.rolls_up)
     return known and partition.subjects.is_ready
 
 
@@ -100,8 +100,8 @@ class DedupRecoveryScheduler:
         """Those that are not open yet."""
 
     def add(self, ingest: PartitionIngest, partition: Partition, *, known_offset: int = 0) -> None:
-        """The sequencer has the ids below ``known_offset``, a batch's first one, already."""
-        deadline_ms = self._now_ms() + ingest.sequencer.duplicate_window_ms
+        """The deduplicator has the ids below ``known_offset``, a batch's first one, already."""
+        deadline_ms = self._now_ms() + ingest.deduplicator.duplicate_window_ms
         self._waiting.append(DedupRecovery(ingest, partition, known_offset, deadline_ms))
         self.count += 1
         self._added.set()
@@ -168,17 +168,17 @@ class DedupRecoveryScheduler:
         here must not keep the stream shut.
         """
         ingest, partition, known_offset, deadline_ms = opening
-        sequencer, tp = ingest.sequencer, partition.tp
+        deduplicator, tp = ingest.deduplicator, partition.tp
         extra = {"stream": tp.stream, "partition": tp.partition, "epoch": ingest.leader_epoch}
-        since_ms = self._now_ms() - sequencer.duplicate_window_ms
+        since_ms = self._now_ms() - deduplicator.duplicate_window_ms
         whole: list[Scanned] = []
         try:
             if not known_offset:
-                kept = KeptSnapshot(partition, sequencer, ingest.leader_epoch)
+                kept = KeptSnapshot(partition, deduplicator, ingest.leader_epoch)
                 known_offset = await self._snapshots.recall(kept, since_ms, in_thread)
             count = await rebuild_window(
                 partition,
-                sequencer,
+                deduplicator,
                 since_ms=since_ms,
                 from_offset=known_offset,
                 in_thread=in_thread,
@@ -188,10 +188,10 @@ class DedupRecoveryScheduler:
             if recent is None:
                 recent = await self._look_at_recent(partition, in_thread)
         except Unavailable as error:
-            sequencer.abort(opening.known_offset)  # which is read again
+            deduplicator.abort(opening.known_offset)  # which is read again
             is_over = self._now_ms() >= deadline_ms
             if is_over:
-                sequencer.leave_out(NEVER_MS)
+                deduplicator.leave_out(NEVER_MS)
             what = (
                 IDS_NOT_READ
                 if is_over
@@ -200,7 +200,7 @@ class DedupRecoveryScheduler:
             logger.warning(what, extra={**extra, "error": str(error)})
             return [] if is_over else None
         except Exception:
-            sequencer.leave_out(NEVER_MS)
+            deduplicator.leave_out(NEVER_MS)
             logger.exception(FAULT.logged_as("duplicate window could not be rebuilt"), extra=extra)
         else:
             if count:
@@ -225,7 +225,7 @@ class DedupRecoveryScheduler:
         them is judged. A leader may have ended between such a message and the erasure of what was
         before it: then it is owed, and appended before anything else is.
         """
-        tp, rolls_up = partition.tp, ingest.sequencer.rolls_up
+        tp, rolls_up = partition.tp, ingest.deduplicator.rolls_up
         extra = {"stream": tp.stream, "partition": tp.partition}
         rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
         ingest.owe(rollups)

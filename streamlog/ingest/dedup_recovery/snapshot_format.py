@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
+from streamlog.ingest.admission.deduplicator import Last
 from streamlog.ingest.admission.duplicate_window import Slot
-from streamlog.ingest.admission.sequencer import Last
 
 FILE_NAME: Final = "message-ids.snapshot"
 _MAGIC: Final = b"SLMI\x00\x00\x00\x01"

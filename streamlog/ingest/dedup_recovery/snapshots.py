@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from streamlog.condition import Condition
 from streamlog.errors import CorruptFile, StreamlogError
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.snapshot_format import FILE_NAME, DedupSnapshot, decode, encode
 from streamlog.model import NO_EPOCH, TopicPartition
@@ -54,12 +54,12 @@ SHARE: Final = 20
 
 
 class KeptSnapshot(NamedTuple):
-    """A partition, and a sequencer that knows all ids of its log while the partition is led in that
-    epoch. In any other epoch records may have come that the sequencer was not told of.
+    """A partition, and a deduplicator that knows all ids of its log while the partition is led in that
+    epoch. In any other epoch records may have come that the deduplicator was not told of.
     """
 
     partition: Partition
-    sequencer: Sequencer
+    deduplicator: Deduplicator
     leader_epoch: int
 
     @property
@@ -125,11 +125,11 @@ class DedupSnapshots:
         return has_ids or self._bytes_behind(kept) > NOTHING_BYTES
 
     async def recall(self, kept: KeptSnapshot, since_ms: int, in_thread: InThread = alone) -> int:
-        """Have the sequencer know what the snapshot does; up to which offset that is all.
+        """Have the deduplicator know what the snapshot does; up to which offset that is all.
 
         0 where there is none, or none that fits the log and has all ids of that time.
         """
-        partition, sequencer = kept.partition, kept.sequencer
+        partition, deduplicator = kept.partition, kept.deduplicator
         try:
             snapshot = await in_thread(partial(_read, partition), partition.size_bytes)
         except (CorruptFile, StreamlogError) as error:
@@ -137,7 +137,7 @@ class DedupSnapshots:
             return 0
         if snapshot is None or not _fits(snapshot, partition, since_ms):
             return 0
-        sequencer.restore(snapshot.slots, snapshot.last, complete_since_ms=snapshot.since_ms)
+        deduplicator.restore(snapshot.slots, snapshot.last, complete_since_ms=snapshot.since_ms)
         self._saved[partition.tp] = snapshot.known_offset
         return snapshot.known_offset
 
@@ -188,19 +188,19 @@ def _written(
 
 def _taken(kept: KeptSnapshot) -> DedupSnapshot | None:
     """What is known now; None where nothing is in the log, where it was cut, and where the
-    sequencer does not know all of it any more.
+    deduplicator does not know all of it any more.
 
     Must not wait anywhere: the ids, the offset and the epoch are of one moment, in which this node
-    leads in the epoch that the sequencer is for. Callers waited for other snapshots before.
+    leads in the epoch that the deduplicator is for. Callers waited for other snapshots before.
     """
-    partition, sequencer = kept.partition, kept.sequencer
+    partition, deduplicator = kept.partition, kept.deduplicator
     if not kept.is_known:
         return None
     known_offset, epoch = partition.log_end_offset, partition.last_epoch
-    slots, last = sequencer.known()
+    slots, last = deduplicator.known()
     if epoch == NO_EPOCH or (last is not None and last[1] >= known_offset):
         return None
-    since_ms = sequencer.complete_since_ms
+    since_ms = deduplicator.complete_since_ms
     return DedupSnapshot(partition.topic_id, known_offset, epoch, since_ms, last, slots)
 
 

@@ -1,4 +1,4 @@
-"""Sequencers of partitions that this node keeps and another leads, for when it is to lead itself.
+"""Deduplicators of partitions that this node keeps and another leads, for when it is to lead itself.
 
 Without them a new leader would first have to read the whole duplicate window out of its log, which
 takes seconds where much is published. What is committed is read as it comes, a little behind; only
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from streamlog.condition import FAULT
 from streamlog.errors import StreamlogError
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.window_scan import (
     first_offset,
@@ -35,19 +35,19 @@ READ_BYTES: Final = 512 * 1024
 
 
 class Prepared(NamedTuple):
-    """A sequencer that has the ids of the window below ``known_offset``."""
+    """A deduplicator that has the ids of the window below ``known_offset``."""
 
-    sequencer: Sequencer
+    deduplicator: Deduplicator
     known_offset: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class _StandbyWindow:
     partition: Partition
-    sequencer: Sequencer
+    deduplicator: Deduplicator
     watcher: Callable[[], None]
     known_offset: int = UNKNOWN
-    """The ids of the window below it are in ``sequencer``."""
+    """The ids of the window below it are in ``deduplicator``."""
     epoch: int = NO_EPOCH
     """Of the last batch below ``known_offset``; NO_EPOCH: none was read."""
 
@@ -86,7 +86,7 @@ class Standby:
                 followed = self._new(partition, duplicate_window_ms)
             else:
                 del before[partition.tp]
-            followed.sequencer.configure(duplicate_window_ms=duplicate_window_ms)
+            followed.deduplicator.configure(duplicate_window_ms=duplicate_window_ms)
             now[partition.tp] = followed
         for followed in before.values():
             self._end(followed)
@@ -101,7 +101,7 @@ class Standby:
     def expire(self) -> None:
         """Forget ids that are older than their window."""
         for followed in (it for stream in self._followed.values() for it in stream.values()):
-            followed.sequencer.expire(self._now_ms())
+            followed.deduplicator.expire(self._now_ms())
 
     def take(self, partition: Partition) -> Prepared | None:
         """What is known of this one, which is followed no longer; None where it is of no use, as
@@ -116,7 +116,7 @@ class Standby:
             return None
         if followed.known_offset == UNKNOWN or not followed.is_sound():
             return None
-        return Prepared(followed.sequencer, followed.known_offset)
+        return Prepared(followed.deduplicator, followed.known_offset)
 
     async def run(self) -> None:
         """For as long as anything is followed."""
@@ -141,8 +141,8 @@ class Standby:
             self._behind[followed] = None
             self._any_behind.set()
 
-        sequencer = Sequencer(partition.tp.stream, duplicate_window_ms=duplicate_window_ms)
-        followed = _StandbyWindow(partition, sequencer, moved)
+        deduplicator = Deduplicator(partition.tp.stream, duplicate_window_ms=duplicate_window_ms)
+        followed = _StandbyWindow(partition, deduplicator, moved)
         partition.add_watcher(moved)
         moved()
         return followed
@@ -170,7 +170,7 @@ class Standby:
 
     async def _read_on(self, followed: _StandbyWindow) -> None:
         """May be overtaken by ``take`` at each await: nothing is changed after that."""
-        partition, window_ms = followed.partition, followed.sequencer.duplicate_window_ms
+        partition, window_ms = followed.partition, followed.deduplicator.duplicate_window_ms
         if not followed.is_sound():
             self._start_again(followed)
         if followed.known_offset < partition.log_start_offset:
@@ -178,22 +178,22 @@ class Standby:
             first = await first_offset(partition, since_ms)
             if not self._is_followed(followed):
                 return
-            followed.sequencer.leave_out(since_ms)
+            followed.deduplicator.leave_out(since_ms)
             followed.known_offset = first
         while (offset := followed.known_offset) < partition.high_watermark:
             with await partition.read(offset, READ_BYTES) as part:
                 found = await self._hops.run(partial(scan, part), len(part))
             if not self._is_followed(followed) or found.next_offset <= offset:
                 return
-            remember(followed.sequencer, found.ids, self._now_ms() - window_ms)
+            remember(followed.deduplicator, found.ids, self._now_ms() - window_ms)
             followed.known_offset, followed.epoch = found.next_offset, found.epoch
             if found.expects:
                 partition.subjects.want()
-        followed.sequencer.expire(self._now_ms())
+        followed.deduplicator.expire(self._now_ms())
 
     def _start_again(self, followed: _StandbyWindow) -> None:
-        window_ms = followed.sequencer.duplicate_window_ms
+        window_ms = followed.deduplicator.duplicate_window_ms
         if self._is_followed(followed):
             stream = followed.partition.tp.stream
-            followed.sequencer = Sequencer(stream, duplicate_window_ms=window_ms)
+            followed.deduplicator = Deduplicator(stream, duplicate_window_ms=window_ms)
             followed.known_offset, followed.epoch = UNKNOWN, NO_EPOCH

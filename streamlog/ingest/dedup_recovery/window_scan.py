@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
@@ -70,14 +70,14 @@ class Scanned(NamedTuple):
 
 async def rebuild_window(
     partition: Partition,
-    sequencer: Sequencer,
+    deduplicator: Deduplicator,
     *,
     since_ms: int,
     from_offset: int = 0,
     in_thread: InThread = alone,
     whole: list[Scanned] | None = None,
 ) -> int:
-    """Have ``sequencer`` remember every id stored since then, at or above ``from_offset``.
+    """Have ``deduplicator`` remember every id stored since then, at or above ``from_offset``.
 
     How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
     must not stay shut for them. Raises Unavailable where asking again may help, as with a disk that
@@ -94,13 +94,13 @@ async def rebuild_window(
                 offset = partition.log_start_offset
             else:
                 offset = await first_offset(partition, since_ms)
-            sequencer.leave_out(since_ms)
+            deduplicator.leave_out(since_ms)
         while offset < partition.log_end_offset:
             with await partition.read_appended(offset, READ_BYTES) as part:
                 found = await in_thread(partial(scan, part), len(part))
-            count += remember(sequencer, found.ids, since_ms)
+            count += remember(deduplicator, found.ids, since_ms)
             if found.next_offset <= offset:  # the log is being cut: another node leads
-                sequencer.leave_out(NEVER_MS)
+                deduplicator.leave_out(NEVER_MS)
                 break
             offset = found.next_offset
             if whole is not None:
@@ -108,7 +108,7 @@ async def rebuild_window(
     except Unavailable:
         raise
     except StreamlogError as error:
-        sequencer.leave_out(NEVER_MS)
+        deduplicator.leave_out(NEVER_MS)
         _tell_of_gap(partition.tp, offset, error)
     return count
 
@@ -150,13 +150,13 @@ async def first_offset(partition: Partition, since_ms: int) -> int:
     return partition.high_watermark if found is None else found[0]
 
 
-def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
+def remember(deduplicator: Deduplicator, ids: list[KnownId], since_ms: int) -> int:
     """Those that are that young; how many."""
-    sequencer.leave_out(since_ms)
+    deduplicator.leave_out(since_ms)
     count = 0
     for message_id, offset, timestamp_ms in ids:
         if timestamp_ms >= since_ms:
-            sequencer.remember(message_id, offset, timestamp_ms)
+            deduplicator.remember(message_id, offset, timestamp_ms)
             count += 1
     return count
 

@@ -7,7 +7,7 @@ asked for again. A leader that gives no session, or has lost it, is asked for ev
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from streamlog.partition.replication.follower import FetchPosition
+from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.wire.fetch import (
     NEW_SESSION,
     NO_SESSION,

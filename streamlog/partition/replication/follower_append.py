@@ -12,7 +12,7 @@ from streamlog.condition import CRITICAL, NO_ACTION, Condition
 from streamlog.errors import NotLeader, Overloaded, StorageFailed, StorageFull, StreamlogError
 from streamlog.model import EpochEnd
 from streamlog.partition.partition import Partition
-from streamlog.partition.replication.follower import FetchPosition, Truncation
+from streamlog.partition.replication.partition_follower import FetchPosition, Truncation
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords
 

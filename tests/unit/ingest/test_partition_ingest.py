@@ -70,7 +70,11 @@ async def test_a_failed_sync_refuses_and_forgets_all_that_waits(way: Way) -> Non
     way.read(message("again", Nats_Msg_Id="1"))
     way.partition.fail(StorageFailed("broken"))
     assert way.refused() == [("a", 10077), ("again", 10077), ("b", 10077)]
-    assert (way.room.taken_bytes, way.ingest.pending_count, len(way.ingest.sequencer)) == (0, 0, 0)
+    assert (way.room.taken_bytes, way.ingest.pending_count, len(way.ingest.deduplicator)) == (
+        0,
+        0,
+        0,
+    )
 
 
 async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
@@ -144,7 +148,7 @@ async def test_judging_that_goes_wrong_refuses_one_message(
     def admit(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(way.ingest.sequencer, "admit", admit)
+    monkeypatch.setattr(way.ingest.deduplicator, "admit", admit)
     way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c"))
     assert way.refused() == [("b", 10077)]
     way.partition.commit()
@@ -176,8 +180,8 @@ async def test_what_comes_after_a_change_by_an_ended_subscription_is_stored(way:
 
 async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way: Way) -> None:
     way.partition.log_end_offset = 13  # three records above the high watermark, none of them ours
-    way.ingest.sequencer.remember(b"old", 11, 1_000_000)
-    way.ingest.sequencer.remember(b"older", 9, 1_000_000)
+    way.ingest.deduplicator.remember(b"old", 11, 1_000_000)
+    way.ingest.deduplicator.remember(b"older", 9, 1_000_000)
     way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="older"))
     assert way.told() == [("b", {"stream": "orders", "seq": 10, "duplicate": True})]
     assert way.room.taken_bytes > 0
@@ -188,7 +192,7 @@ async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way
 
 async def test_who_waits_when_leadership_ends_is_refused(way: Way) -> None:
     way.partition.log_end_offset = 13
-    way.ingest.sequencer.remember(b"old", 11, 1_000_000)
+    way.ingest.deduplicator.remember(b"old", 11, 1_000_000)
     way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="new"))
     way.partition.fail(NotLeader("another leads"))
     way.ingest.close()
@@ -214,7 +218,7 @@ async def test_with_too_few_replicas_who_waits_for_them_is_refused(way: Way) -> 
     way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c", Streamlog_Ack="all"))
     assert way.refused() == [("b", 10077), ("c", 10077), ("a", 10077)]
     assert way.count("publish_rejected", reason="not_enough_replicas") == 3
-    assert (way.partition.batches, len(way.ingest.sequencer)) == ([], 0)
+    assert (way.partition.batches, len(way.ingest.deduplicator)) == ([], 0)
     way.partition.below_min_isr = False
     way.read(message("b", Nats_Msg_Id="1"))
     way.partition.commit()

@@ -113,7 +113,7 @@ async def test_what_is_refused_needs_no_room_and_asks_for_nothing() -> None:
     node.take(node.subject(1), b"v" * 5000)
     ((reply, answer),) = node.way.told()
     assert (reply, answer["error"]["err_code"]) == ("a", 10008)
-    assert len(node.way.ingest.sequencer) == 0
+    assert len(node.way.ingest.deduplicator) == 0
 
 
 async def test_an_envelope_is_refused_with_an_ack() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.errors import ConfigError
-from streamlog.ledger.core.follower import Backoff
+from streamlog.ledger.core.channel_follower import Backoff
 
 
 def test_it_settles_near_the_time_between_successes() -> None:

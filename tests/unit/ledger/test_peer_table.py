@@ -1,4 +1,4 @@
-from streamlog.ledger.core.follower import ASKED_MAX, PeerBounds, PeerTable
+from streamlog.ledger.core.channel_follower import ASKED_MAX, PeerBounds, PeerTable
 
 
 def table(*names: str) -> PeerTable:

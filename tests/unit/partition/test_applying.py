@@ -15,8 +15,8 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.replication.follower import Truncation
 from streamlog.partition.replication.follower_append import LOG_CUT, _run
+from streamlog.partition.replication.partition_follower import Truncation
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import Told, run_of, tp
 from tests.slow_disk import SlowDisk

@@ -73,7 +73,7 @@ async def test_it_opens_when_no_id_counts_any_more(monkeypatch: pytest.MonkeyPat
     assert not await world.look()
     world.way.now_ms += 120_000
     assert await world.look()
-    assert world.way.ingest.sequencer.complete_since_ms > world.way.now_ms
+    assert world.way.ingest.deduplicator.complete_since_ms > world.way.now_ms
 
 
 async def test_it_opens_at_once_where_the_log_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ async def test_small_logs_share_their_hops_to_threads() -> None:
     # Two calls of each, one for its snapshot and one for its log, go about CALLS_MAX together.
     assert hops.count <= len(ways) // 5
     for number, way in enumerate(ways):
-        slots, last = way.ingest.sequencer.known()
+        slots, last = way.ingest.deduplicator.known()
         assert [ids for _, ids in slots] == [{b"%d" % number: 10}]
         assert last == (b"%d" % number, 10)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptFile, StorageFailed, StorageFull, StreamlogError
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery import snapshots
 from streamlog.ingest.dedup_recovery.snapshot_format import DedupSnapshot, decode, encode
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
@@ -58,21 +58,21 @@ class Partition:
 
 
 def kept_of(partition: Partition, ids: dict[bytes, int]) -> KeptSnapshot:
-    return KeptSnapshot(as_partition(partition), sequencer_of(ids), 7)
+    return KeptSnapshot(as_partition(partition), deduplicator_of(ids), 7)
 
 
-def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
-    sequencer = Sequencer("orders", duplicate_window_ms=1_000)
+def deduplicator_of(ids: dict[bytes, int]) -> Deduplicator:
+    deduplicator = Deduplicator("orders", duplicate_window_ms=1_000)
     for message_id, offset in ids.items():
-        sequencer.remember(message_id, offset, 10_000)
-    return sequencer
+        deduplicator.remember(message_id, offset, 10_000)
+    return deduplicator
 
 
-async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, Sequencer]:
-    sequencer = sequencer_of({})
+async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, Deduplicator]:
+    deduplicator = deduplicator_of({})
     return await DedupSnapshots(list).recall(
-        KeptSnapshot(as_partition(partition), sequencer, 7), since_ms
-    ), sequencer
+        KeptSnapshot(as_partition(partition), deduplicator, 7), since_ms
+    ), deduplicator
 
 
 @pytest.mark.parametrize("snapshot", [SNAPSHOT, DedupSnapshot(bytes(16), 1, 0, 0, None, [])])
@@ -89,9 +89,9 @@ def test_anything_else_is_refused_by_name() -> None:
             decode(wrong, "x")
 
 
-async def test_a_sequencer_is_as_before() -> None:
+async def test_a_deduplicator_is_as_before() -> None:
     partition = Partition()
-    before = sequencer_of({b"a": 5, b"b": 99})
+    before = deduplicator_of({b"a": 5, b"b": 99})
     await DedupSnapshots(list).save([KeptSnapshot(as_partition(partition), before, 7)])
     known_offset, after = await recalled(partition)
     assert known_offset == 100
@@ -111,9 +111,9 @@ async def test_a_log_that_lost_its_end_or_another_one_is_read_itself() -> None:
 
 async def test_a_window_that_was_shorter_is_not_enough() -> None:
     partition = Partition()
-    sequencer = sequencer_of({b"a": 5})
-    sequencer.leave_out(9_000)
-    await DedupSnapshots(list).save([KeptSnapshot(as_partition(partition), sequencer, 7)])
+    deduplicator = deduplicator_of({b"a": 5})
+    deduplicator.leave_out(9_000)
+    await DedupSnapshots(list).save([KeptSnapshot(as_partition(partition), deduplicator, 7)])
     assert (await recalled(partition, since_ms=8_999))[0] == 0
     assert (await recalled(partition, since_ms=9_000))[0] == 100
 
@@ -134,7 +134,7 @@ async def test_a_disk_that_fails_or_a_damaged_file_is_one_line(
     ]
 
 
-async def test_nothing_is_written_of_a_log_that_was_cut_under_its_sequencer() -> None:
+async def test_nothing_is_written_of_a_log_that_was_cut_under_its_deduplicator() -> None:
     partition = Partition()
     await DedupSnapshots(list).save([kept_of(partition, {b"a": 100})])
     assert partition.file == b""
@@ -152,7 +152,7 @@ async def test_what_is_saved_already_is_not_written_again() -> None:
 async def test_nothing_is_written_of_a_log_that_another_node_led_while_others_were_written() -> (
     None
 ):
-    """Its records came by replication, and the sequencer was not told of them."""
+    """Its records came by replication, and the deduplicator was not told of them."""
     first, second = Partition(), Partition()
 
     def moves() -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery import standby as module
 from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.model import TopicPartition
@@ -41,10 +41,10 @@ def follow(standby: Standby, *partitions: FakePartition) -> None:
     standby.follow("orders", map(as_partition, partitions), duplicate_window_ms=120_000)
 
 
-def known(sequencer: Sequencer, *ids: str) -> list[int | None]:
+def known(deduplicator: Deduplicator, *ids: str) -> list[int | None]:
     def first(message_id: str) -> int | None:
         block = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n".encode()
-        return sequencer.admit(block, b"", b"", 0, log_end_offset=10_000, now_ms=0).duplicate_of
+        return deduplicator.admit(block, b"", b"", 0, log_end_offset=10_000, now_ms=0).duplicate_of
 
     return [first(each) for each in ids]
 
@@ -76,7 +76,7 @@ async def test_what_is_committed_is_known_and_nothing_else(standby: Standby) -> 
     await until(lambda: known_offset(standby) == 13)
     prepared = taken(standby)
     assert prepared.known_offset == 13
-    assert known(prepared.sequencer, "a", "b", "c", "d") == [10, 11, 12, None]
+    assert known(prepared.deduplicator, "a", "b", "c", "d") == [10, 11, 12, None]
     assert partition.watchers == [] and standby.take(as_partition(partition)) is None
 
 
@@ -103,7 +103,7 @@ async def test_who_takes_does_not_wait_for_a_reading_under_way(standby: Standby)
     partition.may_read.set()
     await asyncio.sleep(0.05)
     assert prepared.known_offset == 11
-    assert known(prepared.sequencer, "a", "b") == [10, None]
+    assert known(prepared.deduplicator, "a", "b") == [10, None]
 
 
 async def test_what_an_unclean_election_took_away_is_not_known(standby: Standby) -> None:
@@ -120,7 +120,7 @@ async def test_what_an_unclean_election_took_away_is_not_known(standby: Standby)
     assert standby.take(as_partition(partition)) is None
     follow(standby, partition)
     await until(lambda: known_offset(standby) == 12)
-    assert known(taken(standby).sequencer, "a", "b", "other") == [10, None, 11]
+    assert known(taken(standby).deduplicator, "a", "b", "other") == [10, None, 11]
 
 
 async def test_a_log_that_was_cut_while_it_is_followed_is_read_again(standby: Standby) -> None:
@@ -135,10 +135,10 @@ async def test_a_log_that_was_cut_while_it_is_followed_is_read_again(standby: St
     partition.leader_epoch = 4
     store(partition, "other")
     partition.move(12)
-    sequencer = standby._followed["orders"][TP].sequencer
-    await until(lambda: standby._followed["orders"][TP].sequencer is not sequencer)
+    deduplicator = standby._followed["orders"][TP].deduplicator
+    await until(lambda: standby._followed["orders"][TP].deduplicator is not deduplicator)
     await until(lambda: known_offset(standby) == 12)
-    assert known(taken(standby).sequencer, "a", "b", "other") == [10, None, 11]
+    assert known(taken(standby).deduplicator, "a", "b", "other") == [10, None, 11]
 
 
 async def test_damage_costs_only_the_preparation(standby: Standby) -> None:
@@ -186,7 +186,7 @@ async def test_ids_that_were_not_looked_for_are_not_claimed() -> None:
     partition = FakePartition()
     follow(standby, partition)
     await standby._catch_up(standby._followed["orders"][TP])
-    assert taken(standby).sequencer.complete_since_ms == 880_000
+    assert taken(standby).deduplicator.complete_since_ms == 880_000
 
 
 async def test_what_is_led_by_the_time_it_would_be_read_is_not_read(

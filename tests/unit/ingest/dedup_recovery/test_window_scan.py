@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.window_scan import rebuild_window, scan
 from streamlog.model import TopicPartition
 from streamlog.record.batch import PUBLISHED
@@ -62,48 +62,52 @@ class FakePartition:
         return FakeSlice(b"".join(self._batches[offset // 3 : offset // 3 + 4]))
 
 
-def first_of(sequencer: Sequencer, message_id: bytes) -> int | None:
+def first_of(deduplicator: Deduplicator, message_id: bytes) -> int | None:
     block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
     now_ms = TIME_MS + 10_000
-    return sequencer.admit(block, b"", b"", 0, log_end_offset=30, now_ms=now_ms).duplicate_of
+    return deduplicator.admit(block, b"", b"", 0, log_end_offset=30, now_ms=now_ms).duplicate_of
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
 async def test_ids_of_the_window_are_known_again(compression: int) -> None:
-    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    deduplicator = Deduplicator("orders", duplicate_window_ms=120_000)
     partition = FakePartition(compression)
     count = await rebuild_window(
         partition,  # type: ignore[arg-type]
-        sequencer,
+        deduplicator,
         since_ms=TIME_MS + 5000,
     )
     assert count == 5
-    assert [first_of(sequencer, b"id-%d" % i) for i in (4, 5, 9)] == [None, 17, 29]
+    assert [first_of(deduplicator, b"id-%d" % i) for i in (4, 5, 9)] == [None, 17, 29]
 
 
 async def test_damage_is_told_and_does_not_keep_the_stream_shut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    deduplicator = Deduplicator("orders", duplicate_window_ms=120_000)
     partition = FakePartition(damaged_from=12)
     count = await rebuild_window(
         partition,  # type: ignore[arg-type]
-        sequencer,
+        deduplicator,
         since_ms=TIME_MS,
     )
-    assert (count, first_of(sequencer, b"id-3")) == (4, 11)
+    assert (count, first_of(deduplicator, b"id-3")) == (4, 11)
     assert "message ids from here on are not known" in caplog.text
 
 
 async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that_young() -> None:
-    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    deduplicator = Deduplicator("orders", duplicate_window_ms=120_000)
     partition = FakePartition()
     count = await rebuild_window(
         partition,  # type: ignore[arg-type]
-        sequencer,
+        deduplicator,
         since_ms=TIME_MS + 9000,
     )
-    assert (count, first_of(sequencer, b"id-9"), first_of(sequencer, b"id-8")) == (1, 29, None)
+    assert (count, first_of(deduplicator, b"id-9"), first_of(deduplicator, b"id-8")) == (
+        1,
+        29,
+        None,
+    )
 
 
 @pytest.mark.parametrize("compression", Compression)

@@ -1,7 +1,7 @@
 """A follower's side of a fetch session: what the leader has to be told."""
 
 from streamlog.partition.replication.fetch_session import FetchedPosition, FollowerFetchSession
-from streamlog.partition.replication.follower import FetchPosition
+from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.wire.fetch import FetchedPartition, FetchResponse, TopicIdPartition
 
 ID = b"s" * 16

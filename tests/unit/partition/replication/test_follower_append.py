@@ -17,8 +17,12 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.maintenance.log_start import retain
 from streamlog.partition.replication import follower_append
-from streamlog.partition.replication.follower import FetchPosition, PartitionFollower, Truncation
 from streamlog.partition.replication.follower_append import repair, take
+from streamlog.partition.replication.partition_follower import (
+    FetchPosition,
+    PartitionFollower,
+    Truncation,
+)
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
 from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of

@@ -11,7 +11,7 @@ from streamlog.clock import monotonic_ms
 from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.replication.follower import FetchPosition, PartitionFollower
+from streamlog.partition.replication.partition_follower import FetchPosition, PartitionFollower
 from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.partition_world import Told, publish, run_of, values_of
 from tests.unit.failing_disk import FailingDisk

@@ -5,7 +5,11 @@ import pytest
 from streamlog.errors import CorruptBatch, CorruptData, StorageFailed
 from streamlog.log.log import PartitionLog
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.replication.follower import FetchPosition, PartitionFollower, Truncation
+from streamlog.partition.replication.partition_follower import (
+    FetchPosition,
+    PartitionFollower,
+    Truncation,
+)
 from streamlog.partition.state import NOTHING, PartitionState
 from tests.log_folder import append, make_batch, open_log, sync
 from tests.simulation.disk import Fault, SimDisk

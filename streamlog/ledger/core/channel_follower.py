@@ -14,7 +14,7 @@ a height was claimed) is refused and avoided, and another is asked at once. A no
 block (``join``) first has each peer show its block of that number, and takes nothing from one whose
 block is another; so the history below is vouched for by the source of that block.
 
-``Follower.step(event, now_ms)`` returns effects, which the shell carries out **in order**. Each
+``ChannelFollower.step(event, now_ms)`` returns effects, which the shell carries out **in order**. Each
 pull has a number of its own, so that blocks of an abandoned pull are not taken for the next one's.
 ``Backoff`` is the wait between two polls. ``PeerTable`` holds which peers are avoided, and until when.
 """
@@ -54,7 +54,7 @@ class FollowerRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineReached:
-    """``Follower.deadline_ms`` has come."""
+    """``ChannelFollower.deadline_ms`` has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +424,7 @@ class _State(Enum):
     ENDED = auto()
 
 
-class Follower:
+class ChannelFollower:
     """``start`` it, then ``step`` it with each event and at each deadline.
 
     What they return is to be carried out in order.

@@ -8,19 +8,18 @@ import pytest
 from streamlog.errors import CorruptBlock
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.ledger.core.encoding import decode_block, encode_block
-from streamlog.ledger.core.follower import (
+from streamlog.ledger.core.channel_follower import (
     PULL_BLOCKS_MAX,
     AppendPulled,
     AskHeight,
     BlockPulled,
+    ChannelFollower,
     CorruptPulled,
     DeadlineReached,
     Discard,
     Diverged,
     Effect,
     EndPull,
-    Follower,
     FollowerLimits,
     FollowerRefusal,
     HaltFollower,
@@ -32,6 +31,7 @@ from streamlog.ledger.core.follower import (
     PullEnded,
     Refuse,
 )
+from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.signing import Signer
 from tests.unit.ledger.ledger_chain import CHANNEL, HandMadeChain, config_of
 
@@ -68,7 +68,7 @@ class Told:
         blocks = chain.blocks[:height]
         config = config_of("a", "b", "c") if blocks else None
         tip = HandMadeChain.tip_of(blocks)
-        self.follower = Follower(
+        self.follower = ChannelFollower(
             name,
             CHANNEL,
             tip=tip,
@@ -474,8 +474,8 @@ class TestSignatures:
     def config(self, signers: list[Signer]) -> ChannelConfig:
         return config_of("a", "b", keys=[s.identity.public_key for s in signers])
 
-    def follower(self, config: ChannelConfig, chain: HandMadeChain) -> Follower:
-        follower = Follower("me", CHANNEL, tip=chain.tip, configuration=config)
+    def follower(self, config: ChannelConfig, chain: HandMadeChain) -> ChannelFollower:
+        follower = ChannelFollower("me", CHANNEL, tip=chain.tip, configuration=config)
         follower.start(0)
         for peer in ("a", "b"):
             follower.step(HeightTold(peer, 3), 0)

@@ -52,7 +52,7 @@ _BAD_ACK = PublishRefusal(
 _ACKS = {b"all": AckPolicy.COMMITTED, b"leader": AckPolicy.APPENDED, b"none": AckPolicy.NEVER}
 
 
-class Sequencer:
+class Deduplicator:
     """One partition's window of message ids and its last one."""
 
     def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
