@@ -202,7 +202,9 @@ class TlsChannel(SocketChannel):
             data = self._tls.recv(size)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, BrokenPipeError):
+            # The last where the peer went without a word: OpenSSL 3.5 and later answers that by an
+            # alert, for which nobody is there.
             data = b""
         except ssl.SSLError as error:
             raise TlsFailed(trouble(error)) from None
