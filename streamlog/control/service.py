@@ -1,5 +1,9 @@
 """What the operations need of this node, and of others: one object a node."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
@@ -10,11 +14,37 @@ from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import NodeRequests
 from streamlog.control.read_barrier import ReadBarrier
 from streamlog.groups.service import GroupService
-from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NodeId
 from streamlog.partition.replica_manager import ReplicaManager
+
+LOOKED_AT_ONCE: Final = 2_000
+"""Streams and their subjects, before others have their turn of the event loop."""
+
+
+class SortedNames:
+    """Of all streams but internal ones; sorted again where they have changed."""
+
+    def __init__(self) -> None:
+        self._streams: Mapping[str, StreamImage] | None = None
+        self._names: list[str] = []
+
+    async def of(self, streams: Mapping[str, StreamImage]) -> Sequence[str]:
+        """Of an image's streams, whether a caller may know of them or not."""
+        if streams is self._streams:
+            return self._names
+        names = list[str]()
+        for looked, name in enumerate(streams, 1):
+            if not is_internal(name):
+                names.append(name)
+            if looked % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        names.sort()
+        self._streams, self._names = streams, names
+        return names
 
 
 class ControlService:
@@ -49,6 +79,8 @@ class ControlService:
         self.coordinators = CoordinatorRouter(
             node_id, coordinators, self.nodes, self.leaders, image=lambda: metadata.image
         )
+        self.stream_names = SortedNames()
+        """Of the image without regard to callers."""
         self._metadata = metadata
 
     @property

@@ -10,6 +10,7 @@ from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import States
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.operation import Operations, operation
+from streamlog.control.service import LOOKED_AT_ONCE
 from streamlog.errors import (
     DeletionDenied,
     InvalidRequest,
@@ -33,7 +34,6 @@ from streamlog.metadata.stream.config import (
     StreamConfig,
     check_writable_by_clients,
     is_hidden,
-    is_internal,
 )
 from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
@@ -42,8 +42,6 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 LIST_MAX: Final = 1_000
 """Streams in one list."""
-LOOKED_AT_ONCE: Final = 2_000
-"""Streams and their subjects, before others have their turn of the event loop."""
 _NO_ID: Final = UUID(int=0)
 
 Assignments = tuple[tuple[NodeId, ...], ...]
@@ -372,24 +370,29 @@ class StreamOperations(Operations):
         if not 0 <= limit <= LIST_MAX or offset < 0:
             raise InvalidRequest(f"limit: 0 to {LIST_MAX}; offset: 0 or more")
         await self.catch_up()
-        names = await self.names(subject)
-        streams = [self._metadata.image.streams[it] for it in names[offset : offset + limit]]
+        names, known = await self.names(subject), self._metadata.image.streams
+        streams = [known[it] for it in names[offset : offset + limit] if it in known]
         return StreamPage(len(names), offset, tuple(await self._descriptions(streams)))
 
     async def names(self, subject: str = "") -> Sequence[str]:
         """All that the caller may know of, sorted, but internal ones; those that hear ``subject``."""
         if len(subject) > SUBJECT_BYTES_MAX:
             raise InvalidRequest(f"subject: more than {SUBJECT_BYTES_MAX} characters")
-        names, looked = [], 0
-        for name, stream in self._metadata.image.streams.items():
-            if not is_internal(name) and (not subject or stream.config.hears(subject)):
-                names.append(name)
-            looked += 1 + (len(stream.config.subjects) if subject else 0)
+        image, access = self._service.image, self._access
+        names = await self._service.stream_names.of(image.streams)
+        if access is None and not subject:
+            return names
+        chosen, looked = list[str](), 0
+        for name in names:
+            config = image.streams[name].config
+            # Rules change without the image, so that what a caller sees is judged each time.
+            if (access is None or access.sees(name)) and (not subject or config.hears(subject)):
+                chosen.append(name)
+            looked += 1 + (len(config.subjects) if subject else 0)
             if looked >= LOOKED_AT_ONCE:
                 looked = 0
                 await asyncio.sleep(0)
-        names.sort()
-        return names
+        return chosen
 
     async def states(self, streams: Sequence[StreamImage], *, details: bool = False) -> States:
         """What leaders say of their partitions; without those whose leader does not answer."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from streamlog.authn.session import ANONYMOUS_SESSION, Session
+from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
 from streamlog.clock import wall_ms
@@ -31,7 +31,7 @@ from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
-from streamlog.jetstream.auth.identity import ReplayGuard, RequestIdentities, RequestIdentity
+from streamlog.jetstream.auth.identity import NOT_ASKED, ReplayGuard, RequestIdentities
 from streamlog.jetstream.connection import AdminConnection, NatsLatency, Request
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import OVERLOADED, ApiError
@@ -80,8 +80,6 @@ ROUND_TRIP_S_MAX: Final = 60
 """A connection that is silent for so long is given up before."""
 SHOWN_CHARS: Final = 250
 """Of names, in a log line."""
-
-ANONYMOUS_IDENTITY: Final = RequestIdentity(ANONYMOUS_SESSION, None)
 
 
 class ManagementApi:
@@ -281,7 +279,7 @@ class ManagementApi:
 
     async def _answer_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
-        asking = ANONYMOUS_IDENTITY
+        asking = NOT_ASKED
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(request)
@@ -291,7 +289,7 @@ class ManagementApi:
                 await self._refuse_asker(request, verb, error)
                 return
         verbs = self._verbs
-        if asking is not ANONYMOUS_IDENTITY:
+        if asking is not NOT_ASKED:
             verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
         if verb.startswith(DIRECT):
             await self._direct.answer(self._client, request, verb, verbs)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -232,6 +233,8 @@ SYSTEM_REPLY_TYPE: Final = "io.nats.jetstream.api.v1.system_response"
 LEVEL_HEADER: Final = "Nats-Required-Api-Level"
 
 
+CALLERS_KEPT_MAX: Final = 1_000
+"""What is kept for one is a few KiB."""
 ANYBODY: Final = Caller(ANONYMOUS_SESSION, by="NATS")
 """Where no client has to say who it is."""
 
@@ -250,6 +253,9 @@ class RequestDispatcher:
     ) -> None:
         """``for_all``: the one that this is as one caller sees it."""
         self._service, self._domain, self._now_ms = service, domain, now_ms
+        self._caller = caller
+        self._of_callers = OrderedDict[Caller, RequestDispatcher]()
+        """The last asked for last."""
         self._counts: AccountCounts = AccountCounts() if for_all is None else for_all._counts
         self.control = Control(service, caller)
         streams = Streams(
@@ -264,10 +270,19 @@ class RequestDispatcher:
         self._routes = Routes(streams, ClusterVerbs(self.control), Consumers(streams), account)
 
     def of(self, caller: Caller) -> "RequestDispatcher":
-        """For one caller."""
-        return RequestDispatcher(
-            self._service, domain=self._domain, now_ms=self._now_ms, caller=caller, for_all=self
-        )
+        """For one caller. It is kept for the next request: to make one takes longer than to answer."""
+        if caller == self._caller:
+            return self
+        kept = self._of_callers
+        found = kept.get(caller)
+        if found is None:
+            found = kept[caller] = RequestDispatcher(
+                self._service, domain=self._domain, now_ms=self._now_ms, caller=caller, for_all=self
+            )
+            if len(kept) > CALLERS_KEPT_MAX:
+                kept.popitem(last=False)
+        kept.move_to_end(caller)
+        return found
 
     async def reply(self, verb: str, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
         """Never raises what a request may be the reason of."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.authn.principal import ANONYMOUS, Principal
-from streamlog.authn.session import Session
+from streamlog.authn.session import ANONYMOUS_SESSION, Session
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.signature import KEY, NONCE, TIME, RequestVerifier
@@ -39,6 +39,10 @@ class RequestIdentity(NamedTuple):
     """It is signed by a key that some rule or setting names."""
 
 
+NOT_ASKED: Final = RequestIdentity(ANONYMOUS_SESSION, None)
+"""Where no client has to say who it is."""
+
+
 class RequestIdentities:
     """Looks at the headers of requests."""
 
@@ -59,15 +63,15 @@ class RequestIdentities:
 
     def of_client(self, request: Request) -> RequestIdentity:
         """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
+        if not self._authorization.enforced:
+            return NOT_ASKED
         headers = request.headers
-        session, counts_once = Session(), False
-        if self._authorization.enforced:
-            try:
-                session = Session(self._principal(request, headers))
-            except AuthenticationFailed as error:
-                self._authorization.audit.not_authenticated(session, str(error), by="NATS")
-                raise
-            counts_once = KEY in headers and self._is_known(headers[KEY])
+        try:
+            session = Session(self._principal(request, headers))
+        except AuthenticationFailed as error:
+            self._authorization.audit.not_authenticated(Session(), str(error), by="NATS")
+            raise
+        counts_once = KEY in headers and self._is_known(headers[KEY])
         return RequestIdentity(session, self._authorization.access_of(session), counts_once)
 
     def _principal(self, request: Request, headers: Mapping[str, str]) -> Principal:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.control.control import Control
@@ -40,10 +40,9 @@ from streamlog.jetstream.verbs.stream_config import (
 )
 from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
-from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import (
     StreamConfig,
-    is_internal,
 )
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.model import TopicPartition
@@ -72,7 +71,6 @@ class Streams:
     ) -> None:
         """``control``: for the client. ``for_all``: the one that this is as the client sees it."""
         self.control = control
-        self._names = SortedNames()
         self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
         self._leaders = leaders
         self._domain = domain
@@ -142,14 +140,14 @@ class Streams:
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.control.streams.catch_up()
-        names, page = await self._page(fields, NAMES_MAX, self.control.streams.image)
+        names, page = await self._page(fields, NAMES_MAX)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.control.streams.catch_up()
-        image = self.control.streams.image
-        names, page = await self._page(fields, LIST_MAX, image)
-        streams = [image.streams[name] for name in names]
+        names, page = await self._page(fields, LIST_MAX)
+        known = self.control.streams.image.streams
+        streams = [known[name] for name in names if name in known]
         return {**page, "streams": await self._infos(streams)}
 
     async def purge(self, name: str, fields: Fields) -> dict[str, Any]:
@@ -229,57 +227,15 @@ class Streams:
             now_ms=now_ms,
         )
 
-    async def _page(
-        self, fields: Fields, limit: int, image: MetadataImage
-    ) -> tuple[list[str], dict[str, int]]:
+    async def _page(self, fields: Fields, limit: int) -> tuple[Sequence[str], dict[str, int]]:
         """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
         pattern = text(fields, "subject")
         if len(pattern) > SUBJECT_BYTES_MAX:
             raise ApiRefused(BAD_REQUEST)  # it is compared with each stream's
-        names = await self._names.of(image.streams)
-        if pattern:
-            names = await _watching(names, image.streams, pattern)
+        names = await self.control.streams.names(pattern)
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
-
-
-class SortedNames:
-    """Of all streams but internal ones; sorted again where they have changed."""
-
-    def __init__(self) -> None:
-        self._streams: Mapping[str, StreamImage] | None = None
-        self._names: list[str] = []
-
-    async def of(self, streams: Mapping[str, StreamImage]) -> list[str]:
-        """Not to be changed."""
-        if streams is self._streams:
-            return self._names
-        names = list[str]()
-        for looked, name in enumerate(streams, 1):
-            if not is_internal(name):
-                names.append(name)
-            if looked % LOOKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        names.sort()
-        self._streams, self._names = streams, names
-        return names
-
-
-async def _watching(
-    names: Sequence[str], streams: Mapping[str, StreamImage], pattern: str
-) -> list[str]:
-    """Those of the streams that watch a subject."""
-    found, looked = list[str](), 0
-    for name in names:
-        config = streams[name].config
-        if config.hears(pattern):
-            found.append(name)
-        looked += 1 + len(config.subjects)
-        if looked >= LOOKED_AT_ONCE:
-            looked = 0
-            await asyncio.sleep(0)
-    return found
 
 
 def message_json(message: StoredMessage, *, headers: bool = True) -> dict[str, Any]:

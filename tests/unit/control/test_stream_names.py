@@ -1,4 +1,4 @@
-"""Which streams watch a subject: what STREAM.NAMES and STREAM.LIST look for."""
+"""The names of streams that a caller may know of; those that hear a subject."""
 
 import asyncio
 from itertools import product
@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
-from streamlog.jetstream.errors import ApiRefused
-from streamlog.jetstream.verbs import streams as module
-from streamlog.jetstream.verbs.streams import SortedNames, Streams
+from streamlog.acl.rulebook import RuleBook
+from streamlog.authn.session import ANONYMOUS_SESSION
+from streamlog.authz.audit import Audit
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
+from streamlog.config import AuthorizationSection
+from streamlog.control import streams as module
+from streamlog.control.operation import Caller
+from streamlog.control.service import SortedNames
+from streamlog.control.streams import StreamOperations
+from streamlog.errors import InvalidRequest
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX, overlap
+from tests.restricted import ALICE, rule
 
 TOKENS = ("a", "b", "c", "1", "2", "01", "*", ">")
 
@@ -23,10 +32,13 @@ def image(*configs: StreamConfig) -> Any:
     return SimpleNamespace(streams=streams)
 
 
-def page(image: Any, **fields: Any) -> Any:
-    streams: Any = object.__new__(Streams)
-    streams._names = SortedNames()
-    return streams._page(fields, 1_024, image)
+def operations(image: Any, access: Permissions | None = None) -> StreamOperations:
+    service: Any = SimpleNamespace(
+        image=image,
+        stream_names=SortedNames(),
+        metadata_for=lambda _: SimpleNamespace(image=image),
+    )
+    return StreamOperations(service, Caller(ANONYMOUS_SESSION, access))
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
@@ -47,11 +59,10 @@ def test_partitions_are_watched_as_if_each_were_looked_at(
 
 
 async def test_a_pattern_that_no_subject_is_as_long_as_is_refused() -> None:
-    known = image(StreamConfig.of(name="s"))
-    names, _ = await page(known, subject="s")
-    assert names == ["s"]
-    with pytest.raises(ApiRefused):
-        await page(known, subject="x." * SUBJECT_BYTES_MAX)
+    streams = operations(image(StreamConfig.of(name="s")))
+    assert await streams.names("s") == ["s"]
+    with pytest.raises(InvalidRequest):
+        await streams.names("x." * SUBJECT_BYTES_MAX)
 
 
 async def test_many_streams_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +77,10 @@ async def test_many_streams_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> N
             await asyncio.sleep(0)
 
     running = asyncio.create_task(others())
-    names, told = await page(known, subject="s*.7")
-    assert names == []
-    names, told = await page(known, subject="*.7", offset=190)
+    assert await operations(known).names("s*.7") == []
+    names = await operations(known).names("*.7")
     running.cancel()
-    assert (names[0], told["total"]) == ("s190", 200)
+    assert (names[190], len(names)) == ("s190", 200)
     assert turns >= 40
 
 
@@ -81,3 +91,19 @@ async def test_names_are_sorted_again_only_where_there_are_others() -> None:
     assert await names.of(known.streams) is found
     others = image(*(StreamConfig.of(name=it) for it in ("z", "__consumer_offsets", "c")))
     assert await names.of(others.streams) == ["c", "z"]
+
+
+async def test_a_right_that_is_taken_away_takes_the_name_with_it() -> None:
+    """The image stays the same, as when the file with rules changes."""
+    books = [RuleBook.of(rule("describe topic a")), RuleBook.of(rule("describe topic b"))]
+    authorization = AuthorizationService(
+        AuthorizationSection(), lambda: books[0], Audit(), enforced=True
+    )
+    access = authorization.access_of(ALICE)
+    assert access is not None
+    streams = operations(image(*(StreamConfig.of(name=it) for it in "bca")), access)
+    assert await streams.names() == ["a"]
+    books.pop(0)
+    assert await streams.names() == ["b"]
+    assert await streams.names("b") == ["b"]
+    assert await streams.names("a") == []
