@@ -68,15 +68,14 @@ class LeaderRouter:
                 if partition.leader != NO_LEADER:
                     tp = TopicPartition(stream.name, number)
                     by_leader.setdefault(partition.leader, []).append(tp)
+        mine = by_leader.pop(self._node_id, ())
+        states = _known(mine, await self._here.states(mine, details=details)) if mine else {}
         asked = [
-            self._states_at(leader, part, details=details)
+            states_at(self._nodes, leader, part, details=details)
             for leader, tps in by_leader.items()
             for part in _chunks(tps, STATES_AT_ONCE)
         ]
-        if len(asked) == 1:  # as on most nodes: this one asks itself
-            return await asked[0]
-        states: States = {}
-        for found in await asyncio.gather(*asked):
+        for found in await asyncio.gather(*asked) if asked else ():
             states |= found
         return states
 
@@ -233,17 +232,6 @@ class LeaderRouter:
                 if not gone or loop.time() >= deadline:
                     raise
             await asyncio.sleep(PAUSE_S)
-
-    async def _states_at(
-        self, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool
-    ) -> States:
-        if leader != self._node_id:
-            return await states_at(self._nodes, leader, tps, details=details)
-        try:
-            states = await self._here.states(tps, details=details)
-        except StreamlogError:
-            return {}
-        return _known(tps, states)
 
     async def _size_at(self, node_id: NodeId) -> int:
         if node_id == self._node_id:

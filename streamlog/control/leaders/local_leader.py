@@ -151,7 +151,13 @@ class LocalLeader:
         """Of each; None for one that is not led here, or cannot be read. ``details``: with the
         offsets that are erased.
         """
-        return [await self._state_of(tp, details=details) for tp in tps]
+        states: list[LeaderPartitionState | None] = []
+        for tp in tps:
+            try:
+                states.append(await state_of(self._led(tp), self._known, details=details))
+            except StreamlogError:  # one that cannot be read must not hide the others
+                states.append(None)
+        return states
 
     def size_bytes(self) -> int:
         """Of all that is led here."""
@@ -242,13 +248,6 @@ class LocalLeader:
             raise NotLeader(f"{place.tp} of another stream of that name is here")
         check_may_be_cut(partition.config)
         return partition
-
-    async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
-        """One that cannot be read must not hide the others."""
-        try:
-            return await state_of(self._led(tp), self._known, details=details)
-        except StreamlogError:
-            return None
 
     # For other nodes
 

@@ -117,11 +117,11 @@ class Streams:
 
     async def _subject_counts(self, stream: StreamImage) -> list[int | None]:
         """Of each partition, unless they are many."""
-        places = range(len(stream.partitions))
-        if len(places) > COUNTED_PARTITIONS_MAX:
+        count = len(stream.partitions)
+        if count > COUNTED_PARTITIONS_MAX:
             return []
-        tps = [TopicPartition(stream.name, place) for place in places]
-        if len(tps) == 1:
+        tps = [TopicPartition(stream.name, place) for place in range(count)]
+        if count == 1:
             return [await self._leaders.subject_count(tps[0])]
         return await asyncio.gather(*(self._leaders.subject_count(tp) for tp in tps))
 
