@@ -30,6 +30,8 @@ BY_THE_WAY: Final = frozenset(
     ("AcksAreSlow", "DiskFillsUp", "DiskIsNearlyFull", "EventLoopIsLate", "SyncsAreSlow")
 )
 """Alerts about the machine, which others use, too; without their patience they come and go."""
+_OF_THE_MACHINE: Final = re.compile(r"\bcode=(SL-0005|SL-0323|SL-0324|SL-0901)\b")
+"""The same in the log. A line does not go away, so one slow moment would be there to the end."""
 _WARNED: Final = re.compile(r"^\S+ (warning|error|critical) +.*$", re.MULTILINE)
 _CLOCK_READING: Final = re.compile(r"\b(\d+\.\d) s (?=ahead|behind)")
 
@@ -165,9 +167,10 @@ class Everyone:
         self._marks = {i: len(node.log_text()) for i, node in self.cluster.nodes.items()}
 
     def log(self, number: int) -> list[str]:
-        """Lines that are worth a warning, of this node since the mark."""
+        """Lines that are worth a warning, of this node since the mark, but those of the machine."""
         text = self.cluster[number].log_text()[self._marks[number] :]
-        return [it.group(0) for it in _WARNED.finditer(text)]
+        lines = (it.group(0) for it in _WARNED.finditer(text))
+        return [it for it in lines if not _OF_THE_MACHINE.search(it)]
 
     def agree(self, row: Row, *asked: int) -> None:
         """Wait until each says what ``row`` has. ``asked``: only these; others may hang."""
