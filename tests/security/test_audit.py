@@ -13,7 +13,14 @@ from streamlog.metadata.commands import DrainNode, encode_command
 from streamlog.model import NodeId
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
-from streamlog.wire.registry import APIS, CREATE_TOPICS, ENVELOPE, INCREMENTAL_ALTER_CONFIGS
+from streamlog.wire.registry import (
+    APIS,
+    CREATE_TOPICS,
+    DELETE_GROUPS,
+    ENVELOPE,
+    INCREMENTAL_ALTER_CONFIGS,
+    OFFSET_DELETE,
+)
 from tests.kafka_node import KafkaNode
 from tests.restricted import Asker
 
@@ -124,6 +131,24 @@ async def test_what_is_done_is_named_behind_however_many_others(
     others = [f"t{number}" for number in range(2_500)]
     await admin.ask(creation(*others, "made-0"))
     assert [line["resources"] for line in told(caplog, "act")] == [["made-0"]]
+    admin.close()
+
+
+async def test_groups_that_a_kafka_client_deletes_are_told_of(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    admin = Asker(node.context, "delete group g*", audit=Audit())
+    await admin.ask(request(DELETE_GROUPS, 2, {"groups_names": ["g-1", "other"]}))
+    topics = [{"name": it, "partitions": [{"partition_index": 0}]} for it in ("orders", "bills")]
+    await admin.ask(request(OFFSET_DELETE, 0, {"group_id": "g-1", "topics": topics}))
+    lines = [(it["act"], it["resources"], it["outcome"]) for it in told(caplog, "attempt")]
+    assert lines == [
+        ("groups.delete", ["g-1"], "GroupNotFound"),
+        ("groups.delete", ["other"], "GroupForbidden"),
+        ("groups.delete_offsets", ["g-1", "orders/0", "bills/0"], "GroupNotFound"),
+    ]
+    assert {it["by"] for it in told(caplog, "attempt")} == {"Kafka"}
     admin.close()
 
 
