@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.acl.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation
 from streamlog.control.leaders.group_coordinators import (
     GroupMember,
     GroupOffset,
@@ -306,7 +306,7 @@ class GroupOperations(Operations):
         self._check(Operation.DELETE, group)
         await self._know_coordinators()
         refused, wanted = dict[tuple[str, int | None], StreamlogError](), dict[PartitionId, None]()
-        for name, asked in _by_stream(offsets).items():
+        async for name, asked in cooperatively(_by_stream(offsets).items()):
             try:
                 stream = self._readable(name)
             except StreamlogError as error:
@@ -388,12 +388,7 @@ class GroupOperations(Operations):
             raise NotCoordinator("this node cannot say just now whether there are groups")
 
     def _sees(self, group: str) -> bool:
-        access, describe = self._access, Operation.DESCRIBE
-        return (
-            access is None
-            or access.allows_cluster(describe)
-            or access.allows(describe, ResourceType.GROUP, group)
-        )
+        return self._access is None or self._access.sees_group(group)
 
     def _visible(self, member: GroupMember) -> GroupConsumer:
         streams = self._metadata.image.streams

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.acl.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
@@ -347,20 +347,10 @@ async def list_groups(request: Message, _version: int, context: Context) -> Mess
         for group in coordinator.listed()
         if (not states or group.state.casefold() in states)
         and (not types or CLASSIC in types)
-        and _may_list(group.group, context)
+        and (context.access is None or context.access.sees_group(group.group))
     ]
     error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none
     return {"error_code": error, "groups": groups}
-
-
-def _may_list(group: str, context: Context) -> bool:
-    """A client that may not know of a group is not told of it."""
-    access, describe = context.access, Operation.DESCRIBE
-    return (
-        access is None
-        or access.allows_cluster(describe)
-        or access.allows(describe, ResourceType.GROUP, group)
-    )
 
 
 DELETES_AT_ONCE: Final = 100

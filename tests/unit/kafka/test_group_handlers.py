@@ -9,7 +9,7 @@ import pytest
 from streamlog.config import GroupsSection
 from streamlog.errors import NoController
 from streamlog.groups.offsets_topic import partition_of
-from streamlog.kafka.handlers.groups import DELETES_AT_ONCE
+from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
@@ -19,6 +19,7 @@ from tests.group_world import subscription
 from tests.kafka_node import KafkaNode
 from tests.offsets_partition import OffsetsPartition
 from tests.raw_client import RawClient
+from tests.restricted import Asker
 
 GROUP = "g"
 JOIN = {
@@ -265,6 +266,31 @@ async def test_list_groups(groups: KafkaNode, version: int) -> None:
     if version >= 5:
         assert await listed(states_filter=[], types_filter=["Classic"]) == {GROUP, "h"}
         assert await listed(states_filter=[], types_filter=["consumer"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("rules", "seen"),
+    [
+        ((), []),
+        (("describe group h",), ["h"]),
+        (("describe group *",), [GROUP, "h"]),
+        (("describe cluster kafka-cluster",), [GROUP, "h"]),
+        (("read topic flights", "delete group h"), ["h"]),
+    ],
+)
+async def test_lists_name_the_groups_that_the_caller_may_know_of(
+    groups: KafkaNode, rules: tuple[str, ...], seen: list[str]
+) -> None:
+    """Whichever protocol asks, and with nothing in the audit log."""
+    for name in (GROUP, "h"):
+        await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))
+    asker = Asker(groups.context, *rules)
+    answer = await list_groups({}, 5, asker.context)
+    assert sorted(it["group_id"] for it in answer["groups"]) == seen
+    page = await asker.context.control.groups.list()
+    assert ([it.group for it in page.groups], page.total) == (seen, len(seen))
+    assert asker.audit.refusals == []
+    asker.close()
 
 
 @pytest.mark.parametrize("version", range(3))
