@@ -11,6 +11,7 @@ from streamlog.acl.rules import Operation, Rule
 from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import InvalidRequest
+from streamlog.fairness import cooperatively
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AddAccessRules, AlterQuota, AlterUser, RemoveAccessRules
 from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
@@ -49,10 +50,11 @@ class UserOperations(Operations):
             self._access.check_cluster(Operation.DESCRIBE)
         await self._service.freshness.catch_up()
         users = self._metadata.image.users
-        return tuple(
-            User(name, {it: stored.iterations for it, stored in sorted(users[name].items())})
-            for name in sorted(users)
-        )
+        found: list[User] = []
+        async for name in cooperatively(sorted(users)):
+            kept = sorted(users[name].items())
+            found.append(User(name, {it: stored.iterations for it, stored in kept}))
+        return tuple(found)
 
     @operation("PUT /users/{name}", about=("name",), act=True)
     async def set_password(

@@ -82,7 +82,7 @@ def _users(request: Message, error: dict[str, Any]) -> Message:
 OPEN: Final = Gate(_pass, _top())
 """For any client."""
 IN_HANDLER: Final = OPEN
-"""Checked by the handler."""
+"""Checked by the handler, or by the operation of ``control`` that it asks."""
 _NODES: Final = Gate(_node, _top(topics=()))
 _BEFORE_LOGIN: Final = {
     registry.SASL_HANDSHAKE: OPEN,
@@ -117,9 +117,13 @@ GATES: Final[dict[int, Gate]] = {
     registry.INCREMENTAL_ALTER_CONFIGS: IN_HANDLER,
     registry.CREATE_PARTITIONS: IN_HANDLER,
     registry.DESCRIBE_TOPIC_PARTITIONS: IN_HANDLER,
+    registry.DESCRIBE_ACLS: IN_HANDLER,
+    registry.LIST_PARTITION_REASSIGNMENTS: IN_HANDLER,
+    registry.DESCRIBE_CLIENT_QUOTAS: IN_HANDLER,
+    registry.DESCRIBE_QUORUM: IN_HANDLER,
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: IN_HANDLER,
     registry.ENVELOPE: IN_HANDLER,
     registry.DESCRIBE_CLUSTER: OPEN,
-    registry.DESCRIBE_ACLS: Gate(_cluster(Operation.DESCRIBE), _top(resources=())),
     registry.CREATE_ACLS: Gate(_cluster(Operation.ALTER), _each("results", "creations")),
     registry.DELETE_ACLS: Gate(
         _cluster(Operation.ALTER), _each("filter_results", "filters", matching_acls=())
@@ -127,11 +131,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.DESCRIBE_LOG_DIRS: Gate(_cluster(Operation.DESCRIBE), _top(results=())),
     registry.ELECT_LEADERS: Gate(_cluster(Operation.ALTER), _elections),
     registry.ALTER_PARTITION_REASSIGNMENTS: Gate(_cluster(Operation.ALTER), _top(responses=())),
-    registry.LIST_PARTITION_REASSIGNMENTS: Gate(_cluster(Operation.DESCRIBE), _top(topics=())),
-    registry.DESCRIBE_CLIENT_QUOTAS: Gate(_cluster(Operation.DESCRIBE_CONFIGS), _top(entries=None)),
     registry.ALTER_CLIENT_QUOTAS: Gate(_cluster(Operation.ALTER_CONFIGS), _quotas),
-    registry.DESCRIBE_QUORUM: Gate(_cluster(Operation.DESCRIBE), _top(topics=())),
-    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: Gate(_cluster(Operation.DESCRIBE), _top(results=())),
     registry.ALTER_USER_SCRAM_CREDENTIALS: Gate(_cluster(Operation.ALTER), _users),
     registry.VOTE: _NODES,
     registry.BEGIN_QUORUM_EPOCH: _NODES,
