@@ -11,7 +11,6 @@ from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden, UnsupportedVersion
 from streamlog.kafka.refusal import told
-from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
 from streamlog.wire import registry
 from streamlog.wire.control import Message
@@ -155,28 +154,6 @@ def refusal(key: int, name: str, request: Message, access: Permissions) -> Messa
     return None
 
 
-NEEDED_FOR_COMMAND: Final[dict[type[Command], Operation]] = {
-    commands.MovePartition: Operation.ALTER,
-    commands.CancelMove: Operation.ALTER,
-    commands.ElectLeader: Operation.ALTER,
-    commands.RebalanceLeaders: Operation.ALTER,
-    commands.DrainNode: Operation.ALTER,
-    commands.RemoveNode: Operation.ALTER,
-    commands.AddVoter: Operation.ALTER,
-    commands.RemoveVoter: Operation.ALTER,
-    commands.TransferController: Operation.ALTER,
-    commands.RaiseLevel: Operation.ALTER,
-    commands.ExportMetadata: Operation.ALTER,  # users' credentials are in it
-    commands.AwaitApplied: Operation.DESCRIBE,
-    commands.DescribeCluster: Operation.DESCRIBE,
-}
-"""With the cluster. What is not here is for nodes alone: clients have requests of their own for it,
-or it is what a node says of itself."""
-
-
-def check_command(command: Command, access: Permissions, *, forwarded: bool) -> None:
-    """``forwarded``: as only a node does it. Raises ClusterForbidden."""
-    needed = NEEDED_FOR_COMMAND.get(type(command))
-    if forwarded or needed is None:
-        access.refuse_to_clients(f"Envelope of {type(command).__name__}")
-    access.check_cluster(needed)
+def check_command(command: Command, access: Permissions) -> None:
+    """Clients ask for operations of ``control``, by their names. Raises ClusterForbidden."""
+    access.refuse_to_clients(f"Envelope of {type(command).__name__}")

@@ -258,7 +258,7 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
         _check_command_size(request, context)
         command = decode_command(request["request_data"])
         if context.access is not None:
-            check_command(command, context.access, forwarded=cluster_id is not None)
+            check_command(command, context.access)
         data = encode_granted(
             await context.metadata.take(command, forwarded=cluster_id is not None)
         )
