@@ -6,6 +6,7 @@
       ConfigError                 a setting is wrong; names the key and the remedy; exit code 2
       InvalidRequest              the caller's fault; asking again will not help
         InvalidStreamName
+        InvalidGroupName          a consumer group's name is empty or too long
         InvalidSubject
         InvalidStreamConfig
         StreamExists              the name is taken, with another configuration
@@ -43,6 +44,7 @@
         StreamStandsStill         a stream is sealed, read-only or paused
         StreamFull                a limit of a stream with ``discard=new`` is reached
         GroupNotEmpty             a consumer group has members, and must not have any for this
+          GroupSubscribed         its members read the stream
         InvalidChannelConfig      a ledger channel cannot be configured so
         StaleConfiguration        a configuration does not follow the one in force
         InvalidSignature          no signature of anybody who may, where one is demanded
@@ -51,6 +53,9 @@
         StreamLost                a channel's stream is gone, or what was not yet ordered of it
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
+          NotCoordinator          this node does not coordinate the consumer group
+          CoordinatorLoading      the group's coordinator has yet to read what there is of it
+          CoordinatorUnavailable  the group's coordinator cannot write just now
         UnknownLeaderEpoch        the caller's epoch is newer than ours
         UnknownReplica            the caller's replica was assigned later than we have heard
         ReplicaInSync             the caller's replica counts by what it must not give up yet
@@ -117,6 +122,10 @@ class InvalidRequest(StreamlogError):
 
 class InvalidStreamName(InvalidRequest):
     """A stream name is empty, too long, reserved, or has a character that it may not have."""
+
+
+class InvalidGroupName(InvalidRequest):
+    """A consumer group's name is empty or too long."""
 
 
 class InvalidSubject(InvalidRequest):
@@ -274,6 +283,10 @@ class GroupNotEmpty(InvalidRequest):
     """A consumer group has members; what was asked for is theirs, or needs them gone."""
 
 
+class GroupSubscribed(GroupNotEmpty):
+    """Members of a consumer group read the stream."""
+
+
 class InvalidChannelConfig(InvalidRequest):
     """A ledger channel's configuration cannot be read, or may not be what it says."""
 
@@ -312,6 +325,18 @@ class Unavailable(StreamlogError):
 
 class NotLeader(Unavailable):
     """This node does not lead the partition."""
+
+
+class NotCoordinator(NotLeader):
+    """This node does not coordinate the consumer group."""
+
+
+class CoordinatorLoading(NotLeader):
+    """The coordinator of a consumer group has yet to read what the one before has left."""
+
+
+class CoordinatorUnavailable(NotLeader):
+    """A consumer group has no coordinator, or one that can write nothing just now."""
 
 
 class UnknownLeaderEpoch(Unavailable):

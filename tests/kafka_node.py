@@ -97,6 +97,7 @@ class KafkaNode:
                 partitions=cast("Any", self),
                 peers=cast("Any", None),
                 node_user=self.node_settings.sasl.node_user,
+                groups=self.groups,
             ),
         )
         self.listener = Listener(self.context)

@@ -119,6 +119,11 @@ class Permissions:
             self._refused(operation, ResourceType.GROUP, name)
             raise GroupForbidden(f"{self.principal} may not {operation} group {shortened(name)!r}")
 
+    def sees_group(self, name: str) -> bool:
+        """A list may name it, without a word to anybody: as in Kafka with DESCRIBE of it, or of the cluster."""
+        describe = Operation.DESCRIBE
+        return self.allows_cluster(describe) or self.allows(describe, ResourceType.GROUP, name)
+
     def check_cluster(self, operation: Operation) -> None:
         """Raises ClusterForbidden."""
         if not self.allows_cluster(operation):

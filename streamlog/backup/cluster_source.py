@@ -8,8 +8,7 @@ from streamlog.backup.source import BackupExtent, Batch
 from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
-from streamlog.errors import CorruptData, StreamNotFound
-from streamlog.metadata.commands import ExportMetadata, encode_command
+from streamlog.errors import StreamNotFound
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot
@@ -28,14 +27,8 @@ class ServedCluster:
         self._cluster = cluster
 
     async def image(self) -> MetadataImage:
-        answer = await self._cluster.command(
-            encode_command(ExportMetadata()), timeout_ms=EXPORT_TIMEOUT_MS
-        )
-        try:
-            data = str(answer["result"]["snapshot"]).encode()
-        except KeyError:
-            raise CorruptData("the cluster's answer holds no metadata") from None
-        return decode_snapshot(data, "the cluster's metadata")
+        found = await self._cluster.operate("cluster.export", {}, timeout_ms=EXPORT_TIMEOUT_MS)
+        return decode_snapshot(str(found).encode(), "the cluster's metadata")
 
     async def is_sealed(self, stream: StreamImage) -> bool:
         """Nodes decrypt what they send, and do not tell."""

@@ -31,13 +31,6 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.metadata.commands import (
-    AwaitApplied,
-    Command,
-    CreateStream,
-    UpdateStream,
-    encode_command,
-)
 from streamlog.metadata.stream.config import StreamConfig, is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import CRC_POSITION, CRC_START, BatchHeader
@@ -111,7 +104,7 @@ async def restore_stream(
         restored.offsets += await _restore(
             cluster, tp, path, partition, keys, whole=whole, is_new=is_new
         )
-    await _command(cluster, UpdateStream(config=wanted))
+    await _operate(cluster, "streams.replace", name=wanted.name, config=_shown(wanted))
     return restored
 
 
@@ -149,17 +142,18 @@ async def _begin(cluster: Cluster, wanted: StreamConfig, mark: str) -> bool:
         allow_rollup=False, deny_purge=False,
     )  # fmt: skip
     try:
-        made = await _command(cluster, CreateStream(config=blank))
+        made = await _operate(cluster, "streams.create", config=_shown(blank))
     except StreamExists:
         raise StreamExists(
             f"there is a stream {wanted.name!r} already; restore under another name (--as), or"
             " remove it first"
         ) from None
-    # Whom we ask who leads it must not mean a stream of before that had the name.
-    ready = AwaitApplied(offset=made["offset"], wait_ms=PATIENCE_MS, stream=wanted.name)
-    await _command(cluster, ready)
-    cluster.forget(wanted.name)
-    return bool(made["result"]["created"])
+    cluster.forget(wanted.name)  # a stream of before may have had the name
+    return bool(made["created"])
+
+
+def _shown(config: StreamConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json")
 
 
 async def _restore(
@@ -279,8 +273,11 @@ async def _eventually(cluster: Cluster, tp: TopicPartition, ask: Callable[[], Aw
     return await with_retries(asked, PATIENCE_MS, about=str(tp))
 
 
-async def _command(cluster: Cluster, command: Command) -> dict[str, Any]:
-    """Those that are given here may be given twice."""
-    return await with_retries(
-        lambda: cluster.command(encode_command(command), timeout_ms=2 * PATIENCE_MS), PATIENCE_MS
-    )
+async def _operate(cluster: Cluster, operation: str, **arguments: Any) -> dict[str, Any]:
+    """Those that are asked for here may be asked for twice."""
+
+    async def asked() -> dict[str, Any]:
+        found = await cluster.operate(operation, arguments, timeout_ms=2 * PATIENCE_MS)
+        return dict(found)
+
+    return await with_retries(asked, PATIENCE_MS)

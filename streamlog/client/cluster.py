@@ -105,24 +105,22 @@ class Cluster:
         """What comes of an operation of ``control``, in JSON's types. Given to whichever node can be
         reached, which forwards it. Raises what ``command`` does.
         """
-        answer = await self.command(encode_operation(name, arguments), timeout_ms=timeout_ms)
-        try:
-            return answer["result"]["value"]
-        except (KeyError, TypeError):
-            raise MalformedFrame("the answer to an operation does not decode") from None
+        data = encode_operation(name, arguments)
+        return _value(await self.command(data, timeout_ms=timeout_ms))
 
-    async def command_at(
-        self, host: str, port: int, data: bytes, *, timeout_ms: int
-    ) -> dict[str, Any]:
-        """As ``command``, of the node at this address. Raises NodeUnreachable, RequestTimedOut."""
+    async def operate_at(
+        self, host: str, port: int, name: str, arguments: Mapping[str, Any], *, timeout_ms: int
+    ) -> Any:
+        """As ``operate``, of the node at this address. Raises NodeUnreachable, RequestTimedOut."""
+        data = encode_operation(name, arguments)
         values = {"request_data": data, "request_principal": None, "client_host_address": b""}
         connection = await Connection.open(
             host, port, timeout_ms=timeout_ms, security=self._security
         )
         async with connection:
             answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
-        check(answer["error_code"], "the command")
-        return _command_result(answer["response_data"])
+        check(answer["error_code"], "the operation")
+        return _value(_command_result(answer["response_data"]))
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -248,6 +246,14 @@ async def with_retries(ask: Callable[[], Awaitable[T]], patience_ms: int, *, abo
         except StreamlogError as error:
             delay_s = retries.delay_s(error, loop.time())
         await asyncio.sleep(delay_s)
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    """Of an operation."""
+    try:
+        return answer["result"]["value"]
+    except (KeyError, TypeError):
+        raise MalformedFrame("the answer to an operation does not decode") from None
 
 
 def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:

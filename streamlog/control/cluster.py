@@ -22,6 +22,7 @@ from streamlog.metadata.commands import (
     AddVoter,
     DescribeCluster,
     DrainNode,
+    ExportMetadata,
     RaiseLevel,
     RemoveNode,
     RemoveVoter,
@@ -113,6 +114,16 @@ class ClusterOperations(Operations):
         self._check(Operation.DESCRIBE)
         granted = await self._metadata.take(DescribeCluster(local=local), forwarded=False)
         return dict(granted.result)
+
+    @operation("POST /cluster/export", act=True)
+    async def export(self) -> str:
+        """Export all that is committed of the metadata, as a snapshot. The credentials of users are in it.
+
+        It changes nothing; the audit log has it because of the credentials.
+        """
+        self._check()
+        granted = await self._metadata.take(ExportMetadata(), forwarded=False)
+        return str(granted.result["snapshot"])
 
     @operation("GET /findings")
     async def findings(self) -> tuple[Problem, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.acl.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation
 from streamlog.control.leaders.group_coordinators import (
     GroupMember,
     GroupOffset,
@@ -15,10 +15,22 @@ from streamlog.control.leaders.group_coordinators import (
 )
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.messages.passage import PassageQuery
-from streamlog.control.operation import Operations, operation
-from streamlog.errors import GroupNotEmpty, GroupNotFound, InvalidRequest, NotLeader
+from streamlog.control.operation import DONE, Operations, operation
+from streamlog.errors import (
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupSubscribed,
+    InvalidRequest,
+    NotCoordinator,
+    NotLeader,
+    PartitionNotFound,
+    StreamlogError,
+)
+from streamlog.fairness import cooperatively
 from streamlog.groups.records import NO_TOPIC_ID
+from streamlog.groups.requests import PartitionId
 from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition, consumer_lag
 
 LIST_MAX: Final = 1_000
@@ -95,6 +107,34 @@ class GroupDescription:
     partitions: tuple[GroupPartition, ...]
     lag: int | None
     """Over all that was committed; None if any of it is not known, or nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPartitions:
+    """Partitions of a stream; None: all of them."""
+
+    stream: str
+    partitions: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        numbers = "all" if self.partitions is None else ",".join(map(str, self.partitions))
+        return f"{self.stream}/{numbers}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenOffset:
+    """A partition in which a group was to forget how far it has come."""
+
+    stream: str
+    partition: int | None
+    """None: all that were asked for, as none of them can be told apart."""
+    error: str | None = None
+    """Why nothing is changed: the name of the error's class. None: it is forgotten."""
+    message: str = ""
+
+
+def _outcomes(forgotten: Iterable[ForgottenOffset]) -> Iterable[str]:
+    return (it.error or DONE for it in forgotten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +256,7 @@ class GroupOperations(Operations):
     async def describe(self, group: str) -> GroupDescription:
         """Describe a group: members, committed offsets, lag."""
         self._check(Operation.DESCRIBE, group)
-        await self._service.freshness.catch_up()
+        await self._know_coordinators()
         known = await self._service.coordinators.known(group)
         offsets = {TopicPartition(it.stream, it.partition): it for it in self._of_today(known)}
         members = tuple(self._visible(it) for it in known.members)
@@ -247,19 +287,46 @@ class GroupOperations(Operations):
     async def delete(self, group: str) -> None:
         """Delete a group without members, with all its offsets."""
         self._check(Operation.DELETE, group)
-        await self._service.freshness.catch_up()
+        await self._know_coordinators()
         await self._service.coordinators.delete(group)
 
-    @operation("DELETE /groups/{group}/offsets", about=("group", "stream", "partition"), act=True)
-    async def delete_offsets(self, group: str, stream: str, partition: int | None = None) -> None:
-        """Have a group forget how far it has come in a stream, or in one partition. Its members must not read it."""
+    @operation(
+        "POST /groups/{group}/offsets/delete",
+        about=("group", "offsets"),
+        act=True,
+        outcomes=_outcomes,
+    )
+    async def delete_offsets(
+        self, group: str, offsets: tuple[StreamPartitions, ...]
+    ) -> tuple[ForgottenOffset, ...]:
+        """Have a group forget how far it has come in partitions. Its members must not read their streams.
+
+        Needs READ of the streams, too. Each partition is by itself: the answer says of each whether it is forgotten.
+        """
         self._check(Operation.DELETE, group)
-        await self._service.freshness.catch_up()
-        found = self._readable(stream)
-        numbers = range(len(found.partitions)) if partition is None else (partition,)
-        for number in numbers:
-            found.partition(number)  # raises PartitionNotFound
-        await self._service.coordinators.forget(group, [(stream, it) for it in numbers])
+        await self._know_coordinators()
+        refused, wanted = dict[tuple[str, int | None], StreamlogError](), dict[PartitionId, None]()
+        async for name, asked in cooperatively(_by_stream(offsets).items()):
+            try:
+                stream = self._readable(name)
+            except StreamlogError as error:
+                refused |= dict.fromkeys(((name, it) for it in asked or (None,)), error)
+                continue
+            count = len(stream.partitions)
+            async for number in cooperatively(range(count) if asked is None else asked):
+                if 0 <= number < count:
+                    wanted[name, number] = None
+                else:
+                    refused[name, number] = PartitionNotFound(f"{name!r} has no partition {number}")
+        for place in await self._service.coordinators.forget(group, tuple(wanted)):
+            refused[place] = GroupSubscribed(f"members of group {group!r} read {place[0]!r}")
+        return (
+            *(ForgottenOffset(*place) for place in wanted if place not in refused),
+            *(
+                ForgottenOffset(*place, type(error).__name__, str(error))
+                for place, error in refused.items()
+            ),
+        )
 
     @operation("POST /groups/{group}/reset", about=("group", "streams", "partitions"), act=True)
     async def reset(
@@ -286,7 +353,7 @@ class GroupOperations(Operations):
         if partitions and len(streams) != 1:
             raise InvalidRequest("partitions: name the one stream that has them")
         self._check(Operation.READ, group)
-        await self._service.freshness.catch_up()
+        await self._know_coordinators()
         committed = await self._committed_by_empty(group, is_new=bool(streams))
         tps = self._chosen(streams, partitions, committed)
         if not tps:
@@ -314,13 +381,14 @@ class GroupOperations(Operations):
         if self._access is not None:
             self._access.check_group(right, group)
 
+    async def _know_coordinators(self) -> None:
+        """Raises NotCoordinator where no controller says whether there are any."""
+        is_newest = await self._service.freshness.catch_up()
+        if not is_newest and OFFSETS_STREAM not in self._service.image.streams:
+            raise NotCoordinator("this node cannot say just now whether there are groups")
+
     def _sees(self, group: str) -> bool:
-        access, describe = self._access, Operation.DESCRIBE
-        return (
-            access is None
-            or access.allows_cluster(describe)
-            or access.allows(describe, ResourceType.GROUP, group)
-        )
+        return self._access is None or self._access.sees_group(group)
 
     def _visible(self, member: GroupMember) -> GroupConsumer:
         streams = self._metadata.image.streams
@@ -401,6 +469,18 @@ class GroupOperations(Operations):
             at_time = (await self._service.leaders.passage(tp, query)).start_offset
         extent = (state.log_start_offset, state.high_watermark)
         return change_of(tp, committed, extent, target, at_time)
+
+
+def _by_stream(offsets: Iterable[StreamPartitions]) -> dict[str, tuple[int, ...] | None]:
+    """Each stream once, however often it is named."""
+    found = dict[str, dict[int, None] | None]()
+    for it in offsets:
+        known = found.setdefault(it.stream, {})
+        if it.partitions is None:
+            found[it.stream] = None
+        elif known is not None:
+            known |= dict.fromkeys(it.partitions)
+    return {name: None if it is None else tuple(it) for name, it in found.items()}
 
 
 def _partition(

@@ -9,8 +9,9 @@ method itself.
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar, cast, get_type_hints
 
@@ -135,6 +136,8 @@ def _said(error: Any) -> str:
 
 
 _MARK: Final = "__operation__"
+DONE: Final = "none"
+"""The outcome of an act, or of a part of one, that was done: no error."""
 
 
 def operation(
@@ -143,8 +146,13 @@ def operation(
     about: Iterable[str] = (),
     act: bool = False,
     shown: Callable[[Any], Any] | None = None,
+    outcomes: Callable[[Any], Iterable[str]] | None = None,
 ) -> Callable[[F], F]:
-    """Marks a method of ``Operations``. Of an act the audit log has what comes of it."""
+    """Marks a method of ``Operations``. Of an act the audit log has what comes of it.
+
+    ``outcomes``: of the result of an act whose parts are done or refused one by one: for each part the name of
+    the error, or ``DONE``.
+    """
 
     def mark(method: F) -> F:
         names = tuple(about)
@@ -156,23 +164,33 @@ def operation(
             try:
                 result = await method(self, *args, **kwargs)
             except BaseException as error:
-                tell(self, error, given)
+                only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
+                tell(self, given, _outcome(error), is_done=not only_failed)
                 raise
-            tell(self, None, given)
+            if outcomes is None:
+                tell(self, given, DONE, is_done=True)
+            else:
+                counts = Counter(outcomes(result))
+                tell(self, given, counts, is_done=DONE in counts)
             return result
 
-        def tell(self: Operations, error: BaseException | None, given: Mapping[str, Any]) -> None:
+        def tell(
+            self: Operations,
+            given: Mapping[str, Any],
+            outcome: str | Mapping[str, int],
+            *,
+            is_done: bool,
+        ) -> None:
             """A caller that goes away meanwhile does not hide what was done."""
             if given.get("validate_only"):
                 return
             caller = self._caller
-            only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
             self._service.audit.acted(
                 caller.session,
                 f"{self.group}.{method.__name__}",
-                [_shown(given[it]) for it in names if given.get(it) is not None],
-                _outcome(error),
-                is_done=not only_failed,
+                [part for it in names if given.get(it) is not None for part in _parts(given[it])],
+                outcome,
+                is_done=is_done,
                 by=caller.by,
             )
 
@@ -194,14 +212,20 @@ def specs_of(kind: type[Operations]) -> dict[str, OperationSpec]:
     return found
 
 
-def _outcome(error: BaseException | None) -> str:
-    if error is None:
-        return "none"
+def _outcome(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return "the caller went away; whether it was done is not known"
     # Without its text, which may have values of settings in it; how far an act came has none.
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, PartlyDone) else name
+
+
+def _parts(value: Any) -> Iterator[str]:
+    """However many objects an act names, the audit log has each as a resource of its own."""
+    if isinstance(value, tuple) and value and all(map(is_dataclass, value)):
+        yield from map(str, value)
+    else:
+        yield _shown(value)
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from streamlog.acl.rules import Operation
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import InvalidRequest, NodeNotFound, PartlyDone, StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.metadata.commands import CancelMove, ElectLeader, MovePartition, RebalanceLeaders
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -48,12 +49,14 @@ class PlacementOperations(Operations):
         """List the partitions that are being moved."""
         self._check(Operation.DESCRIBE)
         await self._service.freshness.catch_up()
-        return tuple(
-            Move(name, number, it.replicas, it.adding, it.removing)
-            for name, stream in sorted(self._metadata.image.streams.items())
-            for number, it in enumerate(stream.partitions)
-            if it.is_moving
-        )
+        found: list[Move] = []
+        async for name, stream in cooperatively(sorted(self._metadata.image.streams.items())):
+            found += (
+                Move(name, number, it.replicas, it.adding, it.removing)
+                for number, it in enumerate(stream.partitions)
+                if it.is_moving
+            )
+        return tuple(found)
 
     @operation("POST /streams/{stream}/move", about=("stream", "partition", "replicas"), act=True)
     async def move(self, stream: str, partition: int, replicas: tuple[NodeId, ...]) -> None:

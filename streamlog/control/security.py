@@ -11,11 +11,12 @@ from streamlog.acl.rules import Operation, Rule
 from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import InvalidRequest
+from streamlog.fairness import cooperatively
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AddAccessRules, AlterQuota, AlterUser, RemoveAccessRules
 from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
 from streamlog.metadata.image.quota import Quota, QuotaKey
-from streamlog.model import ScramName
+from streamlog.model import NodeId, ScramName
 
 SECRET_BYTES: Final = 32
 
@@ -35,6 +36,11 @@ class RulesFound:
 
     rules: tuple[Rule, ...]
     file_rules: tuple[Rule, ...]
+    """No request changes them."""
+    file: str | None
+    """Where they stand; None: the node has no such file."""
+    node: NodeId
+    """Whose file it is."""
 
 
 class UserOperations(Operations):
@@ -49,10 +55,11 @@ class UserOperations(Operations):
             self._access.check_cluster(Operation.DESCRIBE)
         await self._service.freshness.catch_up()
         users = self._metadata.image.users
-        return tuple(
-            User(name, {it: stored.iterations for it, stored in sorted(users[name].items())})
-            for name in sorted(users)
-        )
+        found: list[User] = []
+        async for name in cooperatively(sorted(users)):
+            kept = sorted(users[name].items())
+            found.append(User(name, {it: stored.iterations for it, stored in kept}))
+        return tuple(found)
 
     @operation("PUT /users/{name}", about=("name",), act=True)
     async def set_password(
@@ -112,14 +119,12 @@ class RuleOperations(Operations):
         if self._access is not None:
             self._access.check_cluster(Operation.DESCRIBE)
         await self._service.freshness.catch_up()
-        return RulesFound(tuple(found(self._metadata.image.rules, wanted)), self.in_file(wanted))
-
-    def in_file(self, wanted: RuleFilter) -> tuple[Rule, ...]:
-        """Rules of this node's own file, which no request changes."""
-        authorization = self._service.authorization
-        if authorization is None or authorization.file is None:
-            return ()
-        return tuple(found(authorization.file_rules, wanted))
+        rules = tuple(found(self._metadata.image.rules, wanted))
+        authorization, of_file, file = self._service.authorization, tuple[Rule, ...](), None
+        if authorization is not None and authorization.file is not None:
+            file = str(authorization.file)
+            of_file = tuple(found(authorization.file_rules, wanted))
+        return RulesFound(rules, of_file, file, self._service.node_id)
 
     @operation("POST /rules", about=("rules",), act=True)
     async def add(self, rules: tuple[Rule, ...]) -> None:

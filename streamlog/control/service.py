@@ -66,6 +66,7 @@ class ControlService:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
         ``node_user``: whom nodes log in as.
         """
+        self.node_id = node_id
         self.authorization = authorization
         self.node_user = node_user
         self.audit = audit or Audit()

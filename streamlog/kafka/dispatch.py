@@ -46,6 +46,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.HEARTBEAT: groups.heartbeat,
     registry.DESCRIBE_GROUPS: groups.describe_groups,
     registry.LIST_GROUPS: groups.list_groups,
+    registry.DELETE_GROUPS: groups.delete_groups,
+    registry.OFFSET_DELETE: group_offsets.offset_delete,
     registry.API_VERSIONS: metadata.api_versions,
     registry.CREATE_TOPICS: topics.create_topics,
     registry.DELETE_TOPICS: topics.delete_topics,
@@ -83,8 +85,6 @@ _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.JOIN_GROUP: groups.join_group,
     registry.LEAVE_GROUP: groups.leave_group,
     registry.SYNC_GROUP: groups.sync_group,
-    registry.DELETE_GROUPS: groups.delete_groups,
-    registry.OFFSET_DELETE: group_offsets.offset_delete,
 }
 """Their answers wait for others than this node, and as long as it takes."""
 

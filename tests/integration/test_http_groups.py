@@ -148,11 +148,11 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster) -> 
             assert {it["member_id"] for it in found["partitions"]} == {
                 found["members"][0]["member_id"]
             }
-            target = {"to_earliest": True, "streams": ["orders"]}
+            target, orders = {"to_earliest": True, "streams": ["orders"]}, {"stream": "orders"}
             assert ask(node, "POST", "/groups/busy/reset", target).code == "GroupNotEmpty"
             assert ask(node, "DELETE", "/groups/busy").code == "GroupNotEmpty"
-            forget = ask(node, "DELETE", "/groups/busy/offsets?stream=orders")
-            assert (forget.status, forget.code) == (409, "GroupNotEmpty")
+            forgotten = ask(node, "POST", "/groups/busy/offsets/delete", {"offsets": [orders]})
+            assert [it["error"] for it in forgotten.content] == ["GroupSubscribed"] * 2
     finally:
         member.close()
 
@@ -182,7 +182,11 @@ def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:
     group = "gone"
     commit(cluster, group, 4, 8)
     first, second, third = cluster.nodes.values()
-    assert ask(first, "DELETE", f"/groups/{group}/offsets?stream=orders&partition=1").status == 204
+    wanted = [{"stream": "orders", "partitions": [1, 2]}, {"stream": "missed"}]
+    told = ask(first, "POST", f"/groups/{group}/offsets/delete", {"offsets": wanted}).content
+    assert [(it["stream"], it["partition"], it["error"]) for it in told] == [
+        ("orders", 1, None), ("orders", 2, "PartitionNotFound"), ("missed", None, "StreamNotFound"),
+    ]  # fmt: skip
     assert committed(second, group) == {0: 4}
     assert ask(second, "DELETE", f"/groups/{group}").status == 204
     for node in (first, second, third):

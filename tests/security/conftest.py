@@ -28,15 +28,19 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
 
 
 def furnish(node: GuardedNode) -> None:
-    """``reader`` reads orders, ``nobody`` may do nothing; ten records are in each stream."""
+    """``reader`` reads orders, ``remover`` deletes groups, ``nobody`` may do nothing.
+
+    Ten records are in each stream.
+    """
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     from tests.guarded_node import ADMIN, librdkafka
 
-    for user in ("reader", "nobody"):
+    for user in ("reader", "nobody", "remover"):
         node.admin("user", "add", user, "--new-password-file", str(node.password_file(user)))
     node.admin("acl", "add", "-p", "User:reader", "-o", "read", "-t", "orders", "-g", "reader-*")
+    node.admin("acl", "add", "-p", "User:remover", "-o", "delete", "-g", "reader-*")
     admin = AdminClient(librdkafka(node, ADMIN))
     made = admin.create_topics([NewTopic("orders", 1), NewTopic("secret", 1)])
     for future in made.values():

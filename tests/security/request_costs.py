@@ -500,8 +500,8 @@ async def _no_states(*_: object, **__: object) -> dict[object, object]:
     return {}
 
 
-async def _at_once() -> None:
-    pass
+async def _at_once() -> bool:
+    return True
 
 
 async def main() -> None:

@@ -10,10 +10,19 @@ import pytest
 from streamlog.app.logs import JsonLines
 from streamlog.authz.audit import Audit
 from streamlog.metadata.commands import DrainNode, encode_command
+from streamlog.metadata.forwarding import Granted
 from streamlog.model import NodeId
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
-from streamlog.wire.registry import APIS, CREATE_TOPICS, ENVELOPE, INCREMENTAL_ALTER_CONFIGS
+from streamlog.wire.operation_request import encode_operation
+from streamlog.wire.registry import (
+    APIS,
+    CREATE_TOPICS,
+    DELETE_GROUPS,
+    ENVELOPE,
+    INCREMENTAL_ALTER_CONFIGS,
+    OFFSET_DELETE,
+)
 from tests.kafka_node import KafkaNode
 from tests.restricted import Asker
 
@@ -127,9 +136,42 @@ async def test_what_is_done_is_named_behind_however_many_others(
     admin.close()
 
 
+async def test_groups_that_a_kafka_client_deletes_are_told_of(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    admin = Asker(node.context, "delete group g*", audit=Audit())
+    await admin.ask(request(DELETE_GROUPS, 2, {"groups_names": ["g-1", "other"]}))
+    topics = [{"name": it, "partitions": [{"partition_index": 0}]} for it in ("orders", "bills")]
+    await admin.ask(request(OFFSET_DELETE, 0, {"group_id": "g-1", "topics": topics}))
+    lines = [(it["act"], it["resources"], it["outcome"]) for it in told(caplog, "attempt")]
+    assert lines == [
+        ("groups.delete", ["g-1"], "GroupNotFound"),
+        ("groups.delete", ["other"], "GroupForbidden"),
+        ("groups.delete_offsets", ["g-1", "orders/0", "bills/0"], "GroupNotFound"),
+    ]
+    assert {it["by"] for it in told(caplog, "attempt")} == {"Kafka"}
+    admin.close()
+
+
 def enveloped(data: bytes) -> bytes:
     body = {"request_data": data, "request_principal": None, "client_host_address": b"\x7f\0\0\x01"}
     return request(ENVELOPE, 0, body)
+
+
+async def test_who_has_had_all_credentials_is_told_of(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    node.metadata.result = Granted(0, {"snapshot": "all of it"})
+    for rules in (("describe cluster kafka-cluster",), ("alter cluster kafka-cluster",)):
+        asker = Asker(node.context, *rules, audit=Audit())
+        answer = await asker.ask(enveloped(encode_operation("cluster.export", {}))) or b""
+        assert (b"all of it" in answer) == ("alter" in rules[0])
+        asker.close()
+    (attempt,), (act,) = told(caplog, "attempt"), told(caplog, "act")
+    assert (attempt["act"], attempt["outcome"]) == ("cluster.export", "ClusterForbidden")
+    assert (act["act"], act["outcome"], act["by"]) == ("cluster.export", "none", "Kafka")
 
 
 async def test_a_command_that_nests_too_deep_is_refused_and_told(

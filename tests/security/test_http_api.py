@@ -76,7 +76,7 @@ def test_what_may_not_be_seen_is_answered_as_what_is_not_there(
     [
         ("GET", "/groups/NAME", None),
         ("DELETE", "/groups/NAME", None),
-        ("DELETE", "/groups/NAME/offsets?stream=orders", None),
+        ("POST", "/groups/NAME/offsets/delete", {"offsets": [{"stream": "orders"}]}),
         ("POST", "/groups/NAME/reset", {"to_latest": True}),
         ("POST", "/groups/NAME/reset", {"to_latest": True, "streams": ["orders"]}),
     ],
@@ -109,6 +109,13 @@ def test_a_group_is_told_without_streams_that_may_not_be_seen(guarded: GuardedNo
         return anonymous_of(by(guarded, "reader", "POST", "/groups/reader-1/reset", content), name)
 
     assert reset("secret") == reset("missed") and reset("secret")[0] == 404
+
+    def forgotten(name: str) -> tuple[int, str]:
+        content = {"offsets": [{"stream": name, "partitions": [0]}]}
+        path = "/groups/reader-1/offsets/delete"
+        return anonymous_of(by(guarded, "remover", "POST", path, content), name)
+
+    assert forgotten("secret") == forgotten("missed") and "StreamNotFound" in forgotten("missed")[1]
     assert by(guarded, "reader", "DELETE", "/groups/reader-1").code == "GroupForbidden"
     told = by(guarded, "reader", "POST", "/groups/reader-1/reset", {"to_earliest": True})
     assert [it["stream"] for it in told.content["partitions"]] == ["orders"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.commands import AwaitApplied, Command
+from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
 from streamlog.metadata.forwarding import Granted
 from streamlog.wire import control, registry
 from streamlog.wire.cursor import Cursor
@@ -134,6 +134,7 @@ CASES = [
          "alter cluster kafka-cluster", CLUSTER),
     Case(registry.LIST_PARTITION_REASSIGNMENTS, {"timeout": 1, "topics": None},
          "describe cluster kafka-cluster", CLUSTER),
+    Case(registry.DESCRIBE_QUORUM, {"topics": []}, "describe cluster kafka-cluster", CLUSTER),
     Case(registry.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False},
          "describe_configs cluster kafka-cluster", CLUSTER),
     Case(registry.ALTER_CLIENT_QUOTAS, {"entries": [QUOTA], "validate_only": False},
@@ -153,6 +154,8 @@ async def node() -> AsyncIterator[KafkaNode]:
     async def take(command: Command, *, forwarded: bool) -> Granted:
         if isinstance(command, AwaitApplied):
             return Granted(command.offset, {})  # the image is always the newest here
+        if isinstance(command, DescribeCluster):
+            return Granted(0, {"high_watermark": 0, "voters": []})
         return await made.metadata.request(command)
 
     made.metadata.take = take  # type: ignore[method-assign]

@@ -17,6 +17,9 @@ ADDRESSES_MAX: Final = 1_000
 LOCAL_MS: Final = 2_000
 """How long one node is waited for that is asked what it knows itself."""
 
+LOCAL: Final = {"local": True}
+"""What a node knows itself."""
+
 T = TypeVar("T")
 
 
@@ -50,18 +53,17 @@ class Controller:
 
     async def _tell_themselves(self) -> list[dict[str, Any]]:
         """What each node answers of itself that can be reached, by the addresses of all of them."""
-        from streamlog.metadata.commands import DescribeCluster, encode_command
-
-        data = encode_command(DescribeCluster(local=True))
         told: dict[int, dict[str, Any]] = {}
         asked = set[tuple[str, int]]()
 
         async def ask(host: str, port: int) -> dict[str, Any] | None:
             try:
-                answer = await self._cluster.command_at(host, port, data, timeout_ms=LOCAL_MS)
+                found = await self._cluster.operate_at(
+                    host, port, "cluster.describe", LOCAL, timeout_ms=LOCAL_MS
+                )
             except StreamlogError:
                 return None
-            return dict(answer["result"])
+            return dict(found)
 
         wanted = self._cluster.addresses
         while wanted:
@@ -91,13 +93,11 @@ async def has_controller(cluster: "Cluster") -> bool:
     """As the node knows that answers first. Kafka's Metadata names a node where there is none, for
     clients send their requests somewhere; a client that may not ask assumes that there is one.
     """
-    from streamlog.metadata.commands import DescribeCluster, encode_command
-
     try:
-        answer = await cluster.command(encode_command(DescribeCluster(local=True)))
+        found = await cluster.operate("cluster.describe", LOCAL)
     except StreamlogError:
         return True
-    return answer["result"]["controller"] is not None
+    return found["controller"] is not None
 
 
 def ask(servers: str, question: Callable[[Controller], Awaitable[T]]) -> T:

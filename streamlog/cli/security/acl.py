@@ -1,11 +1,10 @@
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from streamlog.cli.options.connection_options import cluster_at
+from streamlog.cli.options.connection_options import cluster_at, operate, run
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
@@ -13,13 +12,10 @@ from streamlog.errors import InvalidRequest
 if TYPE_CHECKING:
     from streamlog.acl.filters import RuleFilter
     from streamlog.acl.rules import Rule
-    from streamlog.client.cluster import Cluster
 
 app = typer.Typer(
     help="Who may do what with streams, groups and the cluster.", no_args_is_help=True
 )
-
-T = TypeVar("T")
 
 CLUSTER: Final = "cluster"
 FILE: Final = "rules_file"
@@ -58,7 +54,7 @@ def list_rules(
 ) -> None:
     """The rules, all or those about something: of the cluster, and of the answering node's file."""
     wanted = _about(principal, topic, group)
-    rules = _ask(servers, lambda cluster: _described(cluster, wanted))
+    rules = _listed(_ask(servers, [wanted]))
     if as_json:
         print_json([{**rule.model_dump(mode="json"), "source": where} for rule, where in rules])
         return
@@ -87,7 +83,7 @@ def add(
     if not operation:
         raise typer.BadParameter("name an operation: --operation read")
     rules = list(_rules(principal, operation, topic, group, cluster, host, deny))
-    _ask(servers, lambda asked: _create(asked, rules))
+    operate(servers, "rules.add", rules=[it.model_dump(mode="json") for it in rules])
     for rule in rules:
         say(f"added: {rule}")
 
@@ -105,8 +101,9 @@ def remove(
 ) -> None:
     """Take back rules: what is not named is any. Those that are no more are printed."""
     filters = list(_filters(principal, operation, topic, group, cluster, host))
+    answers = _ask(servers, filters)
     if not yes:
-        found = _ask(servers, lambda asked: _matching(asked, filters))
+        found = _listed(answers)
         if not found:
             say("no rule is like that")
             return
@@ -115,8 +112,15 @@ def remove(
         typer.confirm(
             f"Take back {'this rule' if len(found) == 1 else f'these {len(found)}'}?", abort=True
         )
-    gone, kept = _ask(servers, lambda asked: _delete(asked, filters))
-    for rule in gone:
+    kept = dict.fromkeys(
+        f"{_rule(it)}: stands in {answer['file']} (authorization.rules_file) of node {answer['node']}:"
+        " take it out there, on each node that has it"
+        for answer in answers
+        for it in answer["file_rules"]
+    )
+    wanted = [it.model_dump(mode="json") for it in filters]
+    removed = operate(servers, "rules.remove", filters=wanted)
+    for rule in dict.fromkeys(map(_rule, (it for rules in removed for it in rules))):
         say(f"removed: {rule}")
     if kept:
         raise InvalidRequest("; ".join(kept))
@@ -211,70 +215,29 @@ def _pattern(rule: "Rule") -> str:
     return f"{rule.name}*" if rule.pattern_type == "prefixed" else rule.name
 
 
-async def _described(cluster: "Cluster", wanted: "RuleFilter") -> list[tuple["Rule", str]]:
-    """And where each stands."""
-    from streamlog.kafka.auth.acl_codec import asked_filter, read_file_note, read_shown
-    from streamlog.wire import registry
-    from streamlog.wire.errors import check
+def _rule(shown: Any) -> "Rule":
+    from streamlog.acl.rules import Rule
 
-    answer = await cluster.ask_any(registry.DESCRIBE_ACLS, asked_filter(wanted))
-    check(answer["error_code"], answer["error_message"] or "the access rules")
-    resources = answer["resources"]
-    of_cluster = len(resources) - read_file_note(answer["error_message"])
-    return [
-        (read_shown(it, entry), CLUSTER if number < of_cluster else FILE)
-        for number, it in enumerate(resources)
-        for entry in it["acls"]
-    ]
+    return Rule.model_validate(shown)
 
 
-async def _matching(cluster: "Cluster", filters: list["RuleFilter"]) -> list[tuple["Rule", str]]:
-    found = [rule for wanted in filters for rule in await _described(cluster, wanted)]
-    return list(dict.fromkeys(found))
+def _ask(servers: str, filters: list["RuleFilter"]) -> list[Any]:
+    """What ``rules.list`` answers to each."""
 
-
-async def _create(cluster: "Cluster", rules: list["Rule"]) -> None:
-    from streamlog.kafka.auth.acl_codec import shown_creation
-    from streamlog.wire import registry
-
-    creations = [shown_creation(rule) for rule in rules]
-    answer = await cluster.ask_any(registry.CREATE_ACLS, {"creations": creations})
-    for result in answer["results"]:
-        _check(result)
-
-
-async def _delete(
-    cluster: "Cluster", filters: list["RuleFilter"]
-) -> tuple[list["Rule"], list[str]]:
-    """Those that are no more, and why others stay."""
-    from streamlog.kafka.auth.acl_codec import asked_filter, read_shown
-    from streamlog.wire import registry
-
-    request = {"filters": [asked_filter(it) for it in filters]}
-    answer = await cluster.ask_any(registry.DELETE_ACLS, request)
-    gone: dict[Rule, None] = {}
-    kept: dict[str, None] = {}
-    for result in answer["filter_results"]:
-        _check(result)
-        for it in result["matching_acls"]:
-            if it["error_code"]:
-                kept[it["error_message"]] = None
-            else:
-                gone[read_shown(it, it)] = None
-    return list(gone), list(kept)
-
-
-def _check(result: Any) -> None:
-    from streamlog.wire.errors import error_of
-
-    if result["error_code"]:
-        error = error_of(result["error_code"], "the access rules")
-        raise type(error)(result["error_message"]) if result["error_message"] else error
-
-
-def _ask(servers: str, question: Callable[["Cluster"], Awaitable[T]]) -> T:
-    async def asked() -> T:
+    async def asked() -> list[Any]:
         async with cluster_at(servers) as cluster:
-            return await question(cluster)
+            return [
+                await cluster.operate("rules.list", {"wanted": it.model_dump(mode="json")})
+                for it in filters
+            ]
 
-    return asyncio.run(asked())
+    return run(asked())
+
+
+def _listed(answers: list[Any]) -> list[tuple["Rule", str]]:
+    """Each rule once, and where it stands."""
+    found: dict[tuple[Rule, str], None] = {}
+    for answer in answers:
+        for name, where in (("rules", CLUSTER), ("file_rules", FILE)):
+            found |= dict.fromkeys((_rule(it), where) for it in answer[name])
+    return list(found)

@@ -1,22 +1,14 @@
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 
-from streamlog.cli.options.connection_options import chosen_security
+from streamlog.cli.options.connection_options import operate
 from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_table, say
-from streamlog.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from streamlog.client.cluster import Cluster
 
 app = typer.Typer(
     help="Look at and set what Kafka clients may use, on each node.", no_args_is_help=True
 )
-
-T = TypeVar("T")
 
 PRODUCER, CONSUMER, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_rate"
 KEYS: Final = (PRODUCER, CONSUMER, REQUESTS)
@@ -32,7 +24,10 @@ Default = Annotated[
 @app.command("ls")
 def list_quotas(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """All quotas."""
-    quotas = _ask(servers, _described)
+    quotas = [
+        (client_id, {key: it for key, it in values.items() if it is not None})
+        for client_id, values in operate(servers, "quotas.list")
+    ]
     if as_json:
         print_json([{"client_id": client_id, **values} for client_id, values in quotas])
         return
@@ -70,7 +65,7 @@ def set_quota(
         raise typer.BadParameter(
             "name a limit: --producer-byte-rate, --consumer-byte-rate or --request-rate"
         )
-    _ask(servers, lambda cluster: _alter(cluster, client_id, values))
+    operate(servers, "quotas.alter", client_id=client_id, values=values)
     say(f"{_named(client_id)} may use that much of each node from now on")
 
 
@@ -78,7 +73,7 @@ def set_quota(
 def remove(client_id: Client = None, default: Default = False, servers: Servers = SERVERS) -> None:
     """End all limits of a client."""
     _check_named(client_id, default)
-    _ask(servers, lambda cluster: _alter(cluster, client_id, dict.fromkeys(KEYS)))
+    operate(servers, "quotas.alter", client_id=client_id, values=dict.fromkeys(KEYS))
     say(f"{_named(client_id)} has no quota any more")
 
 
@@ -94,45 +89,3 @@ def _named(client_id: str | None) -> str:
 def _shown(values: dict[str, float], key: str) -> object:
     value = values.get(key)
     return int(value) if value is not None and value == int(value) else value
-
-
-async def _described(cluster: "Cluster") -> list[tuple[str | None, dict[str, float]]]:
-    from streamlog.wire import registry
-    from streamlog.wire.errors import check
-
-    answer = await cluster.ask_any(
-        registry.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False}
-    )
-    check(answer["error_code"], "the quotas")
-    return [
-        (entry["entity"][0]["entity_name"], {it["key"]: it["value"] for it in entry["values"]})
-        for entry in answer["entries"]
-    ]
-
-
-async def _alter(
-    cluster: "Cluster", client_id: str | None, values: dict[str, float | None]
-) -> None:
-    from streamlog.wire import registry
-    from streamlog.wire.errors import error_of
-
-    ops = [
-        {"key": key, "value": value or 0.0, "remove": value is None}
-        for key, value in values.items()
-    ]
-    entity = [{"entity_type": "client-id", "entity_name": client_id}]
-    request: dict[str, Any] = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
-    (entry,) = (await cluster.ask_any(registry.ALTER_CLIENT_QUOTAS, request))["entries"]
-    if entry["error_code"]:
-        error = error_of(entry["error_code"], "the quota")
-        raise InvalidRequest(entry["error_message"]) if entry["error_message"] else error
-
-
-def _ask(servers: str, question: Callable[["Cluster"], Awaitable[T]]) -> T:
-    from streamlog.client.cluster import Cluster
-
-    async def asked() -> T:
-        async with Cluster.at(servers, security=chosen_security()) as cluster:
-            return await question(cluster)
-
-    return asyncio.run(asked())

@@ -1,23 +1,19 @@
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamlog.authn.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
-from streamlog.cli.options.connection_options import cluster_at
+from streamlog.cli.options.connection_options import operate
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.options.password import new_password
 from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from streamlog.client.cluster import Cluster
+    from streamlog.metadata.image.credential import Credentials
 
 app = typer.Typer(help="Who may log in by a password.", no_args_is_help=True)
-
-T = TypeVar("T")
 
 SALT_BYTES = 24
 
@@ -42,9 +38,7 @@ Iterations = Annotated[
 @app.command("ls")
 def list_users(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """All users that have a password."""
-    from streamlog.client.users import list_users
-
-    users = _ask(servers, list_users)
+    users = _users(servers)
     if as_json:
         print_json([{"user": name, "mechanisms": it} for name, it in users.items()])
         return
@@ -77,9 +71,10 @@ def add(
         _write(bootstrap, name, new_password(name, new_password_file), iterations)
         say(f"user {name} is in {bootstrap}: set sasl.bootstrap_file to it, and start the node")
         return
-    _ask(servers, lambda cluster: _check_new(cluster, name))
-    password = new_password(name, new_password_file)
-    _ask(servers, lambda cluster: _set(cluster, name, password, iterations))
+    if name in _users(servers):
+        text = f"there is a user {name!r}; `streamlog user passwd {name}` sets another password"
+        raise InvalidRequest(text)
+    _set_password(servers, name, new_password(name, new_password_file), iterations)
     say(f"user {name} may log in")
 
 
@@ -91,67 +86,62 @@ def passwd(
     servers: Servers = SERVERS,
 ) -> None:
     """Another password for a user. Who is logged in stays so; the old one is good for no more."""
-    _ask(servers, lambda cluster: _check_there(cluster, name))
-    password = new_password(name, new_password_file)
-    _ask(servers, lambda cluster: _set(cluster, name, password, iterations))
+    _check_there(servers, name)
+    _set_password(servers, name, new_password(name, new_password_file), iterations)
     say(f"user {name} has another password")
 
 
 @app.command("rm")
 def remove(name: Name, yes: Yes = False, servers: Servers = SERVERS) -> None:
     """A user may log in no more."""
-    from streamlog.client.users import remove_user
-
-    _ask(servers, lambda cluster: _check_there(cluster, name))
+    _check_there(servers, name)
     if not yes:
         typer.confirm(f"Remove user {name}?", abort=True, err=True)
-    _ask(servers, lambda cluster: remove_user(cluster, name))
+    operate(servers, "users.delete", name=name)
     say(f"user {name} is removed; connections that stand go on until their sessions end")
 
 
-async def _check_new(cluster: "Cluster", name: str) -> None:
-    from streamlog.client.users import list_users
-
-    if name in await list_users(cluster, name):
-        text = f"there is a user {name!r}; `streamlog user passwd {name}` sets another password"
-        raise InvalidRequest(text)
+def _users(servers: str) -> dict[str, dict[str, int]]:
+    """By name, the mechanisms that each may log in by, with their iterations."""
+    return {it["name"]: it["iterations"] for it in operate(servers, "users.list")}
 
 
-async def _check_there(cluster: "Cluster", name: str) -> None:
-    from streamlog.client.users import list_users
-
-    if name not in await list_users(cluster, name):
+def _check_there(servers: str, name: str) -> None:
+    """Raises InvalidRequest."""
+    if name not in _users(servers):
         raise InvalidRequest(
             f"there is no user {name!r}; `streamlog user ls` names those there are"
         )
 
 
-async def _set(cluster: "Cluster", name: str, password: str, iterations: int) -> None:
-    from streamlog.client.users import set_password
-
-    await set_password(cluster, name, password, iterations)
+def _set_password(servers: str, name: str, password: str, iterations: int) -> None:
+    """The password stays here: what is sent is no more than what nodes keep of it."""
+    credentials = {
+        mechanism: stored.model_dump()
+        for mechanism, stored in _credentials(password, iterations).items()
+    }
+    operate(servers, "users.alter", name=name, changed=credentials, removed=())
 
 
 def _write(path: Path, name: str, password: str, iterations: int) -> None:
-    import secrets
-
-    from streamlog.authn.scram import Scram, credential_of, salted_password
-    from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
+    from streamlog.metadata.image.credential import check_user_name
     from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 
     check_user_name(name)
-    credentials: Credentials = {}
+    add_bootstrap_user(path, name, _credentials(password, iterations))
+
+
+def _credentials(password: str, iterations: int) -> "Credentials":
+    """For every mechanism."""
+    import secrets
+
+    from streamlog.authn.scram import Scram, credential_of, salted_password
+    from streamlog.metadata.image.credential import StoredCredential
+
+    found: Credentials = {}
     for scram in Scram:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salted_password(scram, password, salt, iterations)
         stored = StoredCredential.of(credential_of(scram, salted, salt, iterations))
-        credentials[scram.value] = stored
-    add_bootstrap_user(path, name, credentials)
-
-
-def _ask(servers: str, question: Callable[["Cluster"], Awaitable[T]]) -> T:
-    async def asked() -> T:
-        async with cluster_at(servers) as cluster:
-            return await question(cluster)
-
-    return asyncio.run(asked())
+        found[scram.value] = stored
+    return found

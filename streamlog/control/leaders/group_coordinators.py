@@ -15,11 +15,15 @@ from kio.schema.errors import ErrorCode
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import (
+    CoordinatorLoading,
+    CoordinatorUnavailable,
     CorruptData,
     GroupNotEmpty,
     GroupNotFound,
+    InvalidGroupName,
     InvalidRequest,
     MalformedFrame,
+    NotCoordinator,
     NotLeader,
     Overloaded,
     RequestTimedOut,
@@ -28,9 +32,10 @@ from streamlog.errors import (
 )
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.offsets_topic import partition_of
-from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
+from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.groups.service import GroupService, is_name
 from streamlog.groups.shard import GroupReply
+from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -43,20 +48,17 @@ NO_EPOCH: Final = -1
 
 T = TypeVar("T")
 
-_RETRIED: Final = frozenset(
-    {
-        ErrorCode.not_coordinator,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-    }
-)
+_RETRIED: Final[Mapping[ErrorCode, type[NotLeader]]] = {
+    ErrorCode.not_coordinator: NotCoordinator,
+    ErrorCode.coordinator_load_in_progress: CoordinatorLoading,
+    ErrorCode.coordinator_not_available: CoordinatorUnavailable,
+}
 _TAKEN: Final = frozenset(
     {
         ErrorCode.non_empty_group,
         ErrorCode.unknown_member_id,
         ErrorCode.illegal_generation,
         ErrorCode.rebalance_in_progress,
-        ErrorCode.group_subscribed_to_topic,
     }
 )
 """What a request from outside is told while the group has members."""
@@ -116,11 +118,15 @@ class WantedOffset(NamedTuple):
 def error_of(code: ErrorCode, group: str) -> StreamlogError:
     """What a coordinator's code means to the caller of an operation."""
     if code in _RETRIED:
-        return NotLeader(f"group {group!r} is not coordinated by this node just now")
+        return _RETRIED[code](f"group {group!r} is not coordinated by this node just now")
     if code in _TAKEN:
         return GroupNotEmpty(f"group {group!r} has members; stop them first")
     if code is ErrorCode.group_id_not_found:
         return GroupNotFound(f"there is no group {group!r}")
+    if code is ErrorCode.invalid_group_id:
+        return InvalidGroupName(f"a group's name has 1 to {NAME_BYTES_MAX} bytes")
+    if code is ErrorCode.unknown_server_error:
+        return StreamlogError(f"group {group!r}: its coordinator cannot write that")
     if code is ErrorCode.policy_violation:
         return Overloaded("the node keeps as many groups or offsets as its settings allow")
     return InvalidRequest(f"group {group!r}: {code.name}")
@@ -190,9 +196,11 @@ class LocalCoordinators:
         )
 
     async def delete(self, group: str) -> None:
-        """Raises GroupNotFound, GroupNotEmpty."""
+        """Raises GroupNotFound, GroupNotEmpty. A group with an empty name is one that only commits."""
         reply = self._service().call(
-            group, lambda coordinator, token, now: coordinator.delete_group(group, token, now)
+            group,
+            lambda coordinator, token, now: coordinator.delete_group(group, token, now),
+            may_be_empty=True,
         )
         code = await self._done(group, reply)
         if code is not ErrorCode.none:
@@ -219,20 +227,23 @@ class LocalCoordinators:
         reply = self._service().call(
             group, lambda coordinator, token, now: coordinator.commit(request, token, now)
         )
-        self._check_all(group, await self._done(group, reply))
+        for code in (await self._done(group, reply)).values():
+            if code is not ErrorCode.none:
+                raise error_of(code, group)
 
-    async def forget(self, group: str, places: Sequence[tuple[str, int]]) -> None:
-        """Raises GroupNotFound; GroupNotEmpty for what its members read."""
+    async def forget(self, group: str, places: Sequence[PartitionId]) -> set[PartitionId]:
+        """Those that stay, because members of the group read the stream. Raises GroupNotFound; GroupNotEmpty of
+        a group whose members are no consumers.
+        """
         reply = self._service().call(
             group,
             lambda coordinator, token, now: coordinator.delete_offsets(group, places, token, now),
         )
-        self._check_all(group, await self._done(group, reply))
-
-    def _check_all(self, group: str, result: Mapping[Any, ErrorCode]) -> None:
-        failed = [code for code in result.values() if code is not ErrorCode.none]
-        if failed:
-            raise error_of(failed[0], group)
+        result: Mapping[PartitionId, ErrorCode] = await self._done(group, reply)
+        for code in result.values():
+            if code not in (ErrorCode.none, ErrorCode.group_subscribed_to_topic):
+                raise error_of(code, group)
+        return {place for place, code in result.items() if code is not ErrorCode.none}
 
     def _service(self) -> GroupService:
         if self._groups is None:
@@ -284,8 +295,7 @@ class LocalCoordinators:
 
     async def _forget(self, fields: Fields) -> NodeAnswer:
         places = [(str(stream), int(number)) for stream, number in fields["places"]]
-        await self.forget(str(fields["group"]), places)
-        return NodeAnswer({})
+        return NodeAnswer({"subscribed": sorted(await self.forget(str(fields["group"]), places))})
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -354,7 +364,14 @@ class CoordinatorRouter:
 
     async def delete(self, group: str) -> None:
         """Raises GroupNotFound, GroupNotEmpty."""
-        await self._at(group, "GROUP.DELETE", {}, lambda: self._here.delete(group), _nothing)
+        await self._at(
+            group,
+            "GROUP.DELETE",
+            {},
+            lambda: self._here.delete(group),
+            _nothing,
+            may_be_empty=True,
+        )
 
     async def commit(self, group: str, wanted: Sequence[WantedOffset]) -> None:
         """See ``LocalCoordinators.commit``."""
@@ -367,19 +384,19 @@ class CoordinatorRouter:
             _nothing,
         )
 
-    async def forget(self, group: str, places: Sequence[tuple[str, int]]) -> None:
+    async def forget(self, group: str, places: Sequence[PartitionId]) -> set[PartitionId]:
         """See ``LocalCoordinators.forget``."""
-        await self._at(
+        return await self._at(
             group,
             "GROUP.FORGET",
             {"places": places},
             lambda: self._here.forget(group, places),
-            _nothing,
+            lambda answer: {(str(it[0]), int(it[1])) for it in answer.fields["subscribed"]},
         )
 
-    def _place(self, group: str) -> TopicPartition:
-        if not is_name(group):
-            raise InvalidRequest("a group's name has 1 to 249 bytes")
+    def _place(self, group: str, *, may_be_empty: bool = False) -> TopicPartition:
+        if not is_name(group) and not (may_be_empty and group == ""):
+            raise error_of(ErrorCode.invalid_group_id, group)
         stream = self._image().streams.get(OFFSETS_STREAM)
         if stream is None or not stream.partitions:
             raise error_of(ErrorCode.group_id_not_found, group)
@@ -394,9 +411,10 @@ class CoordinatorRouter:
         decode: Callable[[NodeAnswer], T],
         *,
         repeatable: bool = False,
+        may_be_empty: bool = False,
     ) -> T:
         return await self._leaders.at_leader(
-            self._place(group),
+            self._place(group, may_be_empty=may_be_empty),
             verb,
             {"group": group, **fields},
             here=here,

@@ -3,7 +3,6 @@
 What streamlog does not guard is refused in words: transactional ids, delegation tokens, users.
 """
 
-import re
 from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -41,9 +40,6 @@ OPERATIONS: Final = {
 PERMISSIONS: Final = {2: Permission.DENY, 3: Permission.ALLOW}
 
 V = TypeVar("V")
-_FILE_NOTE: Final = re.compile(
-    r"the last (\d+) of these resources stand in authorization\.rules_file\b"
-)
 _NUMBERS: Final[dict[object, int]] = {
     value: number
     for table in (RESOURCE_TYPES, PATTERN_TYPES, OPERATIONS, PERMISSIONS)
@@ -97,12 +93,6 @@ def file_note(count: int) -> str:
     return f"the last {count} of these resources stand in authorization.rules_file of this node"
 
 
-def read_file_note(message: str | None) -> int:
-    """How many; 0 where nothing is said."""
-    said = _FILE_NOTE.match(message or "")
-    return int(said[1]) if said else 0
-
-
 def shown_resource(rule: Rule) -> dict[str, Any]:
     return {
         "resource_type": number_of(rule.resource_type),
@@ -133,41 +123,3 @@ def _known(table: dict[int, V], number: int, what: str) -> V:
         text = f"{what} {number} is not known here, only {', '.join(map(str, table))}"
         raise RequestRefused(ErrorCode.invalid_request, text)
     return found
-
-
-# The other side
-
-
-def shown_creation(rule: Rule) -> dict[str, Any]:
-    """As CreateAcls asks for it."""
-    shown = shown_resource(rule)
-    return {**shown, "resource_pattern_type": shown["pattern_type"], **shown_entry(rule)}
-
-
-def asked_filter(wanted: RuleFilter) -> dict[str, Any]:
-    """As DescribeAcls and DeleteAcls ask with it."""
-    matches = {match: number for number, match in NAME_MATCHES.items()}
-    return {
-        "resource_type_filter": ANY
-        if wanted.resource_type is None
-        else number_of(wanted.resource_type),
-        "resource_name_filter": wanted.name,
-        "pattern_type_filter": matches[wanted.name_match],
-        "principal_filter": wanted.principal,
-        "host_filter": wanted.host,
-        "operation": ANY if wanted.operation is None else number_of(wanted.operation),
-        "permission_type": ANY if wanted.permission is None else number_of(wanted.permission),
-    }
-
-
-def read_shown(resource: Message, entry: Message) -> Rule:
-    """Of an answer."""
-    return Rule.of(
-        permission=PERMISSIONS[entry["permission_type"]],
-        principal=entry["principal"],
-        host=entry["host"],
-        operation=OPERATIONS[entry["operation"]],
-        resource_type=RESOURCE_TYPES[resource["resource_type"]],
-        pattern_type=PATTERN_TYPES[resource["pattern_type"]],
-        name=resource["resource_name"],
-    )

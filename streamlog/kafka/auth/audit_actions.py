@@ -20,11 +20,6 @@ from streamlog.wire.registry import Api
 About = Callable[[Message], Iterator[str]]
 
 
-def _offsets(request: Message) -> Iterator[str]:
-    yield f"group {request['group_id']}"
-    yield from (topic["name"] for topic in request["topics"])
-
-
 def _command(request: Message) -> Iterator[str]:
     """The command's kind, and which node or stream it is about."""
     if is_node_request(request["request_data"]):
@@ -39,8 +34,6 @@ def _command(request: Message) -> Iterator[str]:
 
 
 ADMINISTRATIVE: Final[dict[int, About]] = {
-    registry.DELETE_GROUPS: lambda request: iter(request["groups_names"]),
-    registry.OFFSET_DELETE: _offsets,
     registry.ENVELOPE: _command,
 }
 """Those that ``control`` has no operation for, which would be in the audit log by itself."""

@@ -11,7 +11,6 @@ from streamlog.acl.rules import Operation
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden, UnsupportedVersion
 from streamlog.kafka.refusal import told
-from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
 from streamlog.wire import registry
 from streamlog.wire.control import Message
@@ -82,7 +81,7 @@ def _users(request: Message, error: dict[str, Any]) -> Message:
 OPEN: Final = Gate(_pass, _top())
 """For any client."""
 IN_HANDLER: Final = OPEN
-"""Checked by the handler."""
+"""Checked by the handler, or by the operation of ``control`` that it asks."""
 _NODES: Final = Gate(_node, _top(topics=()))
 _BEFORE_LOGIN: Final = {
     registry.SASL_HANDSHAKE: OPEN,
@@ -117,9 +116,13 @@ GATES: Final[dict[int, Gate]] = {
     registry.INCREMENTAL_ALTER_CONFIGS: IN_HANDLER,
     registry.CREATE_PARTITIONS: IN_HANDLER,
     registry.DESCRIBE_TOPIC_PARTITIONS: IN_HANDLER,
+    registry.DESCRIBE_ACLS: IN_HANDLER,
+    registry.LIST_PARTITION_REASSIGNMENTS: IN_HANDLER,
+    registry.DESCRIBE_CLIENT_QUOTAS: IN_HANDLER,
+    registry.DESCRIBE_QUORUM: IN_HANDLER,
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: IN_HANDLER,
     registry.ENVELOPE: IN_HANDLER,
     registry.DESCRIBE_CLUSTER: OPEN,
-    registry.DESCRIBE_ACLS: Gate(_cluster(Operation.DESCRIBE), _top(resources=())),
     registry.CREATE_ACLS: Gate(_cluster(Operation.ALTER), _each("results", "creations")),
     registry.DELETE_ACLS: Gate(
         _cluster(Operation.ALTER), _each("filter_results", "filters", matching_acls=())
@@ -127,11 +130,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.DESCRIBE_LOG_DIRS: Gate(_cluster(Operation.DESCRIBE), _top(results=())),
     registry.ELECT_LEADERS: Gate(_cluster(Operation.ALTER), _elections),
     registry.ALTER_PARTITION_REASSIGNMENTS: Gate(_cluster(Operation.ALTER), _top(responses=())),
-    registry.LIST_PARTITION_REASSIGNMENTS: Gate(_cluster(Operation.DESCRIBE), _top(topics=())),
-    registry.DESCRIBE_CLIENT_QUOTAS: Gate(_cluster(Operation.DESCRIBE_CONFIGS), _top(entries=None)),
     registry.ALTER_CLIENT_QUOTAS: Gate(_cluster(Operation.ALTER_CONFIGS), _quotas),
-    registry.DESCRIBE_QUORUM: Gate(_cluster(Operation.DESCRIBE), _top(topics=())),
-    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: Gate(_cluster(Operation.DESCRIBE), _top(results=())),
     registry.ALTER_USER_SCRAM_CREDENTIALS: Gate(_cluster(Operation.ALTER), _users),
     registry.VOTE: _NODES,
     registry.BEGIN_QUORUM_EPOCH: _NODES,
@@ -155,28 +154,6 @@ def refusal(key: int, name: str, request: Message, access: Permissions) -> Messa
     return None
 
 
-NEEDED_FOR_COMMAND: Final[dict[type[Command], Operation]] = {
-    commands.MovePartition: Operation.ALTER,
-    commands.CancelMove: Operation.ALTER,
-    commands.ElectLeader: Operation.ALTER,
-    commands.RebalanceLeaders: Operation.ALTER,
-    commands.DrainNode: Operation.ALTER,
-    commands.RemoveNode: Operation.ALTER,
-    commands.AddVoter: Operation.ALTER,
-    commands.RemoveVoter: Operation.ALTER,
-    commands.TransferController: Operation.ALTER,
-    commands.RaiseLevel: Operation.ALTER,
-    commands.ExportMetadata: Operation.ALTER,  # users' credentials are in it
-    commands.AwaitApplied: Operation.DESCRIBE,
-    commands.DescribeCluster: Operation.DESCRIBE,
-}
-"""With the cluster. What is not here is for nodes alone: clients have requests of their own for it,
-or it is what a node says of itself."""
-
-
-def check_command(command: Command, access: Permissions, *, forwarded: bool) -> None:
-    """``forwarded``: as only a node does it. Raises ClusterForbidden."""
-    needed = NEEDED_FOR_COMMAND.get(type(command))
-    if forwarded or needed is None:
-        access.refuse_to_clients(f"Envelope of {type(command).__name__}")
-    access.check_cluster(needed)
+def check_command(command: Command, access: Permissions) -> None:
+    """Clients ask for operations of ``control``, by their names. Raises ClusterForbidden."""
+    access.refuse_to_clients(f"Envelope of {type(command).__name__}")

@@ -1,5 +1,6 @@
 """DescribeAcls, CreateAcls, DeleteAcls."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -15,7 +16,6 @@ from streamlog.kafka.auth.acl_codec import (
     shown_resource,
 )
 from streamlog.kafka.context import Context
-from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import told
 from streamlog.wire.control import Message
 
@@ -27,25 +27,18 @@ async def describe_acls(request: Message, _version: int, context: Context) -> Me
     place for where a rule stands: it is told beside them, where a message is allowed.
     """
     try:
-        wanted = read_filter(request)
+        listed = await context.control.rules.list(read_filter(request))
     except StreamlogError as error:
         return {**told(error), "resources": []}
-    rules = (await newest_image(context)).rules
-    note, of_file = None, list[Rule]()
-    authorization = context.authorization
-    if authorization is not None and authorization.file is not None:
-        of_file = found(authorization.file_rules, wanted)
-    resources = _by_resource(of_file)
-    if resources:
-        note = file_note(len(resources))
+    of_file = _by_resource(listed.file_rules)
     return {
         "error_code": ErrorCode.none,
-        "error_message": note,
-        "resources": [*_by_resource(found(rules, wanted)), *resources],
+        "error_message": file_note(len(of_file)) if of_file else None,
+        "resources": [*_by_resource(listed.rules), *of_file],
     }
 
 
-def _by_resource(rules: list[Rule]) -> list[dict[str, Any]]:
+def _by_resource(rules: Iterable[Rule]) -> list[dict[str, Any]]:
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
     for rule in rules:
         shown = shown_resource(rule)

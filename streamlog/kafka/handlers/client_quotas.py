@@ -1,7 +1,7 @@
 """DescribeClientQuotas, AlterClientQuotas."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -10,8 +10,6 @@ from pydantic import ValidationError
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.kafka.context import Context
-from streamlog.kafka.quotas import Quotas
-from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import QUOTA_KEYS, Quota, QuotaKey
@@ -31,11 +29,11 @@ async def describe_client_quotas(request: Message, _version: int, context: Conte
     for these finds none.
     """
     try:
+        quotas = await context.control.quotas.list()
         _check_components(request["components"])
     except StreamlogError as error:
         return {**told(error), "entries": None}
-    image = await newest_image(context)
-    entries = _entries(request["components"], request["strict"], image.quotas)
+    entries = _entries(request["components"], request["strict"], quotas)
     return {"error_code": ErrorCode.none, "error_message": None, "entries": list(entries)}
 
 
@@ -58,14 +56,14 @@ def _check_components(components: Sequence[Message]) -> None:
 
 
 def _entries(
-    components: Sequence[Message], strict: bool, quotas: Quotas
+    components: Sequence[Message], strict: bool, quotas: Iterable[tuple[str | None, Quota]]
 ) -> Iterator[dict[str, Any]]:
     """All that match every component; ``strict``: and that nothing else tells apart."""
     if strict and not components:
         return
-    for client_id in sorted(quotas, key=lambda it: (it is not None, it or "")):
+    for client_id, quota in quotas:
         if all(_matches(component, client_id) for component in components):
-            yield _entry(client_id, quotas[client_id])
+            yield _entry(client_id, quota)
 
 
 def _matches(component: Message, client_id: str | None) -> bool:

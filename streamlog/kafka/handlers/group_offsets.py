@@ -7,7 +7,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
-from streamlog.errors import NotLeader
+from streamlog.control.groups import ForgottenOffset, StreamPartitions
+from streamlog.errors import NotLeader, StreamlogError
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import (
     CommitRequest,
@@ -21,9 +22,11 @@ from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.groups import result_of
 from streamlog.kafka.read_barrier import PartitionLookup
+from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.wire.control import Message
+from streamlog.wire.errors import error_named
 
 UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition
 
@@ -262,55 +265,40 @@ def _fetch_failed(topics: Iterable[Message], error: ErrorCode) -> list[dict[str,
     ]
 
 
-async def offset_delete(
-    request: Message, _version: int, context: Context, asker: Requester
-) -> Message:
+async def offset_delete(request: Message, _version: int, context: Context) -> Message:
     """OffsetDelete (47), version 0: a group forgets how far it has come in partitions (KIP-496).
 
-    Not in those of topics that its members subscribe to.
+    Not in those of topics that its members subscribe to. Any node has it done, wherever the coordinator is.
     """
-    group = request["group_id"]
-    refusal = group_refusal(Operation.DELETE, group, context)
-    if refusal is not ErrorCode.none:
-        return {"error_code": refusal, "topics": []}
-    places: list[PartitionId] = [
-        (topic["name"], it["partition_index"])
+    wanted = tuple(
+        StreamPartitions(topic["name"], numbers)
         for topic in request["topics"]
-        for it in topic["partitions"]
-    ]
-    forbidden = forbidden_topics((name for name, _ in places), context)
-    known = [place for place in places if place[0] not in forbidden and _is_there(place, context)]
-    reply = context.groups.call(
-        group,
-        lambda coordinator, token, now: coordinator.delete_offsets(group, known, token, now),
+        if (numbers := tuple(it["partition_index"] for it in topic["partitions"]))
     )
-    result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
-    if isinstance(result, ErrorCode):
-        return {"error_code": result, "topics": []}
+    try:
+        forgotten = await context.control.groups.delete_offsets(request["group_id"], wanted)
+    except StreamlogError as error:
+        return {"error_code": group_code_of(error), "topics": []}
+    codes = {(it.stream, it.partition): _code_of(it) for it in forgotten}
     return {
         "error_code": ErrorCode.none,
-        "topics": [_deleted_topic(topic, result, forbidden) for topic in request["topics"]],
-    }
-
-
-def _is_there(place: PartitionId, context: Context) -> bool:
-    stream = context.metadata.image.streams.get(place[0])
-    return stream is not None and 0 <= place[1] < len(stream.partitions)
-
-
-def _deleted_topic(
-    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
-) -> dict[str, Any]:
-    unknown = ErrorCode.unknown_topic_or_partition
-    if topic["name"] in forbidden:
-        unknown = ErrorCode.topic_authorization_failed
-    return {
-        "name": topic["name"],
-        "partitions": [
+        "topics": [
             {
-                "partition_index": it["partition_index"],
-                "error_code": result.get((topic["name"], it["partition_index"]), unknown),
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": it["partition_index"],
+                        "error_code": codes[topic["name"], it["partition_index"]],
+                    }
+                    for it in topic["partitions"]
+                ],
             }
-            for it in topic["partitions"]
+            for topic in request["topics"]
         ],
     }
+
+
+def _code_of(forgotten: ForgottenOffset) -> ErrorCode:
+    if forgotten.error is None:
+        return ErrorCode.none
+    return group_code_of(error_named(forgotten.error, forgotten.message))

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.acl.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation
+from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import State
@@ -24,6 +25,7 @@ from streamlog.groups.shard import GroupReply
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.net.channel import RequestWait
+from streamlog.kafka.refusal import group_code_of
 from streamlog.wire.control import Message
 
 NO_GENERATION: Final = -1
@@ -345,43 +347,46 @@ async def list_groups(request: Message, _version: int, context: Context) -> Mess
         for group in coordinator.listed()
         if (not states or group.state.casefold() in states)
         and (not types or CLASSIC in types)
-        and _may_list(group.group, context)
+        and (context.access is None or context.access.sees_group(group.group))
     ]
     error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none
     return {"error_code": error, "groups": groups}
 
 
-def _may_list(group: str, context: Context) -> bool:
-    """A client that may not know of a group is not told of it."""
-    access, describe = context.access, Operation.DESCRIBE
-    return (
-        access is None
-        or access.allows_cluster(describe)
-        or access.allows(describe, ResourceType.GROUP, group)
-    )
+DELETES_AT_ONCE: Final = 100
+"""Groups of one request whose coordinators are waited for together."""
 
 
-async def delete_groups(
-    request: Message, _version: int, context: Context, asker: Requester
-) -> Message:
-    """DeleteGroups (42), versions 0 to 2: groups without members, and all their offsets (KIP-229)."""
+async def delete_groups(request: Message, _version: int, context: Context) -> Message:
+    """DeleteGroups (42), versions 0 to 2: groups without members, and all their offsets (KIP-229).
+
+    Any node has them deleted, wherever their coordinators are. No more are begun once the time of a commit is
+    over: a client asks again for the others.
+    """
     names = dict.fromkeys(request["groups_names"])
-    deleting = [(name, _delete_group(name, context)) async for name in cooperatively(names)]
-    timeout_ms = context.groups.settings.commit_timeout_ms
-    return {
-        "results": [
-            {"group_id": name, "error_code": await result_of(reply, asker.poll, timeout_ms)}
-            async for name, reply in cooperatively(deleting)
-        ]
-    }
+    codes: dict[str, ErrorCode] = dict.fromkeys(names, ErrorCode.coordinator_not_available)
+    loop, free = asyncio.get_running_loop(), asyncio.Semaphore(DELETES_AT_ONCE)
+    ends_s = loop.time() + context.groups.settings.commit_timeout_ms / 1000
+
+    async def delete(name: str) -> None:
+        try:
+            codes[name] = await _delete_group(name, context)
+        finally:
+            free.release()
+
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            await free.acquire()
+            if loop.time() >= ends_s:
+                break
+            group.create_task(delete(name))
+            await asyncio.sleep(0)  # it comes as far as it can at once; then others have their turn
+    return {"results": [{"group_id": name, "error_code": code} for name, code in codes.items()]}
 
 
-def _delete_group(name: str, context: Context) -> GroupReply | ErrorCode:
-    refusal = group_refusal(Operation.DELETE, name, context)
-    if refusal is not ErrorCode.none:
-        return refusal
-    return context.groups.call(
-        name,
-        lambda coordinator, token, now: coordinator.delete_group(name, token, now),
-        may_be_empty=True,
-    )
+async def _delete_group(name: str, context: Context) -> ErrorCode:
+    try:
+        await context.control.groups.delete(name)
+    except StreamlogError as error:
+        return group_code_of(error)
+    return ErrorCode.none

@@ -28,7 +28,8 @@ from streamlog.kafka.auth.resource_checks import is_other_cluster, refuse_to_cli
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.metadata.commands import DescribeCluster, decode_command
+from streamlog.kafka.refusal import told
+from streamlog.metadata.commands import decode_command
 from streamlog.metadata.forwarding import encode_granted, encode_refused
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.quorum.store import METADATA_LOG
@@ -168,9 +169,9 @@ async def describe_quorum(request: Message, _version: int, context: Context) -> 
         v2  the folders of the replicas, errors with a text, where the nodes listen
     """
     try:
-        granted = await context.metadata.take(DescribeCluster(), forwarded=False)
+        described = await context.control.cluster.describe()
     except StreamlogError as error:
-        return {"error_code": code_of(error), "error_message": str(error), "topics": []}
+        return {**told(error), "topics": []}
     asked = [(topic["topic_name"], topic["partitions"]) for topic in request["topics"]]
     return {
         "error_code": ErrorCode.none,
@@ -178,8 +179,7 @@ async def describe_quorum(request: Message, _version: int, context: Context) -> 
             {
                 "topic_name": name,
                 "partitions": [
-                    _quorum_partition(name, it["partition_index"], granted.result)
-                    for it in partitions
+                    _quorum_partition(name, it["partition_index"], described) for it in partitions
                 ],
             }
             for name, partitions in asked
@@ -189,7 +189,7 @@ async def describe_quorum(request: Message, _version: int, context: Context) -> 
                 "node_id": node["node_id"],
                 "listeners": [{"name": LISTENER, "host": node["host"], "port": node["port"]}],
             }
-            for node in granted.result["voters"]
+            for node in described["voters"]
         ],
     }
 
@@ -258,7 +258,7 @@ async def envelope(request: Message, _version: int, context: Context) -> Message
         _check_command_size(request, context)
         command = decode_command(request["request_data"])
         if context.access is not None:
-            check_command(command, context.access, forwarded=cluster_id is not None)
+            check_command(command, context.access)
         data = encode_granted(
             await context.metadata.take(command, forwarded=cluster_id is not None)
         )

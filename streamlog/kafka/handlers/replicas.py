@@ -105,25 +105,28 @@ async def list_partition_reassignments(
 
     Null asks for all; partitions that do not move, or are not there, are left out.
     """
-    image, asked = await newest_image(context), request["topics"]
+    try:
+        moves = await context.control.placement.moves()
+    except StreamlogError as error:
+        return {**told(error), "topics": []}
+    asked = request["topics"]
     wanted = {(it["name"], number) for it in asked or () for number in it["partition_indexes"]}
-    names = sorted(image.streams if asked is None else {it["name"] for it in asked})
-    topics: list[dict[str, Any]] = []
-    for name in names:
-        stream = image.streams.get(name)
-        moving = [
-            {
-                "partition_index": number,
-                "replicas": partition.replicas,
-                "adding_replicas": partition.adding,
-                "removing_replicas": partition.removing,
-            }
-            for number, partition in enumerate(stream.partitions if stream else ())
-            if partition.is_moving and (asked is None or (name, number) in wanted)
-        ]
-        if moving:
-            topics.append({"name": name, "partitions": moving})
-    return {"error_code": ErrorCode.none, "error_message": None, "topics": topics}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    async for it in cooperatively(moves):
+        if asked is None or (it.stream, it.partition) in wanted:
+            topics.setdefault(it.stream, []).append(
+                {
+                    "partition_index": it.partition,
+                    "replicas": it.replicas,
+                    "adding_replicas": it.adding,
+                    "removing_replicas": it.removing,
+                }
+            )
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
+    }
 
 
 PREFERRED: Final = 0

@@ -28,7 +28,10 @@ async def describe_user_scram_credentials(
 
     Nothing that a password could be guessed from is told.
     """
-    users = (await newest_image(context)).users
+    try:
+        users = {it.name: it.iterations for it in await context.control.users.list()}
+    except StreamlogError as error:
+        return {**told(error), "results": []}
     asked = [it["name"] for it in request["users"] or ()] or sorted(users)
     counts = Counter(asked)
     results = []
@@ -43,10 +46,10 @@ async def describe_user_scram_credentials(
     return {"error_code": ErrorCode.none, "error_message": None, "results": results}
 
 
-def _described(name: str, credentials: Credentials) -> dict[str, Any]:
+def _described(name: str, iterations: dict[str, int]) -> dict[str, Any]:
     infos = [
-        {"mechanism": Scram(mechanism).number, "iterations": stored.iterations}
-        for mechanism, stored in sorted(credentials.items())
+        {"mechanism": Scram(mechanism).number, "iterations": count}
+        for mechanism, count in iterations.items()
     ]
     return {
         "user": name,

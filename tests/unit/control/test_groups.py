@@ -1,12 +1,28 @@
-"""What a new position comes to in a partition whose log holds offsets 10 to 49."""
+"""What a new position comes to in a partition whose log holds offsets 10 to 49; whom lists of groups tell what."""
 
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from streamlog.control.groups import OffsetChange, Target, change_of
-from streamlog.errors import InvalidRequest
+from streamlog.authz.audit import Audit
+from streamlog.control.groups import (
+    LIST_MAX,
+    LOOKED_AT_ONCE,
+    GroupOperations,
+    OffsetChange,
+    StreamPartitions,
+    Target,
+    _by_stream,
+    change_of,
+)
+from streamlog.control.leaders.group_coordinators import GroupSummary
+from streamlog.control.operation import Caller
+from streamlog.errors import GroupForbidden, InvalidRequest
 from streamlog.model import TopicPartition
+from tests.restricted import ALICE
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -66,3 +82,104 @@ def test_a_target_that_is_not_there_is_refused(committed: int | None, wanted: Ta
 def test_one_target_is_named(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         target(**given).check()
+
+
+class Coordinators:
+    """Those of many groups. What they are asked about one of them is noted."""
+
+    def __init__(self, *names: str) -> None:
+        self.groups = [GroupSummary(it, "Empty", "consumer", 0) for it in names]
+        self.asked: list[str] = []
+
+    async def all(self) -> tuple[list[GroupSummary], list[int]]:
+        return self.groups, []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        raise AssertionError(f"{name} is asked for")
+
+
+class Access:
+    """To groups whose names begin with ``seen``."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    def sees_group(self, name: str) -> bool:
+        self.judged.append(name)
+        return name.startswith("seen")
+
+    def check_group(self, operation: object, name: str) -> None:
+        raise GroupForbidden(name)
+
+
+async def _at_once() -> bool:
+    return True
+
+
+def operations(coordinators: Coordinators, access: Access | None) -> GroupOperations:
+    service = SimpleNamespace(
+        coordinators=coordinators,
+        freshness=SimpleNamespace(catch_up=_at_once),
+        audit=Audit(),
+        metadata_for=lambda _: None,
+    )
+    return GroupOperations(cast(Any, service), Caller(ALICE, cast(Any, access)))
+
+
+async def test_a_page_is_of_the_groups_that_the_caller_may_know_of() -> None:
+    names = [f"{kind}-{number}" for number in range(5) for kind in ("hidden", "seen")]
+    coordinators, access = Coordinators(*sorted(names)), Access()
+    groups = operations(coordinators, access)
+    page = await groups.list(offset=1, limit=2)
+    assert ([it.group for it in page.groups], page.total) == (["seen-1", "seen-2"], 5)
+    assert sorted(access.judged) == sorted(names), "each is judged once, whether it is shown or not"
+    assert (await groups.list(offset=9)).groups == ()
+    assert (await groups.list(limit=0)).total == 5
+    assert (await groups.list(state="stable")).total == 0
+    assert (await operations(coordinators, None).list()).total == 10
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(0, LIST_MAX + 1), (0, -1), (-1, 1)])
+async def test_a_page_beyond_the_limits_is_refused(offset: int, limit: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"0 to {LIST_MAX}"):
+        await operations(Coordinators("seen"), Access()).list(offset, limit)
+
+
+async def test_many_groups_are_looked_at_in_turns() -> None:
+    names = [f"hidden-{number}" for number in range(3 * LOOKED_AT_ONCE)]
+    access, longest, before = Access(), 0, 0
+    listing = asyncio.create_task(operations(Coordinators(*names), access).list())
+    while not listing.done():
+        await asyncio.sleep(0)
+        longest, before = max(longest, len(access.judged) - before), len(access.judged)
+    assert (await listing).total == 0
+    assert longest <= LOOKED_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda groups: groups.describe("g"),
+        lambda groups: groups.delete("g"),
+        lambda groups: groups.delete_offsets("g", (StreamPartitions("orders"),)),
+        lambda groups: groups.reset("g", ("orders",), to_latest=True),
+    ],
+)
+async def test_nothing_is_asked_about_a_group_that_the_caller_may_not_know_of(
+    ask: Callable[[GroupOperations], Coroutine[Any, Any, Any]],
+) -> None:
+    """So the time of the answer does not tell whether it is there."""
+    coordinators = Coordinators("g")
+    groups = operations(coordinators, Access())
+    groups._service.freshness = cast(Any, None)
+    with pytest.raises(GroupForbidden):
+        await ask(groups)
+    assert coordinators.asked == []
+
+
+def test_a_stream_is_looked_at_once_however_often_it_is_named() -> None:
+    """A few bytes must not stand for thousands of partitions, again and again."""
+    a, b = StreamPartitions("a"), StreamPartitions("b", (3, 1))
+    assert _by_stream([a, b, a, StreamPartitions("b", (1, 2))]) == {"a": None, "b": (3, 1, 2)}
+    assert _by_stream([StreamPartitions("a", (1,)), a, StreamPartitions("a", (2,))]) == {"a": None}

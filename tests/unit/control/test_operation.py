@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.control.control import OPERATIONS
 from streamlog.control.operation import (
+    DONE,
     Caller,
     Operations,
     operation,
@@ -31,6 +33,15 @@ class ServiceStub:
         return None
 
 
+@dataclass(frozen=True)
+class Kettle:
+    name: str
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class KettleOperations(Operations):
     group = "kettle"
     failure: BaseException | None = None
@@ -44,6 +55,11 @@ class KettleOperations(Operations):
         if self.failure is not None:
             raise self.failure
         return degrees
+
+    @operation("POST /kettles/fill", about=("kettles",), act=True, outcomes=lambda told: told)
+    async def fill(self, kettles: tuple[Kettle, ...]) -> tuple[str, ...]:
+        """Fill those that are not full."""
+        return tuple(it.trouble or DONE for it in kettles)
 
     @operation("GET /kettles")
     async def look(self) -> tuple[str, ...]:
@@ -65,7 +81,7 @@ SPECS = specs_of(KettleOperations)
 
 
 def test_an_operation_tells_what_it_takes_and_returns() -> None:
-    assert list(SPECS) == ["kettle.boil", "kettle.look"]
+    assert list(SPECS) == ["kettle.boil", "kettle.fill", "kettle.look"]
     boil = SPECS["kettle.boil"]
     assert (boil.summary, boil.is_act, boil.http) == ("Boil it.", True, "POST /kettles/{name}")
     schema = boil.arguments.model_json_schema()
@@ -160,3 +176,17 @@ def test_what_has_names_is_an_object_in_json() -> None:
 def test_no_two_operations_have_one_place() -> None:
     places = [spec.http for spec in OPERATIONS.values()]
     assert len(set(places)) == len(places)
+
+
+async def test_an_act_on_many_is_one_line_that_says_what_came_of_each(
+    kettles: KettleOperations, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    await kettles.fill((Kettle("a"), Kettle("b", "KettleFull"), Kettle("c")))
+    await kettles.fill((Kettle("b", "KettleFull"),))
+    await kettles.fill(())
+    assert [(event, it["resources"], it["outcome"]) for event, it in told(caplog)] == [
+        ("act", ["a", "b", "c"], "none 2, KettleFull 1"),
+        ("attempt", ["b"], "KettleFull 1"),
+        ("attempt", [""], "none"),
+    ]

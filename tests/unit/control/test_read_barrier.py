@@ -100,3 +100,13 @@ async def test_nobody_waits_for_one_that_was_cancelled(waited: int) -> None:
         await asyncio.wait(asking)
         await freshness.catch_up()
     assert asking[0].cancelled() and not asking[1].cancelled()
+
+
+async def test_all_are_told_whether_it_is_the_newest() -> None:
+    metadata = FakeMetadata()
+    freshness = ReadBarrier(metadata)
+    assert await asyncio.gather(*(freshness.catch_up() for _ in range(3))) == [True] * 3
+    metadata.has_controller = False
+    assert await asyncio.gather(*(freshness.catch_up() for _ in range(3))) == [False] * 3
+    metadata.is_current = True
+    assert await freshness.catch_up()

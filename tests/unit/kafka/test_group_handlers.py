@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from streamlog.config import GroupsSection
+from streamlog.errors import NoController
 from streamlog.groups.offsets_topic import partition_of
+from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
@@ -17,6 +19,7 @@ from tests.group_world import subscription
 from tests.kafka_node import KafkaNode
 from tests.offsets_partition import OffsetsPartition
 from tests.raw_client import RawClient
+from tests.restricted import Asker
 
 GROUP = "g"
 JOIN = {
@@ -265,6 +268,31 @@ async def test_list_groups(groups: KafkaNode, version: int) -> None:
         assert await listed(states_filter=[], types_filter=["consumer"]) == set()
 
 
+@pytest.mark.parametrize(
+    ("rules", "seen"),
+    [
+        ((), []),
+        (("describe group h",), ["h"]),
+        (("describe group *",), [GROUP, "h"]),
+        (("describe cluster kafka-cluster",), [GROUP, "h"]),
+        (("read topic flights", "delete group h"), ["h"]),
+    ],
+)
+async def test_lists_name_the_groups_that_the_caller_may_know_of(
+    groups: KafkaNode, rules: tuple[str, ...], seen: list[str]
+) -> None:
+    """Whichever protocol asks, and with nothing in the audit log."""
+    for name in (GROUP, "h"):
+        await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))
+    asker = Asker(groups.context, *rules)
+    answer = await list_groups({}, 5, asker.context)
+    assert sorted(it["group_id"] for it in answer["groups"]) == seen
+    page = await asker.context.control.groups.list()
+    assert ([it.group for it in page.groups], page.total) == (seen, len(seen))
+    assert asker.audit.refusals == []
+    asker.close()
+
+
 @pytest.mark.parametrize("version", range(3))
 async def test_delete_groups(groups: KafkaNode, version: int) -> None:
     await stable(groups)
@@ -282,6 +310,103 @@ async def test_offset_delete(groups: KafkaNode) -> None:
     assert (answer["error_code"], codes(answer)) == (0, [0, 3])
     answer = await ask(groups, r.OFFSET_DELETE, 0, {**asked, "group_id": "none"})
     assert answer["error_code"] == 69
+
+
+async def deleted(groups: KafkaNode, *names: str) -> list[int]:
+    """The codes of a DeleteGroups."""
+    answer = await ask(groups, r.DELETE_GROUPS, 2, {"groups_names": list(names)})
+    assert [it["group_id"] for it in answer["results"]] == list(names)
+    return [it["error_code"] for it in answer["results"]]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No leader is waited for."""
+    monkeypatch.setattr("streamlog.control.leaders.leader_router.PATIENCE_S", 0.0)
+
+
+async def test_a_group_without_a_name_may_have_committed_and_is_deleted(groups: KafkaNode) -> None:
+    assert codes(await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=""))) == [0, 3, 3]
+    assert await deleted(groups, "") == [0]
+    assert await deleted(groups, "", "x" * 4097) == [69, 24]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_group_that_is_not_coordinated_just_now_is_deleted_later(
+    groups: KafkaNode,
+) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    asked = {"group_id": GROUP, "topics": [{"name": "flights", "partitions": [PARTITION_0]}]}
+    log_of(groups).below_min_isr = True
+    assert await deleted(groups, GROUP) == [15]
+    assert (await ask(groups, r.OFFSET_DELETE, 0, asked))["error_code"] == 15
+    log_of(groups).below_min_isr = False
+    log_of(groups).resign()
+    assert await deleted(groups, GROUP) == [16]
+    assert (await ask(groups, r.OFFSET_DELETE, 0, asked))["error_code"] == 16
+
+
+PARTITION_0 = {"partition_index": 0}
+
+
+async def test_a_deletion_that_takes_too_long_is_told_so_and_done_later(groups: KafkaNode) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    log_of(groups).commits = False
+    groups.groups.settings = IMPATIENT
+    assert await deleted(groups, GROUP) == [15]
+    log_of(groups).commit()
+    groups.groups.settings = SETTINGS
+    assert await deleted(groups, GROUP) == [69]
+
+
+async def test_groups_are_deleted_some_at_once_and_no_longer_than_a_commit_takes(
+    groups: KafkaNode,
+) -> None:
+    names = [f"g-{number}" for number in range(DELETES_AT_ONCE + 20)]
+    for name in names:
+        await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))
+    logs = [groups.offsets.partition(TopicPartition(OFFSETS_STREAM, it)) for it in (0, 1)]
+    for log in logs:
+        log.commits = False
+    groups.groups.settings = SETTINGS.model_copy(update={"commit_timeout_ms": 500})
+    assert set(await deleted(groups, *names)) == {15}
+    assert sum(len(log.waiting) for log in logs) == DELETES_AT_ONCE
+    for log in logs:
+        log.commit()
+        log.commits = True
+    groups.groups.settings = SETTINGS
+    assert await deleted(groups, *names) == [69] * DELETES_AT_ONCE + [0] * 20
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_no_controller_confirms_is_not_said_to_be_gone(node: KafkaNode) -> None:
+    assert await deleted(node, GROUP) == [69]
+    node.metadata.no_controller = NoController("lost")
+    assert await deleted(node, GROUP) == [16]
+    asked = {"group_id": GROUP, "topics": [{"name": "flights", "partitions": [PARTITION_0]}]}
+    assert (await ask(node, r.OFFSET_DELETE, 0, asked))["error_code"] == 16
+
+
+async def test_offsets_of_what_members_read_are_not_deleted(groups: KafkaNode) -> None:
+    await groups.metadata.create_stream(StreamConfig.of(name="other", partitions=1))
+    member = await stable(groups)
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, member))
+    topics = [
+        {"name": "flights", "partitions": [PARTITION_0, {"partition_index": 9}]},
+        {"name": "other", "partitions": [PARTITION_0, PARTITION_0]},
+        {"name": "unknown", "partitions": [PARTITION_0]},
+        {"name": "none", "partitions": []},
+    ]
+    answer = await ask(groups, r.OFFSET_DELETE, 0, {"group_id": GROUP, "topics": topics})
+    assert answer["error_code"] == 0
+    told = {it["name"]: [p["error_code"] for p in it["partitions"]] for it in answer["topics"]}
+    assert told == {"flights": [86, 3], "other": [0, 0], "unknown": [3], "none": []}
+
+
+async def test_offsets_are_not_deleted_of_a_name_that_no_group_has(groups: KafkaNode) -> None:
+    for name in ("", "x" * 4097):
+        answer = await ask(groups, r.OFFSET_DELETE, 0, {"group_id": name, "topics": []})
+        assert answer["error_code"] == 24
 
 
 async def test_whoever_waits_is_no_burden_to_others_and_may_come_back(groups: KafkaNode) -> None:

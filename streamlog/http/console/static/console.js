@@ -929,7 +929,7 @@ function openAct(operation, given) {
   const body = Object.entries(schema.properties ?? {}).map(([name, it]) =>
     [name, fieldOf(name, it, { required: required.has(name), value: given[name] })]);
   const about = parameters.find(([name]) => ["name", "stream", "node", "group"].includes(name))?.[1];
-  const isFinal = operation.method === "DELETE" || operation.path.endsWith("/purge");
+  const isFinal = operation.method === "DELETE" || /\/(purge|delete)$/.test(operation.path);
   const confirm = isFinal && about ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" }) : null;
   acting = { operation, parameters, body, about, confirm };
   const [title, ...rest] = operation.description.split("\n");

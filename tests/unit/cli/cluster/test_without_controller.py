@@ -60,12 +60,13 @@ async def test_a_node_that_names_ever_more_nodes_is_not_followed_for_ever(
     monkeypatch.setattr(module, "ADDRESSES_MAX", 20)
     numbers, asked = itertools.count(10), list[tuple[str, int]]()
 
-    async def command_at(host: str, port: int, data: bytes, **_: object) -> dict[str, Any]:
+    async def operate_at(host: str, port: int, name: str, *_: object, **__: object) -> Any:
+        assert name == "cluster.describe"
         asked.append((host, port))
         assert len(asked) <= 20
         more = [{"host": "h", "port": next(numbers)} for _ in range(3)]
-        return {"result": {**told(port, 4, 90), "voters": more}}
+        return {**told(port, 4, 90), "voters": more}
 
-    cluster: Any = SimpleNamespace(addresses=[("h", 1)], command_at=command_at)
+    cluster: Any = SimpleNamespace(addresses=[("h", 1)], operate_at=operate_at)
     await Controller(cluster)._tell_themselves()
     assert len(asked) == 20
