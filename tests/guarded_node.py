@@ -166,11 +166,13 @@ class SealedNode(GuardedNode):
         """The high watermark."""
         from confluent_kafka import Consumer, TopicPartition
 
+        from tests.watermarks import watermarks
+
         login = self.login(ADMIN)
         settings: Any = librdkafka_within_tls(self.kafka, login, **{"group.id": "end"})
         consumer = Consumer(settings)
         try:
-            return int(consumer.get_watermark_offsets(TopicPartition(stream, 0), PATIENCE_S)[1])
+            return watermarks(consumer, TopicPartition(stream, 0), PATIENCE_S)[1]
         finally:
             consumer.close()
 

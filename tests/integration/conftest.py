@@ -37,6 +37,8 @@ def read_stream(
     """All records of partition 0 in ``[start, stop)``, by default from the first to the end."""
     from confluent_kafka import Consumer, TopicPartition
 
+    from tests.watermarks import watermarks
+
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -48,7 +50,7 @@ def read_stream(
     )
     try:
         partition = TopicPartition(stream, 0)
-        low, high = consumer.get_watermark_offsets(partition, timeout=READ_TIMEOUT_S)
+        low, high = watermarks(consumer, partition, READ_TIMEOUT_S)
         start, stop = low if start is None else start, high if stop is None else stop
         consumer.assign([TopicPartition(stream, 0, start)])
         records: list[Read] = []

@@ -29,6 +29,8 @@ def nothing() -> None:
 def confluent(kafka: str, topic: str, start: Start, count: int, ready: Ready = nothing) -> Records:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+    from tests.watermarks import watermarks
+
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -44,7 +46,7 @@ def confluent(kafka: str, topic: str, start: Start, count: int, ready: Ready = n
             case "beginning":
                 wanted.offset = OFFSET_BEGINNING
             case "end":
-                wanted.offset = consumer.get_watermark_offsets(wanted, timeout=READ_TIMEOUT_S)[1]
+                wanted.offset = watermarks(consumer, wanted, READ_TIMEOUT_S)[1]
             case Time(timestamp_ms):
                 wanted.offset = timestamp_ms
                 (wanted,) = consumer.offsets_for_times([wanted], timeout=READ_TIMEOUT_S)

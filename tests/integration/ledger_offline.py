@@ -8,6 +8,7 @@ from streamlog.ledger.core.chain import find_genesis
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.record.codec import Record
 from tests.oracles.offline_cut import cut_stream
+from tests.watermarks import watermarks
 
 HTTP_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 60.0
@@ -33,7 +34,7 @@ def read_records(servers: str, stream: str) -> list[Record]:
         }
     )
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(stream, 0), READ_TIMEOUT_S)
+        low, high = watermarks(consumer, TopicPartition(stream, 0), READ_TIMEOUT_S)
         consumer.assign([TopicPartition(stream, 0, low)])
         records: list[Record] = []
         while not records or records[-1].offset < high - 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import nats
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.cli.cluster.controller import Controller, ask
@@ -16,6 +16,7 @@ from streamlog.errors import StreamlogError
 from streamlog.log.tools.verify import Aside, CheckedFolder, verify
 from tests.checkpoints import offsets_in
 from tests.history import Lane
+from tests.watermarks import watermarks
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.replica_log import ReplicaLog, differences, holes
@@ -350,15 +351,8 @@ class Field:
 
     @staticmethod
     def _start_of(name: str, consumer: Consumer) -> int:
-        """As the leader tells it; a client may have to learn first who that is."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                start, _ = consumer.get_watermark_offsets(TopicPartition(name, 0), PATIENCE_S)
-                return int(start)
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
+        """As the leader tells it."""
+        return watermarks(consumer, TopicPartition(name, 0), PATIENCE_S)[0]
 
     def findings(self, besides: Iterable[str]) -> list[str]:
         """What ``streamlog log verify`` says of the victim's streams, but not of these."""

@@ -25,6 +25,7 @@ COMPACT = {
     "segment.bytes": "65536",
 }
 KEYS = 50
+VALUE_BYTES = 200
 OFFSETS = "__consumer_offsets"
 
 Seen = list[tuple[int, bytes, bytes | None]]
@@ -55,7 +56,7 @@ def write(
     last: dict[bytes, bytes | None] = {}
     for number in numbers:
         key = b"key-%d" % (number % keys)
-        value = None if number % 7 == 3 else b"%d " % number + b"x" * 200
+        value = None if number % 7 == 3 else b"%d " % number + b"x" * VALUE_BYTES
         last[key] = value
         producer.produce(
             topic, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
@@ -127,14 +128,13 @@ def test_a_consumer_sees_the_last_value_of_each_key(
     node.start()
     create(node.kafka, "t")
     last = write(node.kafka, "t", range(3_000), settings={"compression.type": codec})
-    before = sizes(node.data_dir, "t")
     wait_until(lambda: dirty_offset(node.data_dir, "t") == 3_000, "not compacted")
     found = read(node.kafka, "t")
     check(found, last)
     assert len(found) == KEYS
     assert found[-1][0] == 2_999
     if codec == "none":
-        assert sizes(node.data_dir, "t") < before / 10
+        assert sizes(node.data_dir, "t") < 3_000 * VALUE_BYTES / 10
     assert write(node.kafka, "t", range(3_000, 3_010))
     assert read(node.kafka, "t")[-1][0] == 3_009
     status, metrics = node.http("/metrics")

@@ -20,6 +20,7 @@ from documentation.runbooks import FOLDER, Step, steps
 from tests.certificate_authority import CertificateAuthority, Issued
 from tests.runbook import Operator
 from tests.sasl_clients import LogIn, librdkafka
+from tests.watermarks import watermarks
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.server_process import program, wait_until
@@ -144,7 +145,7 @@ def stored(settings: dict[str, object]) -> list[int]:
     consumer = Consumer({**settings, "enable.partition.eof": False})
     try:
         place = TopicPartition("orders", 0, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+        _, end = watermarks(consumer, place, PATIENCE_S)
         consumer.assign([place])
         found: list[int] = []
         while not found or len(found) < end:
