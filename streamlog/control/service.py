@@ -4,6 +4,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.config import LogSection
 from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
@@ -32,16 +33,18 @@ class ControlService:
         authorization: AuthorizationService | None = None,
         node_user: str | None = None,
         groups: GroupService | None = None,
+        log: LogSection | None = None,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
-        ``node_user``: whom nodes log in as.
+        ``node_user``: whom nodes log in as; ``log``: the node's limits of messages.
         """
         self.authorization = authorization
         self.node_user = node_user
         self.audit = audit or Audit()
         self.freshness = ReadBarrier(metadata)
         self.nodes = NodeRequests(peers, lambda: metadata.image)
-        self.leader = LocalLeader(partitions, lease)
+        limits = log or LogSection()
+        self.leader = LocalLeader(partitions, lease, message_bytes_max=limits.message_bytes_max)
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
         coordinators = LocalCoordinators(groups)
