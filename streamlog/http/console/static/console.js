@@ -908,7 +908,7 @@ function objectField(label, schema, value) {
 
 function listField(label, schema, items) {
   const parts = [];
-  const more = element("button", { type: "button" }, "Add another");
+  const more = element("button", { type: "button" }, `Add to ${label}`);
   const node = element("div", { class: "list" }, more);
   const add = () => {
     const it = objectField(`${label} ${parts.length + 1}`, items);
