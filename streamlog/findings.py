@@ -246,6 +246,11 @@ _PARTS: Final[Mapping[str, Condition]] = {
 """By the parts of ``/readyz``; of others the node is starting, stopping or catching up."""
 
 
+def condition_of_part(part: str) -> Condition:
+    """Of a part of ``/readyz`` that gives a reason."""
+    return _PARTS.get(part) or NODE_NOT_READY
+
+
 def readiness_findings(
     who: str, reasons: Mapping[str, str], *, nats_remedy: str = "", besides: Collection[str] = ()
 ) -> Iterator[Finding]:
@@ -257,7 +262,7 @@ def readiness_findings(
             continue
         if part == "nats" and "node" in reasons:
             continue  # the node connects to NATS last, and is starting or stopping
-        condition = _PARTS.get(part) or NODE_NOT_READY
+        condition = condition_of_part(part)
         said = f"{who} is not ready: {reason}"
         remedy = ""
         if part == "nats":

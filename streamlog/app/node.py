@@ -229,6 +229,7 @@ class Node:
             authorization=self._security.authorization,
             node_user=settings.sasl.node_user,
             groups=self._groups,
+            log=settings.log,
         )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)

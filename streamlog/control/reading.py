@@ -1,19 +1,29 @@
-"""Operations on single messages: find one, read some in order, delete one."""
+"""Operations on single messages: find one, read some in order, publish one, delete one."""
 
 import base64
 from dataclasses import dataclass
 from typing import Final
 
 from streamlog.acl.rules import Operation
+from streamlog.clock import wall_ms
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.passage import PassageQuery
+from streamlog.control.messages.publication import (
+    Encoding,
+    MessageHeader,
+    batch_of,
+    encoded,
+    partition_of,
+    payload_of,
+    subject_of,
+)
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.config import check_writable_by_clients, is_hidden
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
-from streamlog.metadata.stream.write_state import check_may_be_cut
+from streamlog.metadata.stream.write_state import check_may_be_cut, check_takes_records
 from streamlog.model import TopicPartition
 
 READ_MAX: Final = 1_000
@@ -43,6 +53,15 @@ class MessagePage:
     """Where the next ones begin; at ``high_watermark`` there are no more yet."""
     log_start_offset: int
     high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessage:
+    """Where a message is that was published."""
+
+    stream: str
+    partition: int
+    offset: int
 
 
 def _message(found: StoredMessage) -> ReadMessage:
@@ -141,6 +160,44 @@ class MessageOperations(Operations):
             found.log_start_offset,
             found.high_watermark,
         )
+
+    @operation("POST /streams/{stream}/message", about=("stream", "partition"), act=True)
+    async def publish(
+        self,
+        stream: str,
+        payload: str | None = "",
+        *,
+        encoding: Encoding = "text",
+        subject: str | None = None,
+        key: str | None = None,
+        headers: tuple[MessageHeader, ...] = (),
+        partition: int | None = None,
+    ) -> PublishedMessage:
+        """Publish one message, and wait until it is committed.
+
+        It goes the way of Kafka's Produce with acks=all: headers such as Nats-Msg-Id or Nats-TTL are stored,
+        but ask for nothing, so that the same message again is stored again. ``encoding`` is that of
+        ``payload``; without a payload the record deletes its key in a compacted stream. ``subject`` has to
+        be one that the stream listens on, by default the first one without wildcards. ``partition`` is by
+        default that of the key's hash, or the first. 180 KiB at most.
+        """
+        found = await self._stream(stream)
+        check_writable_by_clients(stream)
+        if self._access is not None:
+            self._access.check_topic(Operation.WRITE, stream)
+        check_takes_records(found.config)
+        raw_key = None if key is None else encoded("key", key)
+        records = batch_of(
+            subject=subject_of(found.config, subject),
+            key=raw_key,
+            headers=headers,
+            payload=None if payload is None else payload_of(payload, encoding),
+            now_ms=wall_ms(),
+        )
+        number = partition_of(raw_key, len(found.partitions)) if partition is None else partition
+        found.partition(number)  # raises PartitionNotFound
+        offset = await self._service.leaders.publish(found, number, records)
+        return PublishedMessage(stream, number, offset)
 
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:

@@ -8,6 +8,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
+from streamlog.config import LogSection
 from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
@@ -62,9 +63,10 @@ class ControlService:
         authorization: AuthorizationService | None = None,
         node_user: str | None = None,
         groups: GroupService | None = None,
+        log: LogSection | None = None,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
-        ``node_user``: whom nodes log in as.
+        ``node_user``: whom nodes log in as; ``log``: the node's limits of messages.
         """
         self.node_id = node_id
         self.authorization = authorization
@@ -72,7 +74,8 @@ class ControlService:
         self.audit = audit or Audit()
         self.freshness = ReadBarrier(metadata)
         self.nodes = NodeRequests(peers, lambda: metadata.image)
-        self.leader = LocalLeader(partitions, lease)
+        limits = log or LogSection()
+        self.leader = LocalLeader(partitions, lease, message_bytes_max=limits.message_bytes_max)
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
         coordinators = LocalCoordinators(groups)

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from streamlog.clock import wall_ms
 from streamlog.config import HttpSection
+from streamlog.findings import condition_of_part
 from streamlog.http.access import HttpAccess
 from streamlog.http.api.errors import OtherSite, errors_as_json, refused
 from streamlog.http.hosts import refuse_other_names
@@ -103,7 +104,8 @@ class Site:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         reasons = self._readiness.reasons()
-        answer = {"ready": not reasons, "reasons": reasons}
+        codes = {part: condition_of_part(part).code for part in reasons}
+        answer = {"ready": not reasons, "reasons": reasons, "codes": codes}
         return web.json_response(answer, status=503 if reasons else 200)
 
 

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamlog.nats_tools.publisher import Publisher
 from tests import browser
 from tests.browser import Tab
+from tests.http_api import ask
 from tools.nodes.node_process import NodeProcess
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
@@ -201,6 +202,9 @@ def test_it_is_read_only_unless_changes_are_enabled(
     page.goto(http_of(trio, 0) + "?view=stream&stream=kept")
     eventually(page, "#rows", "kept/0")
     assert page.query_selector_all("#stream-acts button, #rows button, #list-acts button") == []
+    page.goto(http_of(trio, 0) + "?view=messages&stream=kept")
+    eventually(page, "#messages-state", "0 messages")
+    assert page.query_selector_all("#messages-acts button") == []
 
 
 @pytest.fixture
@@ -263,6 +267,34 @@ def test_changes_are_made_by_forms(changeable: NodeProcess, new_tab: Callable[..
     act("#stream-acts button:text-is('Delete')", "Done.", **{confirm: "orders"})
     eventually(page, "#stream-links", "There is no stream orders")
     assert [it for it in tab.problems if "status of 4" not in it] == []
+
+
+def test_a_message_is_published_by_keyboard_and_found(
+    changeable: NodeProcess, new_tab: Callable[..., Tab]
+) -> None:
+    settings = {"name": "orders", "subjects": ["orders.*"]}
+    assert ask(changeable, "POST", "/streams", {"config": settings}).status == 200
+    base = f"http://127.0.0.1:{changeable.http_port}/"
+    tab = new_tab()
+    page = tab.open(f"{base}?view=messages&stream=orders")
+    eventually(page, "#messages-acts", "Publish a message")
+    page.focus("#messages-acts button")
+    page.keyboard.press("Enter")
+    page.locator("#act-fields label", has_text="payload").locator("textarea").fill('{"total": 7}')
+    page.locator("#act-fields label", has_text="subject").locator("input").fill("other")
+    page.focus("#act-go")
+    page.keyboard.press("Enter")
+    eventually(page, "#act-state", "has no subject that matches it")
+    page.locator("#act-fields label", has_text="subject").locator("input").fill("orders.new")
+    page.focus("#act-go")
+    page.keyboard.press("Enter")
+    eventually(page, "#act-state", "Done.")
+    page.focus("#act-answer a")
+    page.keyboard.press("Enter")
+    eventually(page, "#records", '"total": 7')
+    eventually(page, "#records", "orders.new")
+    assert not page.query_selector("dialog[open]")
+    assert [it for it in tab.problems if "status of 400" not in it] == []
 
 
 @pytest.mark.parametrize("options", [{}, {**PHONE, "color_scheme": "dark"}], ids=["desk", "phone"])

@@ -99,7 +99,7 @@ async def test_it_tells_where_everything_is(dev: Any) -> None:
     assert node["id"] == 1
     assert node["config"] == str(dev.data_dir / "node-1" / "node.toml")
     assert {child.pid for child in children(dev.pid)} >= {node["pid"]}
-    assert get(dev, "/readyz") == (200, '{"ready": true, "reasons": {}}')
+    assert get(dev, "/readyz") == (200, '{"ready": true, "reasons": {}, "codes": {}}')
     for address in (addresses["nats"], node["kafka"], node["http"]):
         assert address in dev.log_text()
 

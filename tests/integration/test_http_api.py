@@ -235,6 +235,7 @@ def test_without_a_login_nothing_is_changed_unless_the_node_is_set_so(
         assert ask(node, "GET", "/streams").content["total"] == 0
         for method, path, content in (
             ("POST", "/streams", {"config": {"name": "s"}}),
+            ("POST", "/streams/s/message", {"payload": "x"}),
             ("DELETE", "/streams/s", None),
             ("POST", "/features", {"level": 1}),
         ):

@@ -1,6 +1,7 @@
 """The leaders of all partitions: on this node, or asked for over the socket."""
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -156,6 +157,20 @@ class LeaderRouter:
             {**place.fields(), "seq": sequence},
             here=lambda: self._here.delete(place, sequence),
             decode=lambda _: None,
+            stream_id=stream.stream_id,
+        )
+
+    async def publish(self, stream: StreamImage, number: int, records: bytes) -> int:
+        """The offset of the one record in ``records``, once it is committed. It is not sent twice. See
+        ``publication.publish``. Raises StreamNotFound as ``purge``.
+        """
+        place = StreamPartition.of(stream, number)
+        return await self.at_leader(
+            place.tp,
+            "PUBLISH",
+            {**place.fields(), "records": base64.b64encode(records).decode()},
+            here=lambda: self._here.publish(place, records),
+            decode=lambda answer: int(answer.fields["offset"]),
             stream_id=stream.stream_id,
         )
 

@@ -13,6 +13,7 @@ from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitio
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.passage import Passage, PassageQuery, read_passage
+from streamlog.control.messages.publication import publish
 from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
 from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import (
@@ -129,8 +130,12 @@ class LocalLeader:
     Without the lease another may lead already, so that what is here may be old: nothing is told.
     """
 
-    def __init__(self, partitions: ReplicaManager, lease: Lease | None) -> None:
+    def __init__(
+        self, partitions: ReplicaManager, lease: Lease | None, *, message_bytes_max: int
+    ) -> None:
+        """``message_bytes_max``: of the node, for streams that have none of their own."""
         self._partitions = partitions
+        self._message_bytes_max = message_bytes_max
         self._lease = lease
         self._known = KnownFacts()
 
@@ -143,6 +148,7 @@ class LocalLeader:
         nodes.register("PURGE", self._purge)
         nodes.register("TRIM", self._trim)
         nodes.register("DELETE", self._delete)
+        nodes.register("PUBLISH", self._publish)
         nodes.register("SUBJECTS", self._subjects)
 
     async def states(
@@ -199,6 +205,11 @@ class LocalLeader:
             raise DeletionDenied(f"{place.tp.stream!r} denies that messages are deleted")
         await delete(partition, sequence)
 
+    async def publish(self, place: StreamPartition, records: bytes) -> int:
+        """The offset of the one record. See ``publication.publish``."""
+        partition = self._meant(place)
+        return await publish(partition, records, node_bytes_max=self._message_bytes_max)
+
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
         """See ``subjects.part_of``."""
         partition = self._informed(tp)
@@ -241,12 +252,17 @@ class LocalLeader:
         """Judged again where it is carried out: the caller's node may have been late, or stood still
         meanwhile. Raises NotLeader, StreamStandsStill.
         """
+        partition = self._meant(place)
+        check_may_be_cut(partition.config)
+        return partition
+
+    def _meant(self, place: StreamPartition) -> Partition:
+        """Raises NotLeader, also where the log here is another stream's of that name."""
         partition = self._informed(place.tp)
         if (
             partition.topic_id != place.stream_id.bytes
         ):  # one of the two is late: the caller looks again
             raise NotLeader(f"{place.tp} of another stream of that name is here")
-        check_may_be_cut(partition.config)
         return partition
 
     # For other nodes
@@ -291,6 +307,12 @@ class LocalLeader:
     async def _delete(self, fields: Fields) -> NodeAnswer:
         await self.delete(StreamPartition.of_fields(fields), int(fields["seq"]))
         return NodeAnswer({})
+
+    async def _publish(self, fields: Fields) -> NodeAnswer:
+        records = base64.b64decode(str(fields["records"]))
+        return NodeAnswer(
+            {"offset": await self.publish(StreamPartition.of_fields(fields), records)}
+        )
 
     async def _subjects(self, fields: Fields) -> NodeAnswer:
         """Without a filter they are counted alone."""

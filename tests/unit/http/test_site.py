@@ -23,6 +23,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionTotals,
 )
 from streamlog.http.site import Readiness, Site
+from streamlog.metadata.nodes.node_condition import NATS_GONE
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.state import PartitionStatistics
@@ -167,12 +168,18 @@ async def test_alive_is_alive_even_if_not_ready(world: World) -> None:
 
 
 async def test_readiness_says_why_not(world: World) -> None:
-    assert (await world.get("/readyz"))[0::2] == (200, '{"ready": true, "reasons": {}}')
-    world.problem = "not connected"
     assert (await world.get("/readyz"))[0::2] == (
-        503,
-        '{"ready": false, "reasons": {"nats": "not connected"}}',
+        200,
+        '{"ready": true, "reasons": {}, "codes": {}}',
     )
+    world.problem = "not connected"
+    status, _, text = await world.get("/readyz")
+    assert status == 503
+    assert json.loads(text) == {
+        "ready": False,
+        "reasons": {"nats": "not connected"},
+        "codes": {"nats": NATS_GONE.code},
+    }
 
 
 async def test_what_goes_with_each_answer(world: World) -> None:

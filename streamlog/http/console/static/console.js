@@ -218,6 +218,7 @@ function draw() {
   if (here.view === "stream") drawStream();
   if (here.view === "manage" && offered !== mayChange()) void beginManaging();
   drawListActs();
+  drawMessageActs();
   if (told.list === watched().show && !byId("lists").hidden) drawList();
 }
 
@@ -727,7 +728,7 @@ async function knowOperations() {
 const BRIEFLY = {
   "streams.create": "Create a stream", "streams.replace": "Change settings", "streams.delete": "Delete", "streams.purge": "Purge",
   "placement.move": "Move", "placement.cancel_move": "Cancel the move", "placement.elect": "Elect a leader",
-  "placement.replace_node": "Replace a node", "messages.delete": "Delete",
+  "placement.replace_node": "Replace a node", "messages.delete": "Delete", "messages.publish": "Publish a message",
   "groups.reset": "Reset offsets", "groups.delete": "Delete", "groups.delete_offsets": "Forget offsets",
 };
 const briefly = (operation) => BRIEFLY[operation.operationId] ?? operation.summary.replace(/[.:;,].*/, "");
@@ -769,6 +770,14 @@ function drawListActs() {
   const wanted = here.view === "streams" && operations && mayChange() ? operations.filter((it) => it.operationId === "streams.create") : [];
   byId("list-acts").hidden = !wanted.length;
   keyed(byId("list-acts"), wanted, (it) => it.operationId, (it) => actButton(it, () => ({}), briefly(it)));
+}
+
+function drawMessageActs() {
+  const wanted = here.view === "messages" && here.stream && operations && mayChange()
+    ? operations.filter((it) => it.operationId === "messages.publish") : [];
+  byId("messages-acts").hidden = !wanted.length;
+  keyed(byId("messages-acts"), wanted, (it) => it.operationId, (it) => actButton(it, () =>
+    ({ stream: here.stream, partition: here.partition }), briefly(it)));
 }
 
 async function beginManaging() {
@@ -867,6 +876,10 @@ function fieldOf(name, given, { required, value }) {
     input = element("input", { type: "text", inputmode: "numeric", autocomplete: "off" });
     input.value = isKnown(text) ? text : "";
     read = () => (input.value.trim() === "" ? undefined : Number(input.value));
+  } else if (name === "payload") {
+    input = element("textarea", { rows: "4", spellcheck: "false" });
+    input.value = isKnown(text) ? text : "";
+    read = () => input.value;
   } else if (schema.type === "string") {
     const secret = name === "password";
     input = element("input", { type: secret ? "password" : "text", spellcheck: "false", autocomplete: secret ? "new-password" : "off" });
@@ -895,7 +908,7 @@ function objectField(label, schema, value) {
 
 function listField(label, schema, items) {
   const parts = [];
-  const more = element("button", { type: "button" }, "Add another");
+  const more = element("button", { type: "button" }, `Add to ${label}`);
   const node = element("div", { class: "list" }, more);
   const add = () => {
     const it = objectField(`${label} ${parts.length + 1}`, items);
@@ -965,13 +978,21 @@ byId("act-form").addEventListener("submit", async (event) => {
   try {
     const found = await call(operation, readAll(parameters), readAll(body));
     setText(state, "Done.");
-    byId("act-answer").replaceChildren(...(isKnown(found) ? [shownValue(found)] : []));
+    byId("act-answer").replaceChildren(...(isKnown(found) ? [shownValue(found)] : []),
+      ...(operation.operationId === "messages.publish" ? [element("p", {}, placeOf(found))] : []));
   } catch (error) {
     setText(state, error.message);
   } finally {
     byId("act-go").disabled = false;
   }
 });
+// The message that was published, as the node has it.
+function placeOf({ stream, partition, offset }) {
+  const place = link(addressOf({ view: "messages", stream, partition: String(partition), from: String(offset), count: 1 }), `Show message ${partition}/${offset}`);
+  place.addEventListener("click", () => byId("act").close());
+  return place;
+}
+
 byId("act-close").addEventListener("click", () => byId("act").close());
 byId("act").addEventListener("close", () => {
   byId("act-fields").replaceChildren(); // no password stays
