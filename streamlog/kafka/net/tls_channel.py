@@ -204,7 +204,7 @@ class TlsChannel(SocketChannel):
             raise BlockingIOError from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, BrokenPipeError):
             # The last where the peer went without a word: OpenSSL 3.5 and later answers that by an
-            # alert, for which nobody is there.
+            # alert, and no peer is left to take it.
             data = b""
         except ssl.SSLError as error:
             raise TlsFailed(trouble(error)) from None
