@@ -16,6 +16,7 @@ class Batch(NamedTuple):
     base_offset: int
     codec: str
     producer_id: int
+    record_count: int
 
 
 def batches(folder: Path) -> Iterator[Batch]:
@@ -26,5 +27,6 @@ def batches(folder: Path) -> Iterator[Batch]:
             header = BatchHeader._make(HEADER.unpack_from(data, position))
             if header.batch_length <= 0:
                 break
-            yield Batch(header.base_offset, CODECS[header.compression], header.producer_id)
+            codec = CODECS[header.compression]
+            yield Batch(header.base_offset, codec, header.producer_id, header.record_count)
             position += header.size_bytes

@@ -8,6 +8,9 @@ from compatibility.scene import Scene, values
 from compatibility.segments import batches
 
 COUNT = 200
+TOO_FEW_TO_COMPRESS = 3
+"""Records. librdkafka sends a batch as it is if it would not be smaller compressed, and a busy machine
+fills a batch with one."""
 
 
 def produce(scene: Scene) -> str:
@@ -29,7 +32,11 @@ def codec(name: str) -> Callable[[Scene], str]:
     def run(scene: Scene) -> str:
         topic = scene.topic()
         note = _produce(scene, topic, codec=name, idempotent=False)
-        stored = {batch.codec for batch in batches(scene.cluster.folder_of(topic))}
+        stored = {
+            batch.codec
+            for batch in batches(scene.cluster.folder_of(topic))
+            if batch.codec == name or batch.record_count > TOO_FEW_TO_COMPRESS
+        }
         same(stored, {name}, "codecs of the batches")
         for source in (topic, _published(scene, name)):
             program = scene.start("consume", topic=source, partition=0, offset=0)
