@@ -177,9 +177,9 @@ class MessageOperations(Operations):
 
         It goes the way of Kafka's Produce with acks=all: headers such as Nats-Msg-Id or Nats-TTL are stored,
         but ask for nothing, so that the same message again is stored again. ``encoding`` is that of
-        ``payload``; without a payload the record deletes its key in a compacted stream. ``subject`` has to
-        be one that the stream listens on, by default the first one without wildcards. ``partition`` is by
-        default that of the key's hash, or the first. 180 KiB at most.
+        ``payload``; without a payload the record deletes its key in a compacted stream. ``partition`` is by
+        default that of the key's hash, or the first. ``subject`` has to be one that the partition listens on, by
+        default the first one without wildcards. 180 KiB at most.
         """
         found = await self._stream(stream)
         check_writable_by_clients(stream)
@@ -187,15 +187,15 @@ class MessageOperations(Operations):
             self._access.check_topic(Operation.WRITE, stream)
         check_takes_records(found.config)
         raw_key = None if key is None else encoded("key", key)
+        number = partition_of(raw_key, len(found.partitions)) if partition is None else partition
+        found.partition(number)  # raises PartitionNotFound
         records = batch_of(
-            subject=subject_of(found.config, subject),
+            subject=subject_of(found.config, number, subject),
             key=raw_key,
             headers=headers,
             payload=None if payload is None else payload_of(payload, encoding),
             now_ms=wall_ms(),
         )
-        number = partition_of(raw_key, len(found.partitions)) if partition is None else partition
-        found.partition(number)  # raises PartitionNotFound
         offset = await self._service.leaders.publish(found, number, records)
         return PublishedMessage(stream, number, offset)
 

@@ -29,12 +29,8 @@ from tests.restricted import Asker
 
 @pytest.fixture
 async def node() -> AsyncIterator[KafkaNode]:
-    made = KafkaNode()
-    made.listener.open()
-    made.metadata.register(9092)
-    yield made
-    await made.listener.stop()
-    made.close()
+    async with KafkaNode() as made:
+        yield made
 
 
 def request(key: int, version: int, body: dict[str, Any]) -> bytes:

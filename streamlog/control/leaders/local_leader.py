@@ -207,7 +207,7 @@ class LocalLeader:
 
     async def publish(self, place: StreamPartition, records: bytes) -> int:
         """The offset of the one record. See ``publication.publish``."""
-        partition = self._meant(place)
+        partition = self._leader_of(place)
         return await publish(partition, records, node_bytes_max=self._message_bytes_max)
 
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
@@ -252,11 +252,11 @@ class LocalLeader:
         """Judged again where it is carried out: the caller's node may have been late, or stood still
         meanwhile. Raises NotLeader, StreamStandsStill.
         """
-        partition = self._meant(place)
+        partition = self._leader_of(place)
         check_may_be_cut(partition.config)
         return partition
 
-    def _meant(self, place: StreamPartition) -> Partition:
+    def _leader_of(self, place: StreamPartition) -> Partition:
         """Raises NotLeader, also where the log here is another stream's of that name."""
         partition = self._informed(place.tp)
         if (

@@ -20,7 +20,7 @@ from streamlog.errors import (
 from streamlog.log.segment.append_validation import check_batch_size
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT
-from streamlog.metadata.stream.subjects import check_subject, hears
+from streamlog.metadata.stream.subjects import check_subject, overlap
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.partition.partition import Partition
 from streamlog.record.codec import RecordRun
@@ -68,17 +68,19 @@ def encoded(what: str, text: str) -> bytes:
         raise InvalidRequest(f"{what}: has characters that UTF-8 does not have") from None
 
 
-def subject_of(config: StreamConfig, subject: str | None) -> str | None:
-    """``subject``, if the stream hears it; else the stream's first one without wildcards. None where
-    it has only others: the record has no subject then, as most of Kafka producers. Raises InvalidSubject.
+def subject_of(config: StreamConfig, partition: int, subject: str | None) -> str | None:
+    """``subject``, if the partition's messages come by it; else the first one without wildcards. None where
+    there are only others: the record has no subject then, as those of most Kafka producers. Raises
+    InvalidSubject.
     """
+    heard = config.subjects_of(partition)
     if subject is None:
-        return next((it for it in config.subjects if _is_literal(it)), None)
+        return next((it for it in heard if _is_literal(it)), None)
     check_subject(subject)
     if not _is_literal(subject):
         raise InvalidSubject("subject: a message is not published on a wildcard")
-    if not hears(config.subjects, subject, partitions=config.partitions):
-        raise InvalidSubject(f"subject: stream {config.name!r} has no subject that matches it")
+    if not any(overlap(it, subject) for it in heard):
+        raise InvalidSubject(f"subject: {config.name}/{partition} has no subject that matches it")
     return subject
 
 

@@ -5,14 +5,15 @@ import base64
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from streamlog.control.control import Control
 from streamlog.control.leaders.leader_router import LeaderRouter
-from streamlog.control.leaders.local_leader import LocalLeader
+from streamlog.control.leaders.local_leader import LocalLeader, StreamPartition
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
-from streamlog.control.messages.publication import PUBLISHED_BYTES_MAX, MessageHeader
+from streamlog.control.messages.publication import PUBLISHED_BYTES_MAX, MessageHeader, batch_of
 from streamlog.control.operation import UNSURE
 from streamlog.errors import (
     InvalidRecord,
@@ -39,12 +40,8 @@ from tests.unit.control.test_streams import control
 
 @pytest.fixture
 async def node() -> AsyncIterator[KafkaNode]:
-    made = KafkaNode()
-    made.listener.open()
-    made.metadata.register(9092)
-    yield made
-    await made.listener.stop()
-    made.close()
+    async with KafkaNode() as made:
+        yield made
 
 
 def mine(node: KafkaNode) -> Control:
@@ -90,6 +87,24 @@ async def test_its_subject(node: KafkaNode) -> None:
         with pytest.raises(InvalidRequest, match="headers"):
             await messages.publish("orders", headers=(MessageHeader(name, "x"),))
     assert partition.log_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "taken", "refused"),
+    [("subject", "orders.1", "orders.0"), ("key", "orders", "orders.1")],
+)
+async def test_its_subject_is_one_of_its_partition(
+    node: KafkaNode, partition_by: str, taken: str, refused: str
+) -> None:
+    """Each partition has subjects of its own, or all have the stream's."""
+    await node.add_stream("orders", partitions=2, partition_by=partition_by)
+    partition, messages = node.local[TopicPartition("orders", 1)], mine(node).messages
+    await messages.publish("orders", partition=1)
+    await messages.publish("orders", partition=1, subject=taken)
+    for offset in (0, 1):
+        assert list((await record_in(partition, offset)).headers) == [("subject", taken.encode())]
+    with pytest.raises(InvalidSubject):
+        await messages.publish("orders", partition=1, subject=refused)
 
 
 async def test_its_partition_is_that_of_kafkas_partitioner(node: KafkaNode) -> None:
@@ -232,3 +247,16 @@ async def test_a_leader_judges_what_another_node_sends(node: KafkaNode) -> None:
             {**fields, "records": base64.b64encode(bytes(80)).decode()}
         )
     assert node.local[TopicPartition("s", 0)].log_end_offset == 0
+
+
+async def test_a_stream_that_has_the_name_by_now_gets_nothing(node: KafkaNode) -> None:
+    partition = await node.add_stream("s")
+    service = node.context.control_service
+    assert service is not None
+    records = batch_of(subject=None, key=None, headers=(), payload=b"x", now_ms=1)
+    gone = StreamPartition(TopicPartition("s", 0), UUID(int=1))
+    with pytest.raises(NotLeader):
+        await service.leader.publish(gone, records)
+    assert partition.log_end_offset == 0
+    here = StreamPartition.of(node.metadata.image.stream("s"), 0)
+    assert await service.leader.publish(here, records) == 0

@@ -37,12 +37,8 @@ ALICE = Session(Principal.user("alice"), "10.0.0.1")
 
 @pytest.fixture
 async def node() -> AsyncIterator[KafkaNode]:
-    made = KafkaNode()
-    made.listener.open()
-    made.metadata.register(9092)
-    yield made
-    await made.listener.stop()
-    made.close()
+    async with KafkaNode() as made:
+        yield made
 
 
 def control(node: KafkaNode, *rules: str, restricted: bool = True) -> Control:

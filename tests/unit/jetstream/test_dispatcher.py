@@ -22,12 +22,8 @@ ALICE, BOB = (Session(Principal.user(it)) for it in ("alice", "bob"))
 
 @pytest.fixture
 async def node() -> AsyncIterator[KafkaNode]:
-    made = KafkaNode()
-    made.listener.open()
-    made.metadata.register(9092)
-    yield made
-    await made.listener.stop()
-    made.close()
+    async with KafkaNode() as made:
+        yield made
 
 
 def dispatcher(node: KafkaNode) -> RequestDispatcher:
