@@ -237,11 +237,6 @@ class ActiveController:
 
         return await self._quorum.decide(decided)
 
-    async def _export(self) -> Granted:
-        image = self._quorum.replica.image
-        data = await asyncio.to_thread(encode_snapshot, image)
-        return Granted(image.offset, {"snapshot": data.decode()})
-
     def _transfer(self, command: TransferController) -> Granted:
         successor, voters = command.node_id, self._quorum.replica.voters
         if successor is not None and successor not in voters.ids:

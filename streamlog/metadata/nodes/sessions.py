@@ -19,18 +19,10 @@ REPORTED_PARTITIONS_MAX = 10_000
 """Partitions whose leaders are spoken about; beyond it what was said longest ago is forgotten."""
 
 
-class NodeSession(NamedTuple):
-    """One registration of a node."""
-
-    node_id: NodeId
-    node_epoch: int
-
-
 @dataclass(slots=True)
 class _Session:
     node_epoch: int
     expiry_ms: int
-    is_over: bool = False
     was_heard: bool = True
     """False: a new controller takes it over from its predecessor, and knows nothing of its own."""
 
@@ -110,30 +102,17 @@ class Sessions:
     def gone(self, node_id: NodeId) -> None:
         """The process is known to have ended: its session is over. It can be heard of again."""
         known = self._sessions.get(node_id)
-        if known is not None and not known.is_over:
-            known.is_over = True
+        if known is not None:
             known.expiry_ms = 0
 
     def fenced(self, node_id: NodeId) -> None:
         """The node is fenced in the image: nothing of it is expected any more."""
         self._sessions.pop(node_id, None)
 
-    def expired(self, now_ms: int) -> list[NodeSession]:
-        """Sessions that are over, to be fenced; told every ``session_timeout_ms`` until ``fenced``."""
-        over: list[NodeSession] = []
-        for node_id, session in self._sessions.items():
-            if session.expiry_ms <= now_ms:
-                session.is_over = True
-                session.expiry_ms = now_ms + self._session_timeout_ms
-                over.append(NodeSession(node_id, session.node_epoch))
-        return over
-
     def live(self, now_ms: int) -> frozenset[NodeId]:
         """Nodes whose session lasts."""
         return frozenset(
-            node_id
-            for node_id, session in self._sessions.items()
-            if not session.is_over and now_ms < session.expiry_ms
+            node_id for node_id, session in self._sessions.items() if now_ms < session.expiry_ms
         )
 
     @property
@@ -144,11 +123,6 @@ class Sessions:
     def hearsay(self, now_ms: int) -> frozenset[NodeId]:
         """Nodes that count as alive, and have not been heard of."""
         return self.live(now_ms) - self.heard_of
-
-    @property
-    def next_expiry_ms(self) -> int | None:
-        """When ``expired`` has something next; None without sessions."""
-        return min((session.expiry_ms for session in self._sessions.values()), default=None)
 
     def report(self, image: MetadataImage, report: ReportLeader, now_ms: int) -> bool:
         """Whether, with this one, a majority of the ISR without the leader cannot reach it.

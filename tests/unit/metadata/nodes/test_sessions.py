@@ -1,7 +1,7 @@
 from typing import Any
 
 from streamlog.metadata.commands import ReportLeader
-from streamlog.metadata.nodes.sessions import REPORTED_PARTITIONS_MAX, NodeSession, Sessions
+from streamlog.metadata.nodes.sessions import REPORTED_PARTITIONS_MAX, Sessions
 from streamlog.model import NodeId
 from tests.controller_world import World
 
@@ -14,28 +14,20 @@ def sessions() -> Sessions:
 
 def test_heartbeats_extend_a_session() -> None:
     known = sessions()
-    assert known.next_expiry_ms is None
     known.heard(ONE, 5, 1_000)
-    assert known.next_expiry_ms == 1_100
     assert known.live(1_099) == {ONE}
     assert known.live(1_100) == frozenset()
     known.heard(ONE, 5, 1_050)
     assert known.live(1_100) == {ONE}
-    assert known.expired(1_149) == []
-    assert known.expired(1_150) == [NodeSession(ONE, 5)]
+    assert known.live(1_149) == {ONE}
+    assert known.live(1_150) == frozenset()
 
 
-def test_what_is_over_is_told_again_until_the_node_is_fenced() -> None:
+def test_a_fenced_node_has_no_session() -> None:
     known = sessions()
     known.heard(ONE, 5, 0)
-    assert known.expired(100) == [NodeSession(ONE, 5)]
-    assert known.expired(101) == []
-    assert known.live(101) == frozenset()
-    assert known.next_expiry_ms == 200
-    assert known.expired(200) == [NodeSession(ONE, 5)]
     known.fenced(ONE)
-    assert known.expired(1_000) == []
-    assert known.next_expiry_ms is None
+    assert known.live(1) == known.heard_of == frozenset()
 
 
 def test_a_process_that_is_gone_has_no_session() -> None:
@@ -45,7 +37,6 @@ def test_a_process_that_is_gone_has_no_session() -> None:
     known.gone(ONE)
     known.gone(ONE)
     assert known.live(1_001) == frozenset()
-    assert known.expired(1_001) == [NodeSession(ONE, 5)]
     known.heard(ONE, 5, 1_002)
     assert known.live(1_003) == {ONE}
 
@@ -55,7 +46,8 @@ def test_only_the_newest_registration_counts() -> None:
     known.heard(ONE, 5, 0)
     known.heard(ONE, 9, 50)
     known.heard(ONE, 5, 149)
-    assert known.expired(150) == [NodeSession(ONE, 9)]
+    assert known.live(149) == {ONE}
+    assert known.live(150) == frozenset()
 
 
 def test_a_new_controller_gives_everybody_a_whole_session() -> None:
@@ -65,10 +57,8 @@ def test_a_new_controller_gives_everybody_a_whole_session() -> None:
     known.heard(THREE, 0, 10_000)
     known.started(world.image, 500)
     assert known.live(500) == {ONE, TWO}
-    assert known.expired(600) == [
-        NodeSession(ONE, world.epoch(1)),
-        NodeSession(TWO, world.epoch(2)),
-    ]
+    assert known.live(599) == {ONE, TWO}
+    assert known.live(600) == frozenset()
 
 
 def report(world: World, node: int, **changed: Any) -> ReportLeader:
