@@ -207,6 +207,29 @@ def test_it_is_read_only_unless_changes_are_enabled(
     assert page.query_selector_all("#messages-acts button") == []
 
 
+@pytest.mark.parametrize("first", ["the operations", "the state"])
+def test_the_operations_and_the_state_of_the_node_come_in_either_order(
+    trio: Any, new_tab: Callable[..., Tab], first: str
+) -> None:
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page = new_tab().page
+    page.route("**/api/live*" if first == "the operations" else "**/openapi.json", hold)
+    page.goto(http_of(trio, 0) + "?view=manage", wait_until="domcontentloaded")
+    if first == "the operations":
+        page.wait_for_selector("#operations section")
+    else:
+        page.wait_for_selector("body[data-ready]")
+    assert text_of(page, "#manage-state") == "", "nothing is said of what is not known yet"
+    for route in held:
+        route.continue_()
+    eventually(page, "#manage-state", "Read-only: http.console_writes is off")
+    assert page.query_selector_all("#operations a") != []
+
+
 @pytest.fixture
 def changeable(tmp_path: Path, plain_nats: Any) -> Iterator[NodeProcess]:
     http = {"console_writes": True, "api_writes": True}

@@ -216,7 +216,7 @@ function draw() {
   setText(byId("version"), `streamlog ${it.version}, metadata offset ${count(it.metadata_offset)}, quorum epoch ${count(it.epoch)}`);
   if (here.view === "overview") drawOverview();
   if (here.view === "stream") drawStream();
-  if (here.view === "manage" && offered !== mayChange()) void beginManaging();
+  if (here.view === "manage" && operations && offered !== offersNow()) void beginManaging();
   drawListActs();
   drawMessageActs();
   if (told.list === watched().show && !byId("lists").hidden) drawList();
@@ -707,10 +707,15 @@ const API = "/api/v1";
 const FIRST = new Set(["name", "subjects", "partitions", "replicas", "retention_ms", "retention_bytes", "description"]);
 let operations = null;
 let schemasOfApi = {};
-let offered = null; // whether changes are, on what is shown
+let operationsAsked = null;
+let offered = null; // whether changes are, on what is shown; null until the node has said so
 
-async function knowOperations() {
-  if (operations) return operations;
+function knowOperations() {
+  operationsAsked ??= askOperations();
+  return operationsAsked;
+}
+
+async function askOperations() {
   try {
     const found = await answered(`${API}/openapi.json`);
     schemasOfApi = found.components.schemas;
@@ -721,6 +726,7 @@ async function knowOperations() {
     operations = [];
   }
   byId("manage-tab").hidden = !operations.length;
+  if (told.cluster && told.findings) draw(); // the first state may have come before
   return operations;
 }
 
@@ -735,6 +741,8 @@ const briefly = (operation) => BRIEFLY[operation.operationId] ?? operation.summa
 
 const isAct = (operation) => operation.method !== "GET";
 const mayChange = () => Boolean(told.cluster?.console_writes);
+// The first state and the operations come in either order, so "not yet known" is an answer of its own.
+const offersNow = () => (told.cluster ? mayChange() : null);
 
 function actButton(operation, given, text = operation.summary.replace(/[.:;,].*/, "")) {
   const button = element("button", { type: "button" }, text);
@@ -783,20 +791,22 @@ function drawMessageActs() {
 async function beginManaging() {
   const found = await knowOperations();
   if (here.view !== "manage") return;
+  const { ask } = here;
   const state = byId("manage-state");
-  offered = mayChange();
+  offered = offersNow();
   if (!found.length) setText(state, "This node has no JSON API, or you may not use it.");
   else setText(state, mayChange() || !told.cluster ? "" : "Read-only: http.console_writes is off on this node.");
   if (byId("operations").dataset.offered !== String(offered)) drawOperations(found);
   byId("answer").replaceChildren();
-  const asked = found.find((it) => it.operationId === here.ask && !isAct(it));
+  const asked = found.find((it) => it.operationId === ask && !isAct(it));
   if (!asked) return;
   const given = Object.fromEntries((asked.parameters ?? []).filter((it) => here[it.name]).map((it) => [it.name, here[it.name]]));
   try {
     const answer = await call(asked, given, {});
+    if (here.view !== "manage" || here.ask !== ask) return; // another was asked meanwhile
     byId("answer").replaceChildren(element("h3", {}, ...described(asked.summary)), shownValue(answer));
   } catch (error) {
-    setText(state, error.message);
+    if (here.view === "manage" && here.ask === ask) setText(state, error.message);
   }
 }
 
