@@ -359,23 +359,49 @@ async def test_a_deletion_that_takes_too_long_is_told_so_and_done_later(groups: 
     assert await deleted(groups, GROUP) == [69]
 
 
-async def test_groups_are_deleted_some_at_once_and_no_longer_than_a_commit_takes(
-    groups: KafkaNode,
-) -> None:
+def offsets_logs(node: KafkaNode) -> list[OffsetsPartition]:
+    return [node.offsets.partition(TopicPartition(OFFSETS_STREAM, it)) for it in (0, 1)]
+
+
+async def test_groups_are_deleted_some_at_once(groups: KafkaNode) -> None:
     names = [f"g-{number}" for number in range(DELETES_AT_ONCE + 20)]
     for name in names:
         await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))
-    logs = [groups.offsets.partition(TopicPartition(OFFSETS_STREAM, it)) for it in (0, 1)]
+    logs = offsets_logs(groups)
     for log in logs:
         log.commits = False
-    groups.groups.settings = SETTINGS.model_copy(update={"commit_timeout_ms": 500})
-    assert set(await deleted(groups, *names)) == {15}
+    deleting = asyncio.create_task(deleted(groups, *names))
+    async with asyncio.timeout(30):
+        while sum(len(log.waiting) for log in logs) < DELETES_AT_ONCE:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert sum(len(log.waiting) for log in logs) == DELETES_AT_ONCE
+    for log in logs:
+        log.commits = True
+        log.commit()
+    assert await deleting == [0] * len(names)
+
+
+async def test_groups_are_deleted_no_longer_than_a_commit_takes(
+    groups: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamlog.kafka.handlers.groups.DELETES_AT_ONCE", 2)
+    names = [f"g-{number}" for number in range(6)]
+    for name in names:
+        await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))
+    logs = offsets_logs(groups)
+    for log in logs:
+        log.commits = False
+    groups.groups.settings = IMPATIENT
+    assert set(await deleted(groups, *names)) == {15}
+    begun = sum(len(log.waiting) for log in logs)
+    assert begun <= 2, "none is begun once the time is over"
     for log in logs:
         log.commit()
         log.commits = True
     groups.groups.settings = SETTINGS
-    assert await deleted(groups, *names) == [69] * DELETES_AT_ONCE + [0] * 20
+    assert await deleted(groups, *names) == [69] * begun + [0] * (6 - begun)
 
 
 @pytest.mark.usefixtures("impatient")
