@@ -17,7 +17,7 @@ PAGE: Final = ROOT / "docs" / "configuration.md"
 HEAD: Final = """\
 # Configuration
 
-<!-- Made of streamlog/config/sections.py by `python -m documentation`; `make lint` compares. -->
+<!-- Made of streamlog/config/node_settings.py by `python -m documentation`; `make lint` compares. -->
 
 A node reads one TOML file (`streamlog serve --config node.toml`). Environment variables override
 single keys: `STREAMLOG_KAFKA__PORT=9093` sets `port` of the table `[kafka]`. Only `node.data_dir`

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.metadata.stream.setting import INT64_MAX, UNLIMITED, StreamSetting
-from streamlog.metadata.stream.settings_table import SETTINGS, TOPIC_CONFIGS
+from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "stream-settings.md"
@@ -13,7 +13,7 @@ PAGE: Final = ROOT / "docs" / "stream-settings.md"
 HEAD: Final = """\
 # Settings of a stream
 
-<!-- Made of streamlog/metadata/stream/config.py by `python -m documentation`; `make lint` compares. -->
+<!-- Made of streamlog/metadata/stream/stream_config.py by `python -m documentation`; `make lint` compares. -->
 
 A stream has the same settings whether you change them with `streamlog stream add` and `stream edit`, with JetStream's
 API or with Kafka's. The table has their names in all three:

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 ONE, TWO = NodeId(1), NodeId(2)

@@ -3,7 +3,7 @@
 from streamlog.metadata.commands import DeleteStream, UpdateStream
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 
 async def update_stream(metadata: MetadataService, config: StreamConfig) -> StreamImage:

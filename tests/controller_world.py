@@ -7,7 +7,7 @@ from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.image.records import MetadataRecord
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 
 

@@ -26,7 +26,7 @@ from streamlog.metadata.image.credential import Credentials, StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage, partition_changed
 from streamlog.metadata.image.records import NodeFenced
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from tests.fake_lease import FakeLease

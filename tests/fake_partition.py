@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.log.segment.slice import FileSlice
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement, PartitionStatistics

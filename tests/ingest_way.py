@@ -9,7 +9,7 @@ from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
@@ -48,7 +48,7 @@ class Way:
         self.partition = FakePartition()
         self.metrics = NodeMetrics()
         self.written = Written()
-        self.answers = PublisherAnswers(self.written, self.metrics)
+        self.answers = PubAcks(self.written, self.metrics)
         self.room = InFlightBytes(
             in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
         )

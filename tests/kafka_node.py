@@ -27,7 +27,7 @@ from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from tests.fake_metadata import FakeMetadata

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from streamlog.errors import NotLeader, StreamlogError
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement

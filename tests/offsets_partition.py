@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.batch import batches

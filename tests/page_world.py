@@ -15,7 +15,7 @@ from streamlog.metadata.image.metadata_image import (
     PartitionImage,
     StreamImage,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.state import PartitionStatistics
 from tests.partition_statistics import partition_statistics

@@ -14,7 +14,7 @@ from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import LogId, NodeId, TopicPartition
 from streamlog.partition.partition import Partition

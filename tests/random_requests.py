@@ -16,7 +16,7 @@ from kio.index import UnknownEntity, load_request_schema
 from kio.serial import entity_writer
 
 from streamlog.metadata.commands import AlterQuota, CreateStream, DescribeCluster, encode_command
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.wire.cursor import encode_uvarint
 from streamlog.wire.registry import APIS, Api
 from tests.record_batches import HandRecord, hand_batch

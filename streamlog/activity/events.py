@@ -20,7 +20,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.quota import NO_QUOTA
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.quorum.store import StoredBatch
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER
 
 VERSION: Final = 1

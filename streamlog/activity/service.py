@@ -25,8 +25,8 @@ from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
 from streamlog.metadata.stream.internal_stream import InternalStream, min_isr_of
+from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartition, LedPartitions, until
 from streamlog.record.batch import batches

@@ -33,7 +33,8 @@ from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgress, GroupService
 from streamlog.http.access import may_read, may_stay
 from streamlog.http.api.routes import HttpApi
-from streamlog.http.console.page import Console
+from streamlog.http.console.console import Console
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
@@ -42,7 +43,6 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
-from streamlog.http.site import Readiness, Site
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -76,7 +76,8 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.tls.certificates import HTTP, KAFKA, CertificateReload, Certificates
+from streamlog.tls.certificate_reload import CertificateReload
+from streamlog.tls.certificates import HTTP, KAFKA, Certificates
 
 
 class LifecycleStep(NamedTuple):
@@ -245,7 +246,7 @@ class Node:
             statistics=self._statistics,
             partitions_max=self._settings.http.metrics_partitions_max,
         )
-        self._site = Site(
+        self._site = HttpEndpoints(
             self._settings.http.host,
             self._settings.http.port,
             registry=metrics.registry,

@@ -12,7 +12,7 @@ from streamlog.config import HttpSection, Settings
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.groups.service import GroupService
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup
-from streamlog.http.site import Readiness
+from streamlog.http.endpoints import Readiness
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.nodes.node_condition import Trouble
@@ -21,7 +21,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
-    from streamlog.http.console.page import Console
+    from streamlog.http.console.console import Console
 
 FRESH_MS: Final = 500
 """Nothing is looked at more often."""

@@ -6,7 +6,7 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal, shortened
 from streamlog.authz.decision_cache import DecisionCache, Question
 from streamlog.errors import ClusterForbidden, GroupForbidden, StreamNotFound, TopicForbidden
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.stream_subjects import bound_subjects
 
 _SEEING: Final = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)

@@ -12,7 +12,7 @@ from streamlog.backup.restored_groups import groups_of
 from streamlog.errors import EncryptionKeyMissing, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.disk import storage_errors
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 
 
 @dataclass

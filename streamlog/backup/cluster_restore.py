@@ -33,7 +33,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
 from streamlog.metadata.quorum.store import MetadataStore
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import LogId, NodeId, TopicPartition
 
 RESTORING: Final = "restoring"

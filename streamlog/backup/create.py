@@ -30,7 +30,7 @@ from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, PartitionChanged, StreamCreated
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id, snapshot_path
-from streamlog.metadata.stream.config import is_internal
+from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compacted import gap_from, is_gap

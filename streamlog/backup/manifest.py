@@ -16,7 +16,7 @@ from pydantic import (
 
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 FORMAT: Final = 1
 FORMAT_ENCRYPTED: Final = 2

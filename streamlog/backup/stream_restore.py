@@ -31,7 +31,7 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.metadata.stream.config import StreamConfig, is_internal
+from streamlog.metadata.stream.stream_config import StreamConfig, is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import CRC_POSITION, CRC_START, BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap

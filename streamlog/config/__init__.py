@@ -5,8 +5,7 @@
 - ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
-from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
-from streamlog.config.sections import (
+from streamlog.config.node_settings import (
     ActivitySection,
     AuthorizationSection,
     ClientAuth,
@@ -28,7 +27,8 @@ from streamlog.config.sections import (
     TlsSection,
     TracingSection,
 )
-from streamlog.config.settings import (
+from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
+from streamlog.config.settings_loader import (
     ENV_DELIMITER,
     ENV_PREFIX,
     SECRETS,

@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from streamlog.config import sections
-from streamlog.config.sections import Section
-from streamlog.config.settings import ENV_DELIMITER, ENV_PREFIX, Settings
+from streamlog.config import node_settings
+from streamlog.config.node_settings import Section
+from streamlog.config.settings_loader import ENV_DELIMITER, ENV_PREFIX, Settings
 from streamlog.config.units import number_text, unit_of
 from streamlog.config.value_type import ValueType, value_type
 
@@ -151,7 +151,7 @@ def _meanings() -> dict[tuple[str, str], str]:
     """What stands below each field in the source, by class and field."""
     found: dict[tuple[str, str], str] = {}
     try:
-        source = inspect.getsource(sections)
+        source = inspect.getsource(node_settings)
     except OSError:  # installed without sources: a node need not say what its settings mean
         return found
     for section in ast.parse(source).body:

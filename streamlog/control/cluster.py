@@ -28,7 +28,7 @@ from streamlog.metadata.commands import (
     RemoveVoter,
     TransferController,
 )
-from streamlog.metadata.stream.config import ACTIVITY_STREAM
+from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
 
 EVENTS_MAX: Final = 1_000

@@ -30,7 +30,7 @@ from streamlog.fairness import cooperatively
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import PartitionId
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition, consumer_lag
 
 LIST_MAX: Final = 1_000

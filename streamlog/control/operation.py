@@ -35,7 +35,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 

@@ -21,7 +21,7 @@ from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.config import check_writable_by_clients, is_hidden
+from streamlog.metadata.stream.stream_config import check_writable_by_clients, is_hidden
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.metadata.stream.write_state import check_may_be_cut, check_takes_records
 from streamlog.model import TopicPartition

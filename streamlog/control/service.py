@@ -18,7 +18,7 @@ from streamlog.groups.service import GroupService
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
-from streamlog.metadata.stream.config import is_internal
+from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.model import NodeId
 from streamlog.partition.replica_manager import ReplicaManager
 

@@ -30,7 +30,7 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange, altered
-from streamlog.metadata.stream.config import (
+from streamlog.metadata.stream.stream_config import (
     StreamConfig,
     check_writable_by_clients,
     is_hidden,

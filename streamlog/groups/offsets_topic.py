@@ -7,8 +7,8 @@ The stream is made when the first group needs it. As in Kafka the partition is J
 from typing import Final
 
 from streamlog.config import GroupsSection
-from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.metadata.stream.internal_stream import min_isr_of
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _SMALLEST: Final = -(1 << 31)

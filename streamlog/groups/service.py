@@ -23,8 +23,8 @@ from streamlog.groups.shard import GroupReply, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
-from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartitions
 

@@ -9,14 +9,6 @@ from typing import Final
 
 from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
-from streamlog.ingest.acks import (
-    Replies,
-    ack_head,
-    ack_json,
-    iter_replies,
-    pack_reply,
-    select_replies,
-)
 from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
@@ -43,8 +35,16 @@ from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
-from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PubAcks
 from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.pub_ack_format import (
+    Replies,
+    ack_head,
+    ack_json,
+    iter_replies,
+    pack_reply,
+    select_replies,
+)
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import UNAWAITED
@@ -124,7 +124,7 @@ class DelayedAcks:
         *,
         leader_epoch: int,
         stream: str,
-        answers: PublisherAnswers,
+        answers: PubAcks,
         room: InFlightBytes,
     ) -> None:
         self._partition = partition
@@ -216,7 +216,7 @@ class PartitionIngest:
         subjects: Sequence[str] = (),
         sources: Sequence[SubjectFilter] = (),
         settings: IngestSettings,
-        answers: PublisherAnswers,
+        answers: PubAcks,
         room: InFlightBytes,
         staging: BatchStagingLimit,
         metrics: NodeMetrics,

@@ -7,7 +7,6 @@ itself; for partitions without a leader, the leader of the lowest one that is le
 
 from collections.abc import Mapping, Sequence
 
-from streamlog.ingest.acks import Replies
 from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.ingest.frames import Partitioner, RecordCollector
 from streamlog.ingest.liftbridge.translate import (
@@ -15,11 +14,12 @@ from streamlog.ingest.liftbridge.translate import (
     TranslatedEnvelope,
     envelope_key,
 )
-from streamlog.ingest.nats.connection import NS_PER_MS, PublisherAnswers
+from streamlog.ingest.nats.connection import NS_PER_MS, PubAcks
 from streamlog.ingest.nats.subscriptions import SubjectFilter
 from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
+from streamlog.ingest.pub_ack_format import Replies
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 _VALUE_BYTES_MAX = 2**62
@@ -29,7 +29,7 @@ _VALUE_BYTES_MAX = 2**62
 class Refuser:
     """Takes what no partition here may store, and says so."""
 
-    def __init__(self, stream: str, answers: PublisherAnswers) -> None:
+    def __init__(self, stream: str, answers: PubAcks) -> None:
         self.answering = True
         self.patterns: Sequence[str] = ()
         self.inflow = RecordCollector(
@@ -65,7 +65,7 @@ class Refuser:
 class PartitionedStream:
     """Of one stream, on one node. ``follow`` an image, and ``share`` whenever a partition ingest changes."""
 
-    def __init__(self, stream: str, *, node_id: NodeId, answers: PublisherAnswers) -> None:
+    def __init__(self, stream: str, *, node_id: NodeId, answers: PubAcks) -> None:
         self.target = Partitioner(envelope_key=envelope_key)
         self.sources: tuple[SubjectFilter, ...] = ()
         """To be listened to."""

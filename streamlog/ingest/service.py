@@ -11,7 +11,6 @@ from streamlog.clock import wall_ms
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
-from streamlog.ingest.acks import PREFIX, advisory
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
@@ -24,7 +23,7 @@ from streamlog.ingest.dedup_recovery.scheduler import (
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, PubAcks
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.errors import NatsError
 from streamlog.ingest.nats.options import NatsOptions
@@ -36,11 +35,12 @@ from streamlog.ingest.partitioned_stream import (
     is_spread_here,
     moves_keys,
 )
+from streamlog.ingest.pub_ack_format import PREFIX, advisory
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
-from streamlog.metadata.stream.config import StreamConfig, is_internal
 from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.stream_config import StreamConfig, is_internal
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
@@ -143,7 +143,7 @@ class IngestService:
             outage=self._outage,
             around_read=around_read,
         )
-        self._answers = PublisherAnswers(self._listening, metrics)
+        self._answers = PubAcks(self._listening, metrics)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(

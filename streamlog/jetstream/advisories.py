@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from streamlog.condition import Condition
-from streamlog.ingest.acks import PREFIX, advisory
+from streamlog.ingest.pub_ack_format import PREFIX, advisory
 from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
-from streamlog.metadata.stream.config import is_internal
+from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.model import NO_LEADER
 
 Advisory = tuple[str, bytes]

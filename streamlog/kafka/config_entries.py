@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from streamlog.config import LogSection, Settings
 from streamlog.config.description import meaning
 from streamlog.metadata.stream.alteration import defaults_of
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
-from streamlog.metadata.stream.settings_table import SETTINGS, TOPIC_CONFIGS
+from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 INT32_MAX: Final = 2**31 - 1
 

@@ -22,7 +22,7 @@ from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.feature_level import KNOWN, LevelRange
 from streamlog.metadata.image.quota import QuotaKey, Rate
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, ScramName
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 

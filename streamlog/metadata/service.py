@@ -51,7 +51,7 @@ from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.raft_driver import RaftDriver
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.raft.events import Resign, Role
 from streamlog.raft.messages import Answer, Request, SnapshotId

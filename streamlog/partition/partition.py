@@ -28,7 +28,7 @@ from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.discard_new import check_room

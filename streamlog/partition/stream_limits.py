@@ -2,7 +2,7 @@
 
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.log.settings import UNLIMITED, CompactionSettings, LogSettings
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:

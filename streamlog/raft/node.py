@@ -22,7 +22,7 @@ from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events
 from streamlog.raft.candidate import CandidateState
-from streamlog.raft.election_state import ElectionState, VoteHandler
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, Reply, Role, Send, Token
 from streamlog.raft.follower import FollowerState
 from streamlog.raft.leader import LeaderState
@@ -41,6 +41,7 @@ from streamlog.raft.messages import (
 )
 from streamlog.raft.replica_tracker import ReplicaProgress
 from streamlog.raft.settings import RaftSettings
+from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 __all__ = ["RaftLog", "RaftNode", "RaftSettings"]

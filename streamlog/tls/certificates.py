@@ -1,12 +1,5 @@
-"""A node's certificates: what its listeners show, as it is now.
+"""A node's certificates: what its listeners show, as it is now. ``certificate_reload`` renews it."""
 
-Certificates that are renewed under a running node are used from the next connection on
-(``CertificateReload``).
-"""
-
-import asyncio
-import contextlib
-import logging
 import os
 import ssl
 from datetime import UTC, datetime
@@ -17,10 +10,8 @@ import aiofiles.os
 
 from streamlog.config import ClientAuth, Settings
 from streamlog.errors import ConfigError
-from streamlog.metrics import NodeMetrics
-from streamlog.tls.certificate import CERTIFICATE_ENDS, SOON, Certificate
+from streamlog.tls.certificate import Certificate
 from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
-from streamlog.tls.watched_context import CERTIFICATES_NOT_RELOADED
 
 KAFKA: Final = "kafka"
 HTTP: Final = "http"
@@ -219,78 +210,3 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 def _expired(file: File, certificate: Certificate) -> ConfigError:
     problem = f"{file.path} has expired at {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
     return ConfigError(file.setting, problem, "have it renewed")
-
-
-logger = logging.getLogger(__name__)
-
-
-class CertificateReload:
-    """Looks at the files now and then, and when it is asked to (SIGHUP)."""
-
-    def __init__(self, certificates: Certificates, metrics: NodeMetrics, check_ms: int) -> None:
-        self._certificates = certificates
-        self._metrics = metrics
-        self._check_s = check_ms / 1000 or None
-        self._asked = asyncio.Event()
-
-    def ask(self) -> None:
-        """Load what is there now, changed or not."""
-        self._asked.set()
-
-    async def run(self) -> None:
-        self._show()
-        problem: ConfigError | None = None
-        while True:
-            asked = await self._asked_in_time()
-            if asked or await self._certificates.have_changed():
-                problem = await self._reload()
-                if problem is None or not asked:
-                    continue  # a key comes a moment after its certificate: what stays is told
-            if problem is not None:
-                self._complain(problem)
-                problem = None
-
-    async def _asked_in_time(self) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._check_s):
-                await self._asked.wait()
-            self._asked.clear()
-            return True
-        return False
-
-    async def _reload(self) -> ConfigError | None:
-        """What is wrong with the new ones."""
-        try:
-            # In a thread, and not by aiofiles: OpenSSL reads the files itself.
-            await asyncio.to_thread(self._certificates.reload)
-        except ConfigError as problem:
-            return problem
-        self._metrics.tls_reloads.labels("loaded").inc()
-        self._show()
-        return None
-
-    def _complain(self, problem: ConfigError) -> None:
-        self._metrics.tls_reloads.labels("failed").inc()
-        extra = {"key": problem.key, "problem": problem.problem, "remedy": problem.remedy}
-        logger.error(CERTIFICATES_NOT_RELOADED, extra=extra)
-
-    def _show(self) -> None:
-        now = datetime.now(UTC)
-        for listener, certificate in self._certificates.shown.items():
-            until = certificate.not_after
-            self._metrics.tls_certificate_not_after.labels(listener).set(until.timestamp())
-            extra = {
-                "listener": listener,
-                "subject": certificate.subject,
-                "not_after": f"{until:%F %T} UTC",
-            }
-            if until <= now:
-                logger.error(
-                    CERTIFICATE_ENDS.logged_as("certificate has expired: renew it"), extra=extra
-                )
-            elif until - now < SOON:
-                logger.warning(
-                    CERTIFICATE_ENDS.logged_as("certificate expires soon: renew it"), extra=extra
-                )
-            else:
-                logger.info("certificate loaded", extra=extra)

@@ -7,7 +7,7 @@ from pathlib import Path
 import nats
 
 from streamlog.metadata.commands import CreateStream, DeleteStream
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.changed_streams import delete_stream
 from tests.local_node import LocalNode, until
 from tools.nodes.server_process import NatsServer

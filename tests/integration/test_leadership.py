@@ -16,7 +16,7 @@ from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import NotLeader, PartitionNotFound
 from streamlog.ingest.service import IngestService
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager

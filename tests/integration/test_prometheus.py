@@ -126,7 +126,7 @@ async def load(trio: Any, seconds: float) -> None:
 
 async def create(cluster: Any, name: str) -> None:
     from streamlog.metadata.commands import CreateStream, encode_command
-    from streamlog.metadata.stream.config import StreamConfig
+    from streamlog.metadata.stream.stream_config import StreamConfig
 
     config = StreamConfig.of(name=name, replicas=3)
     await cluster.command(encode_command(CreateStream(config=config)))

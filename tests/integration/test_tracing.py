@@ -141,7 +141,7 @@ def test_three_nodes_send_what_they_have_traced(
     async def publish() -> None:
         from streamlog.client.cluster import Cluster
         from streamlog.metadata.commands import CreateStream, encode_command
-        from streamlog.metadata.stream.config import StreamConfig
+        from streamlog.metadata.stream.stream_config import StreamConfig
 
         config = StreamConfig.of(name="s", replicas=3)
         async with Cluster.at(trio.kafka) as cluster:

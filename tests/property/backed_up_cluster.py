@@ -19,7 +19,7 @@ from streamlog.metadata import commands as c
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import ProducerIdsAllocated
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun

@@ -129,6 +129,6 @@ def test_the_ids_of_streams_are_told() -> None:
 
 
 def _config() -> Any:
-    from streamlog.metadata.stream.config import StreamConfig
+    from streamlog.metadata.stream.stream_config import StreamConfig
 
     return StreamConfig.of(name="a")

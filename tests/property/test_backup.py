@@ -25,7 +25,7 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, snapshot_path
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from tests.property.backed_up_cluster import GROUP, BackedUpCluster, Watched

@@ -21,7 +21,7 @@ from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeLoad
 from streamlog.metadata.image.records import decode_record, encode_record
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.property.controller_model import (
     NAMES,

@@ -11,9 +11,9 @@ from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
 from tests.ingest_way import Written
@@ -33,7 +33,7 @@ class World:
         )
         metrics = NodeMetrics()
         self.written = Written()
-        self.answers = PublisherAnswers(self.written, metrics)
+        self.answers = PubAcks(self.written, metrics)
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
         )

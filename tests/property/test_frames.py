@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
 from streamlog.ingest import frames
-from streamlog.ingest.acks import ack_head
+from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.record.codec import iter_records
 from tests.nats_frames import COMPILED, PLAIN, Twin
 from tests.oracles import acks as acks_oracle

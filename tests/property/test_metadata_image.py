@@ -15,7 +15,7 @@ from streamlog.metadata.image.credential import StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.quota import QUOTA_KEYS
 from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.node_registration import started
 

@@ -12,12 +12,13 @@ import pytest
 
 from streamlog.model import EpochEnd, NodeId
 from streamlog.raft.candidate import Candidacy
-from streamlog.raft.election_state import ElectionState, VoteHandler
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.leader import LeaderState
 from streamlog.raft.messages import FetchAnswer, RaftFetchRequest, VoteAnswer, VoteRequest
 from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
+from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.property.quorum_trouble import Trouble
 from tests.quorum_checkers import Violation

@@ -29,9 +29,9 @@ from streamlog.config import AuthorizationSection, HttpSection
 from streamlog.control.operation import Caller
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.http.console.page import Console
+from streamlog.http.console.console import Console
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
-from streamlog.http.site import Readiness, Site
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import control
@@ -452,7 +452,7 @@ async def http_rows(node: KafkaNode) -> list[Row]:
     return [Row("HTTP", kind, tuple(it)) for kind, it in found.items()]
 
 
-async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
+async def http_site(node: KafkaNode) -> tuple[HttpEndpoints, list[str]]:
     """All that a node serves, and the paths; of a cluster of many streams."""
     known = image(*(stream(f"s-{number}", partition()) for number in range(SIZES[-1])))
     kept = [partition_statistics(TopicPartition(name, 0)) for name in known.streams]
@@ -480,7 +480,7 @@ async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
     )
     scrape = PartitionScrape(statistics=statistics, partitions_max=10_000)
     pages = [*page.routes(), *scrape.routes()]
-    site = Site(
+    site = HttpEndpoints(
         "127.0.0.1",
         0,
         registry=node.metrics.registry,

@@ -2,7 +2,7 @@
 leadership that comes and goes while message ids are written to their file.
 """
 
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.simulation.publisher import BatchPublisher, RollingPublisher, copied
 from tests.simulation.world import TROUBLE_UNTIL_US, World
 

@@ -25,12 +25,12 @@ from streamlog.log.manifest import LogManifest
 from streamlog.log.recovery.recovery import Recovery
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata.commands import IsrChange
-from streamlog.metadata.controller import isr, nodes, placement, streams
+from streamlog.metadata.controller import isr, node_lifecycle, placement, streams
 from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.quorum import store
-from streamlog.metadata.quorum.vote import StoredVote, read_vote
+from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.service import Applier
 from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartition
 from streamlog.partition import state
@@ -174,7 +174,7 @@ def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:
 
 def trust_older_copies(patch: pytest.MonkeyPatch) -> None:
     """A data folder in which the last known stamp is missing is taken for the one that had it."""
-    patch.setattr(nodes, "_is_older", lambda *_: False)
+    patch.setattr(node_lifecycle, "_is_older", lambda *_: False)
 
 
 def take_what_deposed_leaders_send(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
-from streamlog.ingest.acks import Replies
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -17,14 +16,15 @@ from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, kn
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_ack_format import Replies
 from streamlog.log.erasure.loading import load, note_all
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes
@@ -60,7 +60,7 @@ class SimConnection(NamedTuple):
     write: Callable[[bytes], None]
 
 
-class SimAnswers(PublisherAnswers):
+class SimAnswers(PubAcks):
     """Waits for ``flush`` instead of the end of a loop's turn."""
 
     def acknowledge(self, head: bytes, replies: Replies, base_offset: int) -> None:

@@ -12,9 +12,9 @@ from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
+from streamlog.metadata.quorum.quorum_state_file import StoredVote
 from streamlog.metadata.quorum.store import MetadataStore
-from streamlog.metadata.quorum.vote import StoredVote
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
 from tests.node_registration import started

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamlog.ingest.acks import ack_head
 from streamlog.ingest.frames import FrameParser, RecordCollector, build_acks
+from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.columns import ColumnDecoder
 

@@ -9,7 +9,7 @@ from streamlog.metadata import controller
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.quorum.store import SEGMENT_BYTES, MetadataStore, StoredBatch
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.node_registration import started
 

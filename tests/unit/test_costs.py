@@ -20,7 +20,7 @@ from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
@@ -85,7 +85,7 @@ class Way:
         self._partition = FakePartition()
         metrics = NodeMetrics()
         self.written = Written()
-        self._answers = PublisherAnswers(self.written, metrics)
+        self._answers = PubAcks(self.written, metrics)
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
@@ -117,7 +117,7 @@ class ManyWays:
     def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
         self.written = Written()
-        self._answers = PublisherAnswers(self.written, metrics)
+        self._answers = PubAcks(self.written, metrics)
         self._flusher = registry._flusher
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics

@@ -81,7 +81,7 @@ def test_names_follow_the_conventions_of_prometheus(name: str) -> None:
 def test_a_scrape_does_not_grow_with_the_partitions() -> None:
     from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionTotals
     from streamlog.model import TopicPartition
-    from tests.unit.http.test_site import numbered
+    from tests.unit.http.test_endpoints import numbered
 
     def samples(count: int) -> int:
         totals = PartitionTotals()

@@ -85,7 +85,7 @@ def _append(store: "MetadataStore", node_id: "NodeId", image: "MetadataImage") -
     """
     from streamlog.metadata.controller import begin_log
     from streamlog.metadata.image.records import VotersChanged
-    from streamlog.metadata.quorum.vote import StoredVote
+    from streamlog.metadata.quorum.quorum_state_file import StoredVote
     from streamlog.raft.voters import VoterSet
 
     vote, voters = store.vote, image.voters

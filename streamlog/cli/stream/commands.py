@@ -15,7 +15,7 @@ from streamlog.cli.options.names import StreamName
 from streamlog.cli.output import Size, print_json, print_pairs, print_table, say
 from streamlog.cli.stream import message, move
 from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
-from streamlog.metadata.stream.settings_table import BY_NAME
+from streamlog.metadata.stream.settings_translation import BY_NAME
 
 PAGE: Final = 500
 """Streams that are asked for at once."""

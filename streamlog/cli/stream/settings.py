@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from streamlog.errors import InvalidStreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
-from streamlog.metadata.stream.settings_table import SETTINGS
+from streamlog.metadata.stream.settings_translation import SETTINGS
 
 _GIVEN: Final = "streamlog.settings"
 _OPTIONAL: Final = tuple(row for row in SETTINGS if row.option is not None)

@@ -37,7 +37,7 @@ from streamlog.groups.service import GroupService, is_name
 from streamlog.groups.shard import GroupReply
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment
 

@@ -18,7 +18,7 @@ from streamlog.http.console.overview import Overview, counts_of, wants
 from streamlog.http.console.query import LED_HERE, Query
 from streamlog.http.console.traffic import StreamSum, Traffic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.config import is_internal
+from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition, consumer_lag
 
 Row = dict[str, Any]

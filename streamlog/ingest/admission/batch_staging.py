@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
-from streamlog.ingest.acks import batch_ack_json
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import API_LEVEL, Headers
@@ -28,7 +27,8 @@ from streamlog.ingest.admission.refusal import (
 from streamlog.ingest.admission.rollup import asked_rollup
 from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.frames import RecordCollector
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
+from streamlog.ingest.pub_ack_format import batch_ack_json
 from streamlog.partition.partition import Partition
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.published import asked
@@ -337,7 +337,7 @@ class BatchStaging:
         inflow: RecordCollector,
         deduplicator: Deduplicator,
         staging: BatchStagingLimit,
-        answers: PublisherAnswers,
+        answers: PubAcks,
         last_on: SubjectSequence = unknown_sequence,
         too_much: Callable[[Sequence[bytes], int], PublishRefusal | None] = _never,
         rollups: Rollups | None = None,

@@ -3,11 +3,11 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from streamlog.ingest.acks import Replies, iter_replies, pack_reply
 from streamlog.ingest.admission.batch_staging import RunBatch
 from streamlog.ingest.admission.publish_headers import block_of
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.liftbridge.translate import wish_of
+from streamlog.ingest.pub_ack_format import Replies, iter_replies, pack_reply
 from streamlog.record.codec import Record, RecordRun, iter_records
 
 

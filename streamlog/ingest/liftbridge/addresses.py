@@ -7,8 +7,8 @@ apart: NATS ends a subject there.
 import struct
 from typing import Final, NamedTuple
 
-from streamlog.ingest.acks import iter_replies, pack_reply, publication
 from streamlog.ingest.liftbridge.envelope import NONE
+from streamlog.ingest.pub_ack_format import iter_replies, pack_reply, publication
 
 _MARK: Final = b" "
 _HEAD: Final = struct.Struct("<cBII")

@@ -4,8 +4,10 @@ reading and writing.
 Ours: one feed of our parser for each read of the socket; the subscriptions; one write for all acks of
 a turn of the event loop. nats-py's, by way of ``client``: all the rest.
 
-Backpressure: where more waits for a commit than ``in_flight_bytes_max``, NATS is read no further;
-where that does not help in time, messages are refused.
+Backpressure (``InFlightBytes``): where more waits for a commit than ``in_flight_bytes_max``, NATS is read no
+further; where that does not help in time, messages are refused.
+
+``PubAcks`` gathers what publishers are told; ``pub_ack_format`` has its bytes.
 """
 
 import asyncio
@@ -22,7 +24,6 @@ import nats.errors
 from streamlog.clock import wall_ms
 from streamlog.condition import FAULT, Condition
 from streamlog.errors import BrokenInvariant, ProtocolViolation
-from streamlog.ingest.acks import Replies, error_json, publication
 from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
 from streamlog.ingest.frames import FrameParser, build_acks, build_refusals
 from streamlog.ingest.liftbridge import envelope
@@ -31,6 +32,7 @@ from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriptions import Subscriptions
 from streamlog.ingest.nats.transport import NatsTransport
+from streamlog.ingest.pub_ack_format import Replies, error_json, publication
 from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
@@ -127,7 +129,7 @@ class ReplyWriter(Protocol):
     def write(self) -> Callable[[bytes], None]: ...
 
 
-class PublisherAnswers:
+class PubAcks:
     """Gathers acks and refusals; all of one turn of the event loop leave in one write."""
 
     def __init__(

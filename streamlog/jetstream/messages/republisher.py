@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from streamlog.client.reader import open_batch
 from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
-from streamlog.ingest.acks import timestamp
+from streamlog.ingest.pub_ack_format import timestamp
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.republish import Republish
 from streamlog.metrics import NodeMetrics

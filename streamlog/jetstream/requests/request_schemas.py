@@ -20,7 +20,7 @@ from streamlog.jetstream.requests.schema import (
     objects,
 )
 from streamlog.metadata.stream.setting import JsonType, StreamSetting
-from streamlog.metadata.stream.settings_table import SETTINGS
+from streamlog.metadata.stream.settings_translation import SETTINGS
 
 PLACEMENT: Final = Shape(cluster=TEXT, tags=TEXTS, preferred=TEXT)
 _TRANSFORM: Final = Shape(src=TEXT, dest=TEXT)

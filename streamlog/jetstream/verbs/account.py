@@ -7,7 +7,7 @@ from streamlog.control.control import Control
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.metadata.stream.config import INTERNAL_STREAMS
+from streamlog.metadata.stream.stream_config import INTERNAL_STREAMS
 
 
 class AccountCounts:

@@ -17,18 +17,18 @@ from streamlog.jetstream.errors import (
     pedantic,
 )
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.metadata.stream.config import (
-    DESCRIPTION_BYTES_MAX,
-    METADATA_BYTES_MAX,
-    StreamConfig,
-    check_writable_by_clients,
-)
 from streamlog.metadata.stream.setting import StreamSetting
-from streamlog.metadata.stream.settings_table import (
+from streamlog.metadata.stream.settings_translation import (
     JETSTREAM_FIELDS,
     SETTINGS,
     from_jetstream,
     to_jetstream,
+)
+from streamlog.metadata.stream.stream_config import (
+    DESCRIPTION_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    StreamConfig,
+    check_writable_by_clients,
 )
 from streamlog.metadata.stream.subjects import (
     SUBJECT_BYTES_MAX,

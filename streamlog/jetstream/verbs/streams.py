@@ -41,7 +41,7 @@ from streamlog.jetstream.verbs.stream_config import (
 from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.config import (
+from streamlog.metadata.stream.stream_config import (
     StreamConfig,
 )
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX

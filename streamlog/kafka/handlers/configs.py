@@ -19,7 +19,7 @@ from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.stream.alteration import Operation as Alteration
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.setting import OUR_KEYS
-from streamlog.metadata.stream.settings_table import SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.settings_translation import SETTINGS, setting_of_topic_config
 from streamlog.wire.control import Message
 
 TOPIC: Final = 2

@@ -20,7 +20,7 @@ from streamlog.kafka.topology import (
 )
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.config import check_stream_name, is_internal
+from streamlog.metadata.stream.stream_config import check_stream_name, is_internal
 from streamlog.model import NodeId
 from streamlog.wire.control import Message
 from streamlog.wire.registry import APIS

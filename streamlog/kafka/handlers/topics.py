@@ -24,13 +24,13 @@ from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.kafka.topology import live_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import (
+from streamlog.metadata.stream.settings_translation import from_topic_configs, to_topic_configs
+from streamlog.metadata.stream.stream_config import (
     PARTITIONS_MAX,
     StreamConfig,
     check_stream_name,
     check_writable_by_clients,
 )
-from streamlog.metadata.stream.settings_table import from_topic_configs, to_topic_configs
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of

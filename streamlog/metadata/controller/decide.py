@@ -6,7 +6,7 @@ from uuid import UUID
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import clients, election, isr, moves, nodes, streams
+from streamlog.metadata.controller import clients, election, isr, moves, node_lifecycle, streams
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.partition_changes import PartitionChanges, available_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -64,13 +64,13 @@ def decide(
         case commands.DeleteStream():
             decision = streams.delete_stream(image, command.name, command.stream_id)
         case commands.RegisterNode():
-            decision = nodes.register(image, command, live, heard_of)
+            decision = node_lifecycle.register(image, command, live, heard_of)
         case commands.Heartbeat():
-            decision = nodes.heartbeat(image, command, live, heard_of)
+            decision = node_lifecycle.heartbeat(image, command, live, heard_of)
         case commands.FenceNode():
-            decision = nodes.fence(image, command, live, heard_of)
+            decision = node_lifecycle.fence(image, command, live, heard_of)
         case commands.StopNode():
-            decision = nodes.stop(image, command, live, heard_of)
+            decision = node_lifecycle.stop(image, command, live, heard_of)
         case commands.StampFolder() | commands.RemoveNode():
             decision = _about_nodes(image, command)
         case (
@@ -92,8 +92,8 @@ def _about_nodes(
     image: MetadataImage, command: commands.StampFolder | commands.RemoveNode
 ) -> Decision:
     if isinstance(command, commands.StampFolder):
-        return nodes.stamp(image, command)
-    return nodes.remove_node(image, command)
+        return node_lifecycle.stamp(image, command)
+    return node_lifecycle.remove_node(image, command)
 
 
 def _about_clients(
@@ -124,7 +124,7 @@ def _about_partitions(changes: PartitionChanges, command: Command) -> Decision:
         case commands.ElectLeader():
             decision = election.elect_leader(changes, command)
         case commands.RebalanceLeaders():
-            decision = election.rebalance_leaders(changes)
+            decision = election.elect_preferred_leaders(changes)
         case commands.ReportLeader():
             decision = election.replace_leader(changes, command)
         case commands.MovePartition():

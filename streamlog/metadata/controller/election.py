@@ -1,4 +1,4 @@
-"""Leader election: a partition's leader and ISR when nodes fail, join or leave. Pure.
+"""Leader election: a partition's leader and ISR when nodes fail, join or leave; preferred leaders. Pure.
 
 Leaders come out of the ISR. Out of it only where the stream allows that (``unclean_election``), or
 when an operator insists: then the ISR begins again with the leader alone.
@@ -90,8 +90,8 @@ def elect_leader(changes: PartitionChanges, command: ElectLeader) -> Decision:
     return changes.decision(leader=after.leader, leader_epoch=leader_epoch)
 
 
-def rebalance_leaders(changes: PartitionChanges) -> Decision:
-    """Preferred replicas lead again, a bounded number of them."""
+def elect_preferred_leaders(changes: PartitionChanges) -> Decision:
+    """Preferred leader election: the first replica of each partition leads again, a bounded number of them."""
     moved = left = 0
     for place in places(changes.image):
         known = place.partition

@@ -23,8 +23,12 @@ from streamlog.metadata.controller.partition_changes import (
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
-from streamlog.metadata.stream.config import StreamConfig, check_writable_by_clients, is_internal
 from streamlog.metadata.stream.republish_circles import check_circle
+from streamlog.metadata.stream.stream_config import (
+    StreamConfig,
+    check_writable_by_clients,
+    is_internal,
+)
 from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.metadata.stream.write_state import check_seal
 from streamlog.model import NO_LEADER, NodeId

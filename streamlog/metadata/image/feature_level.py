@@ -18,7 +18,7 @@ from streamlog.metadata.image.records import (
     StreamCreated,
     StreamUpdated,
 )
-from streamlog.metadata.stream.settings_table import level_of
+from streamlog.metadata.stream.settings_translation import level_of
 from streamlog.model import NodeId
 
 LEVELS: Final[Mapping[int, str]] = {

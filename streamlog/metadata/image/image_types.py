@@ -6,7 +6,7 @@ from uuid import UUID
 
 from streamlog.errors import PartitionNotFound
 from streamlog.metadata.image.records import PartitionChanged
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_INCARNATION, NodeId
 
 

@@ -45,7 +45,7 @@ from streamlog.metadata.image.records import (
     UserChanged,
     VotersChanged,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.raft.voters import VoterSet
 

@@ -15,7 +15,7 @@ from streamlog.acl.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.quota import Quota
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 

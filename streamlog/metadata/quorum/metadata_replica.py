@@ -41,8 +41,8 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable,
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
+from streamlog.metadata.quorum.quorum_state_file import StoredVote
 from streamlog.metadata.quorum.store import SNAPSHOT_DAMAGED, MetadataStore, StoredBatch, first_vote
-from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft

@@ -40,7 +40,7 @@ from streamlog.metadata.image.snapshot import (
     snapshot_id,
     snapshot_path,
 )
-from streamlog.metadata.quorum.vote import StoredVote, read_vote, write_vote
+from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote, write_vote
 from streamlog.model import EpochEnd, LogId, TopicPartition
 from streamlog.raft.messages import SnapshotId
 from streamlog.record.batch import (

@@ -10,15 +10,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
-from streamlog.metadata.stream.settings_table import BY_NAME, value_of_text
+from streamlog.metadata.stream.settings_translation import BY_NAME, value_of_text
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 Operation = Literal["set", "reset", "append", "subtract"]
 
 
 class SettingChange(BaseModel):
-    """One setting, by its name in ``settings_table``; values are texts, as in topic configs.
+    """One setting, by its name in ``settings_translation``; values are texts, as in topic configs.
 
     ``reset``: to the default; ``append`` and ``subtract``: members of a list, separated by commas.
     """

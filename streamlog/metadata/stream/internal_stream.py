@@ -13,7 +13,7 @@ from streamlog.condition import CHECK_NODES, Condition
 from streamlog.errors import InvalidStreamConfig, StreamExists, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)

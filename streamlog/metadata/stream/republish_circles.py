@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.republish import Republish, destination_of
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import overlap
 
 STEPS_MAX: Final = 100_000

@@ -1,7 +1,7 @@
 """What a setting of a stream is: a row of the table that ``StreamConfig`` is. Pure.
 
 A field of ``StreamConfig`` has its type, range and default as any field, and a ``Setting`` with all
-else that there is to say about it. ``settings_table`` reads these rows. The options of ``stream add``
+else that there is to say about it. ``settings_translation`` reads these rows. The options of ``stream add``
 and ``stream edit``, the fields of JetStream's requests, Kafka's topic configs with their
 documentation, and docs/stream-settings.md are made of them.
 

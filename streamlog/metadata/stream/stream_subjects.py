@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.republish import destination_of
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 BINDING_SETTINGS: Final = frozenset({"subjects", "republish", "partitions", "partition_by"})
 

@@ -3,7 +3,7 @@
 from enum import Enum
 
 from streamlog.errors import InvalidStreamConfig, StreamStandsStill
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 
 class WriteState(Enum):

@@ -14,7 +14,7 @@ from streamlog.metadata.commands import (
     TransferController,
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster import settings

@@ -5,7 +5,7 @@ goes wrong in a few of them. The worlds, and what is checked, are the same.
 from unittest.mock import patch
 
 from streamlog.metadata.quorum import metadata_replica
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.raft.events import Role
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.host import Host

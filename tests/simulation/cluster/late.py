@@ -5,7 +5,7 @@ from unittest.mock import patch
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import Command, ElectLeader
 from streamlog.metadata.quorum import metadata_replica
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role

@@ -5,7 +5,7 @@ its volume.
 from dataclasses import dataclass
 
 from streamlog.metadata.image.metadata_image import PartitionImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.host import Host

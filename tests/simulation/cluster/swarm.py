@@ -17,7 +17,7 @@ from streamlog.metadata.commands import (
     MovePartition,
 )
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role

@@ -10,7 +10,7 @@ from streamlog.metadata.commands import AlterQuota, RemoveNode
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 from tests.controller_world import ids

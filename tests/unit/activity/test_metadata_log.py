@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.activity.service import ActivityWriter
-from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
+from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records

@@ -9,7 +9,7 @@ from streamlog.activity.service import ACTIVITY, ActivityService, config_of
 from streamlog.config import ActivitySection
 from streamlog.errors import StorageFailed
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import ACTIVITY_STREAM
+from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE

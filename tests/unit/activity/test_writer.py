@@ -9,7 +9,7 @@ import pytest
 from streamlog.activity import service as publishing
 from streamlog.activity.service import ActivityWriter
 from streamlog.errors import CorruptData, StorageFull
-from streamlog.metadata.stream.config import ACTIVITY_STREAM
+from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.local_node import until

@@ -24,7 +24,7 @@ from streamlog.metadata.controller import create_stream
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import StreamUpdated
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.compacted import gap

@@ -18,7 +18,7 @@ from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image.image_types import PartitionImage, StreamImage
 from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import LogId, NodeId, TopicPartition
 from tests.log_folder import a_key_ring, make_batch
 

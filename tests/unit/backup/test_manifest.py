@@ -15,7 +15,7 @@ from streamlog.backup.manifest import (
 )
 from streamlog.errors import CorruptFile, InvalidRequest, StreamlogError
 from streamlog.metadata.image.records import StreamCreated, decode_record, encode_record
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 PIECE = Piece(name="a.log", size_bytes=7, sha256="00", base_offset=3, next_offset=9)
 

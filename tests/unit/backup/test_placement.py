@@ -13,7 +13,7 @@ from streamlog.metadata.controller import create_stream
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataLogBegun, MetadataRecord, ProducerIdsAllocated
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.node_registration import started
 

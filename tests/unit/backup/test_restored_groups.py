@@ -8,7 +8,7 @@ from streamlog.groups.group import Group
 from streamlog.groups.records import NO_TOPIC_ID, CommittedOffset
 from streamlog.groups.replay import Replay
 from streamlog.groups.requests import PartitionId
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.record.batch import read_header
 
 ID = UUID(int=3)

@@ -29,7 +29,7 @@ from streamlog.errors import (
     StreamStandsStill,
     TopicForbidden,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import PUBLISHED, read_header
 from streamlog.record.codec import Record, iter_records

@@ -18,7 +18,7 @@ from streamlog.control.operation import Caller
 from streamlog.control.service import SortedNames
 from streamlog.control.streams import StreamOperations
 from streamlog.errors import InvalidRequest
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX, overlap
 from tests.restricted import ALICE, rule
 

@@ -27,7 +27,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import TopicPartition
 from tests.kafka_node import KafkaNode
 from tests.restricted import rule

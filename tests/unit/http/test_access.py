@@ -11,7 +11,7 @@ from streamlog.app.security import NodeSecurity
 from streamlog.cli.ledger.serve import http_listener
 from streamlog.config import SaslSection, Settings
 from streamlog.errors import ConfigError
-from streamlog.http.site import Readiness, Site
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
@@ -32,7 +32,7 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
-async def statuses(site: Site | LedgerSite, given: list[str | None]) -> list[int]:
+async def statuses(site: HttpEndpoints | LedgerSite, given: list[str | None]) -> list[int]:
     """Of one request each, all at once."""
 
     async def ask(authorization: str | None) -> int:
@@ -57,7 +57,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
     )
     metrics = NodeMetrics()
     admission = NodeSecurity(settings, lambda: MetadataImage("c").rules, None, metrics)
-    site = Site(
+    site = HttpEndpoints(
         "127.0.0.1",
         0,
         registry=metrics.registry,

@@ -19,7 +19,7 @@ from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.http.access import HttpAccess
-from streamlog.http.site import Readiness, Site
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpListener, LedgerSite
@@ -42,7 +42,7 @@ class Served:
         self.scrapes = 0
         if kind == "node":
             access = AuthorizationService(AuthorizationSection(), RuleBook, Heard(), enforced=True)
-            self.site: Any = Site(
+            self.site: Any = HttpEndpoints(
                 "127.0.0.1",
                 0,
                 registry=CollectorRegistry(),

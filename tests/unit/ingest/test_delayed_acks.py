@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from streamlog.ingest.admission.refusal import NOT_LEADER
-from streamlog.ingest.nats.connection import InFlightBytes, PublisherAnswers
+from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import DELAYED_OVERHEAD_BYTES, DelayedAcks
 from streamlog.metrics import NodeMetrics
 from tests.ingest_way import Written
@@ -18,7 +18,7 @@ class Waiters:
         self.room = InFlightBytes(
             in_flight_bytes_max=1000, backpressure_timeout_ms=1, metrics=metrics
         )
-        self.answers = PublisherAnswers(self.written, metrics)
+        self.answers = PubAcks(self.written, metrics)
         self.awaited = DelayedAcks(
             as_partition(self.partition),
             leader_epoch=0,

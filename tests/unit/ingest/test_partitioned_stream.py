@@ -4,7 +4,7 @@ from typing import Any
 from streamlog.ingest.frames import FrameParser, RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.compiled.keys import murmur2
 from tests import enveloped

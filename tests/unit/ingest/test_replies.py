@@ -1,5 +1,5 @@
-from streamlog.ingest.acks import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.pub_ack_format import Replies, iter_replies, pack_reply, select_replies
 
 PACKED = pack_reply(0, b"a") + pack_reply(2, b"_INBOX.b") + pack_reply(70_000, b"")
 REPLIES = Replies(PACKED, 3)

@@ -6,7 +6,7 @@ from uuid import UUID
 from streamlog.jetstream.advisories import WAITING_MAX, Advisories, AdvisoryPublisher
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import PartitionChanged, StreamCreated, StreamDeleted
-from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NodeId
 
 ID = UUID(int=7)

@@ -7,8 +7,8 @@ import pytest
 from streamlog.config import Settings
 from streamlog.errors import NoController
 from streamlog.kafka.config_entries import shown_node_configs
-from streamlog.metadata.stream.config import StreamConfig
-from streamlog.metadata.stream.settings_table import SETTINGS
+from streamlog.metadata.stream.settings_translation import SETTINGS
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.wire.registry import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from tests.fake_partition import NODE

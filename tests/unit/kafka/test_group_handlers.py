@@ -11,7 +11,7 @@ from streamlog.errors import NoController
 from streamlog.groups.offsets_topic import partition_of
 from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.wire import registry as r
 from tests.fake_metadata import CLUSTER_ID

@@ -8,7 +8,7 @@ import pytest
 from streamlog.errors import NoController, StorageFailed
 from streamlog.metadata.commands import MovePartition
 from streamlog.metadata.image.metadata_image import PartitionImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.registry import (
     ALTER_PARTITION_REASSIGNMENTS,

@@ -8,7 +8,7 @@ from streamlog.errors import NoController
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, StreamCreated
 from streamlog.metadata.service import Applier
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 EMPTY = MetadataImage("c")
 

@@ -42,7 +42,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import VotersChanged
 from streamlog.metadata.quorum import raft_driver as quorum_module
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamlog.metadata import commands as c
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.controller_world import ids
 from tests.partition_world import Told, publish, run_of, values_of

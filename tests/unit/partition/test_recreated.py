@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.metadata import commands as c
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.partition.replication.replica_fetcher import ReplicaFetcher
 from streamlog.replication.isr import IsrProposal

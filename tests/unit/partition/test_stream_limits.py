@@ -1,5 +1,5 @@
 from streamlog.config import LogSection
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.stream_limits import log_settings, sync_policy
 
 NODE = LogSection(segment_bytes=8192, segment_age_ms=500, sync="os")

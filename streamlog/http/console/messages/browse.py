@@ -29,7 +29,7 @@ from streamlog.http.console.messages.message_filter import MessageFilter
 from streamlog.http.console.messages.partition_source import PartitionSource, Taken
 from streamlog.http.console.messages.tail import NOT_READABLE, MayRead, everyone
 from streamlog.http.console.query import TEXT_MAX, number
-from streamlog.metadata.stream.config import PARTITIONS_MAX
+from streamlog.metadata.stream.stream_config import PARTITIONS_MAX
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
 

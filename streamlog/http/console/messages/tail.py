@@ -17,7 +17,7 @@ from streamlog.http.console.messages.decode import Schemas, shown
 from streamlog.http.console.messages.partition_source import PartitionSource, Take, newest
 from streamlog.http.console.query import TEXT_MAX, number
 from streamlog.http.console.sse import ClientLimit, Events, MayStay, anybody
-from streamlog.metadata.stream.config import PARTITIONS_MAX
+from streamlog.metadata.stream.stream_config import PARTITIONS_MAX
 from streamlog.model import TopicPartition
 
 PERIOD_S: Final = 0.25

@@ -19,8 +19,8 @@ from streamlog.metadata.image.records import (
     VotersChanged,
 )
 from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.quorum.store import MetadataStore, StoredBatch
-from streamlog.metadata.quorum.vote import StoredVote, read_vote
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 

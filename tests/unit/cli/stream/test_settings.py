@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig
-from streamlog.metadata.stream.settings_table import SETTINGS
+from streamlog.metadata.stream.settings_translation import SETTINGS
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 app = typer.Typer(rich_markup_mode=None)
 given: dict[str, Any] = {}

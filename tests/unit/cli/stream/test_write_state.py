@@ -3,7 +3,7 @@ from itertools import product
 import pytest
 
 from streamlog.cli.stream.commands import told
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.write_state import standstill
 
 

@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector
 from streamlog.config import HttpSection
 from streamlog.errors import NotLeader, PartitionNotFound, StreamNotFound
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot
+from streamlog.http.console.console import Console
 from streamlog.http.console.messages.browse import BROWSERS_MAX, Browse
 from streamlog.http.console.messages.decode import Schemas
 from streamlog.http.console.messages.partition_source import LookedAt, Take
 from streamlog.http.console.messages.tail import RECORDS_MAX, Tail
-from streamlog.http.console.page import Console
-from streamlog.http.site import Readiness, Site
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
@@ -117,7 +117,7 @@ class World:
         self.expelled: set[str] = set()
         """Tokens that are not let in any more."""
         self.broken = False
-        self.site = Site(
+        self.site = HttpEndpoints(
             "127.0.0.1",
             0,
             registry=CollectorRegistry(),
@@ -347,7 +347,7 @@ async def test_a_page_that_fails_ends_no_node(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamlog.http.console.page.PAUSE_S", 0.01)
+    monkeypatch.setattr("streamlog.http.console.console.PAUSE_S", 0.01)
     world.broken = True
     async with asyncio.timeout(10):
         while "a part of the console failed" not in caplog.text:  # noqa: ASYNC110 - a text

@@ -1,5 +1,5 @@
-from streamlog.ingest.acks import Replies, iter_replies, pack_reply
 from streamlog.ingest.admission.partial_refusal import sift
+from streamlog.ingest.pub_ack_format import Replies, iter_replies, pack_reply
 from streamlog.record.codec import RecordRun
 
 

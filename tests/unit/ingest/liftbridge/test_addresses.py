@@ -1,6 +1,6 @@
-from streamlog.ingest.acks import pack_reply
 from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, parted, unpack
+from streamlog.ingest.pub_ack_format import pack_reply
 
 BOTH = ReplyAddress(b"_INBOX.a", b"acks", envelope.ALL, b"ack")
 

@@ -5,7 +5,7 @@ from nats.js.api import StreamConfig as JetStreamConfig
 
 from streamlog.errors import InvalidRequest, InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.jetstream.verbs.stream_config import FIXED, config_from_json, config_to_json
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 
 def test_what_nats_py_sends_by_default_passes() -> None:

@@ -14,7 +14,7 @@ from streamlog.metadata.image.metadata_image import (
     PartitionImage,
     StreamImage,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

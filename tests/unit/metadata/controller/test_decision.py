@@ -8,7 +8,7 @@ from streamlog.metadata.image.records import (
     StreamCreated,
     StreamUpdated,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 
 ONE = NodeId(1)

@@ -15,7 +15,7 @@ from streamlog.metadata.controller import create_stream, delete_stream
 from streamlog.metadata.image.records import LeaderEpochsReserved, StreamDeleted, StreamUpdated
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 

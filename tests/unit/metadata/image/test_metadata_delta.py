@@ -22,7 +22,7 @@ from streamlog.metadata.image.records import (
     StreamUpdated,
     VotersChanged,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.raft.voters import Voter, VoterSet
 from tests.controller_world import ids

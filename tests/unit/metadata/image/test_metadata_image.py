@@ -12,7 +12,7 @@ from streamlog.metadata.image.records import (
     StreamDeleted,
     StreamUpdated,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.node_registration import started
 

@@ -30,7 +30,7 @@ from streamlog.metadata.image.records import (
     decode_record,
     encode_record,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 

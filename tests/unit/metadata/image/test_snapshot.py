@@ -17,7 +17,7 @@ from streamlog.metadata.image.snapshot import (
     snapshot_id,
     snapshot_path,
 )
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.messages import SnapshotId
 

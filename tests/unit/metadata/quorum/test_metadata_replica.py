@@ -29,7 +29,7 @@ from streamlog.metadata.quorum.metadata_replica import (
 )
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.messages import RaftFetchRequest, VoteAnswer, VoteRequest

@@ -22,8 +22,8 @@ from streamlog.metadata.image.snapshot import (
     snapshot_id,
     snapshot_path,
 )
+from streamlog.metadata.quorum.quorum_state_file import StoredVote
 from streamlog.metadata.quorum.store import MetadataStore
-from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
 from streamlog.raft.messages import SnapshotId
 from streamlog.raft.voters import ReplicaKey

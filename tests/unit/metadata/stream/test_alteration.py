@@ -5,7 +5,7 @@ import pytest
 from streamlog.errors import InvalidRequest, InvalidStreamConfig, InvalidSubject
 from streamlog.metadata.commands import AlterStream, decode_command, encode_command
 from streamlog.metadata.stream.alteration import SettingChange, altered, defaults_of
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 
 def put(setting: str, text: str) -> SettingChange:

@@ -7,8 +7,8 @@ import pytest
 from streamlog.errors import NoController, StreamlogError
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream import internal_stream
-from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.metadata.stream.internal_stream import InternalStream, host_count, min_isr_of
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NodeId
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE

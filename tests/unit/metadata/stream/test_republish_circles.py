@@ -5,9 +5,9 @@ import random
 import pytest
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.republish import Republish
 from streamlog.metadata.stream.republish_circles import check_circle
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import overlap
 
 

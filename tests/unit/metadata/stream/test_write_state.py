@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.errors import InvalidStreamConfig, StreamStandsStill
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.write_state import (
     WriteState,
     check_may_be_cut,

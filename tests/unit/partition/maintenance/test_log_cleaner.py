@@ -13,7 +13,7 @@ from streamlog.config import LogSection
 from streamlog.log.compaction.cleaning import Cleaning
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.settings import UNLIMITED
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.maintenance import log_cleaner
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager

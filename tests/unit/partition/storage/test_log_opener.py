@@ -20,7 +20,7 @@ from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import LogId, NodeId
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.folder import Folders, sweep

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
-from streamlog.metadata.stream.config import (
+from streamlog.metadata.stream.stream_config import (
     ACTIVITY_STREAM,
     OFFSETS_STREAM,
     StreamConfig,

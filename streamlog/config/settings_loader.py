@@ -22,7 +22,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from streamlog.config.sections import (
+from streamlog.config.node_settings import (
     ActivitySection,
     AuthorizationSection,
     ClusterSection,

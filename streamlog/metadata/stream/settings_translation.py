@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from streamlog.config.value_type import value_type
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.config import StreamConfig, default_min_isr
 from streamlog.metadata.stream.setting import OUR_KEYS, Setting, StreamSetting
+from streamlog.metadata.stream.stream_config import StreamConfig, default_min_isr
 
 
 def _rows() -> Iterator[StreamSetting]:

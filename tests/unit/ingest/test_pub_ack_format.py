@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.ingest import frames
-from streamlog.ingest.acks import ack_head, ack_json, error_json, publication
+from streamlog.ingest.pub_ack_format import ack_head, ack_json, error_json, publication
 from tests.oracles import acks as oracle
 
 TWINS: list[Any] = [

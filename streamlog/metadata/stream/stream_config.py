@@ -135,7 +135,7 @@ def default_min_isr(replicas: int) -> int:
 
 
 class StreamConfig(BaseModel):
-    """One stream's settings; ``settings_table`` translates them to what others call them."""
+    """One stream's settings; ``settings_translation`` translates them to what others call them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -10,9 +10,8 @@ from streamlog.config import LogSection
 from streamlog.errors import InvalidRequest, InvalidStreamConfig
 from streamlog.metadata.image.feature_level import check_writable
 from streamlog.metadata.image.records import StreamUpdated
-from streamlog.metadata.stream import settings_table
-from streamlog.metadata.stream.config import StreamConfig
-from streamlog.metadata.stream.settings_table import (
+from streamlog.metadata.stream import settings_translation
+from streamlog.metadata.stream.settings_translation import (
     SETTINGS,
     TOPIC_CONFIGS,
     from_jetstream,
@@ -21,6 +20,7 @@ from streamlog.metadata.stream.settings_table import (
     to_jetstream,
     to_topic_configs,
 )
+from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.unit.schemas import whole_numbers
 
 INT64_MAX = 2**63 - 1
@@ -100,7 +100,7 @@ def test_the_level_of_a_configuration_is_the_highest_of_what_is_set(
         row._replace(about=replace(row.about, level=3)) if row.name == "no_ack" else row
         for row in SETTINGS
     ]
-    monkeypatch.setattr(settings_table, "SETTINGS", later)
+    monkeypatch.setattr(settings_translation, "SETTINGS", later)
     assert level_of(StreamConfig.of(name="s", acks="leader")) == 1
     config = StreamConfig.of(name="s", no_ack=True)
     assert level_of(config) == 3

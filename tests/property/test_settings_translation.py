@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from streamlog.jetstream.requests.request_schemas import STREAM_CONFIG
 from streamlog.jetstream.verbs.stream_config import config_from_json, config_to_json, normalised
-from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.setting import StreamSetting
-from streamlog.metadata.stream.settings_table import (
+from streamlog.metadata.stream.settings_translation import (
     SETTINGS,
     from_jetstream,
     from_topic_configs,
     to_jetstream,
     to_topic_configs,
 )
+from streamlog.metadata.stream.stream_config import StreamConfig
 
 SUBJECTS = st.sampled_from([("a",), ("a.b", "c.*"), ("x.>",)])
 limit = st.one_of(st.just(-1), st.integers(1, 2**40))

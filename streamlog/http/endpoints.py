@@ -38,7 +38,7 @@ class Readiness:
         return {name: reason for name, reason in answers.items() if reason is not None}
 
 
-class Site:
+class HttpEndpoints:
     """Serves what others know."""
 
     def __init__(

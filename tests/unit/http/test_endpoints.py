@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from streamlog.errors import ConfigError
+from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.http.gauges.partition_gauges import (
     PartitionGauges,
     PartitionScrape,
     PartitionTotals,
 )
-from streamlog.http.site import Readiness, Site
 from streamlog.metadata.nodes.node_condition import NATS_GONE
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
@@ -61,8 +61,8 @@ class World:
         self.cluster = ClusterStatistics("follower", 7, None, 42, True, 3, 1, 2)
         self.site = self.make(0)
 
-    def make(self, port: int, **more: Any) -> Site:
-        return Site(
+    def make(self, port: int, **more: Any) -> HttpEndpoints:
+        return HttpEndpoints(
             "127.0.0.1",
             port,
             registry=self.metrics.registry,
@@ -264,7 +264,7 @@ def test_the_pages_over_tls_show_the_newest_certificate(tmp_path: Path, run: Run
     run(play())
 
 
-async def shown_by(site: Site, authority: CertificateAuthority) -> str:
+async def shown_by(site: HttpEndpoints, authority: CertificateAuthority) -> str:
     """The certificate's number; the page is there, too."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", site.port, ssl=authority.client(), server_hostname="localhost"

@@ -5,7 +5,7 @@ import pytest
 
 from streamlog.errors import CorruptFile
 from streamlog.log.storage.disk import OsDisk
-from streamlog.metadata.quorum.vote import NAME, StoredVote, read_vote, write_vote
+from streamlog.metadata.quorum.quorum_state_file import NAME, StoredVote, read_vote, write_vote
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
 from tests.simulation.disk import PowerCut, SimDisk
