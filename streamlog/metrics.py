@@ -86,6 +86,41 @@ class _Shown(Collector):
         yield family
 
 
+class OperationTallies(Collector):
+    """Operations of the control plane that were asked at this node, by whichever protocol."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._seconds: dict[tuple[str, str], float] = {}
+        registry.register(self)
+
+    def note(self, operation: str, by: str, error: str, seconds: float) -> None:
+        """``error``: the name of its class; empty where there was none."""
+        of, outcome = (operation, by), (operation, by, error)
+        self._counts[outcome] = self._counts.get(outcome, 0) + 1
+        self._seconds[of] = self._seconds.get(of, 0.0) + seconds
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """As the registry wants it."""
+        counts = CounterMetricFamily(
+            "streamlog_operations",
+            "Operations on streams, messages, groups, nodes, users, rules and quotas that ended; without an error"
+            " the label is empty",
+            labels=["operation", "by", "error"],
+        )
+        for outcome, count in tuple(self._counts.items()):
+            counts.add_metric(outcome, count)
+        yield counts
+        seconds = CounterMetricFamily(
+            "streamlog_operation_seconds",
+            "Duration of operations, as counted by streamlog_operations_total",
+            labels=["operation", "by"],
+        )
+        for of, taken in tuple(self._seconds.items()):
+            seconds.add_metric(of, taken)
+        yield seconds
+
+
 class Spread(Collector):
     """A histogram of seconds that the event loop alone adds to."""
 
@@ -259,6 +294,13 @@ class NodeMetrics:
     def _count_server(self, r: CollectorRegistry) -> None:
         self.fetch_bytes = Tallies(
             "streamlog_fetch_bytes", "Record bytes sent to consumers and followers", "path", r
+        )
+        self.operations = OperationTallies(r)
+        self.api_refused = Tallies(
+            "streamlog_api_refused_requests",
+            "Requests of the JSON API that were refused before an operation began",
+            "error",
+            r,
         )
         self.requests = Tallies("streamlog_requests", "Kafka API requests received", "api", r)
         self.connections = Gauge("streamlog_connections", "Open Kafka API connections", registry=r)

@@ -31,7 +31,7 @@ from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgress, GroupService
-from streamlog.http.access import may_read, may_stay
+from streamlog.http.access import may_read, may_stay, sees_by
 from streamlog.http.api.routes import HttpApi
 from streamlog.http.console.console import Console
 from streamlog.http.endpoints import HttpEndpoints, Readiness
@@ -231,6 +231,7 @@ class Node:
             node_user=settings.sasl.node_user,
             groups=self._groups,
             log=settings.log,
+            metrics=metrics,
         )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
@@ -340,6 +341,7 @@ class Node:
             partitions=self._registry,
             may_read=may_read,
             may_stay=may_stay,
+            permissions=sees_by,
             security=security,
             has_controller=lambda: (
                 not self._metadata.is_open or self._metadata.controller_id is not None

@@ -1,6 +1,6 @@
 from typing import Final, NoReturn
 
-from streamlog.acl.authorizer import asking_host
+from streamlog.acl.authorizer import Authorizer, asking_host
 from streamlog.acl.rules import CLUSTER_NAME, Operation, ResourceType
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal, shortened
@@ -26,6 +26,11 @@ class Permissions:
         self.host = asking_host(session.host)
         self._findings = findings
         self._audit = audit
+
+    @property
+    def rules(self) -> Authorizer:
+        """As they are now; others are another object."""
+        return self._findings.authorizer
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Without a word to anybody."""
@@ -63,6 +68,11 @@ class Permissions:
                 rules.allows(self.principal, self.host, it, kind, stream) for it in _SEEING
             ),
         )
+
+    @property
+    def sees_all(self) -> bool:
+        """It may know of every stream, made or not."""
+        return self.allows_topics_below(Operation.DESCRIBE, "")
 
     def finds(self, stream: str) -> bool:
         """As ``sees``, of one that it asks for by name."""

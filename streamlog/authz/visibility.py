@@ -5,7 +5,7 @@ the node has, or an ``AuthorizedPartitions`` and an ``AuthorizedMetadata``, whic
 that the principal may not know of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -72,14 +72,20 @@ class Metadata(Protocol):
 class VisibleStreams(Mapping[str, StreamImage]):
     """Nothing is copied; each name is judged when it is asked for."""
 
-    __slots__ = ("_access", "_all")
+    __slots__ = ("_access", "_all", "_finds")
 
-    def __init__(self, everything: Mapping[str, StreamImage], access: Permissions) -> None:
+    def __init__(
+        self,
+        everything: Mapping[str, StreamImage],
+        access: Permissions,
+        finds: Callable[[str], bool],
+    ) -> None:
         self._all = everything
         self._access = access
+        self._finds = finds
 
     def __getitem__(self, name: str) -> StreamImage:
-        if not self._access.finds(name):
+        if not self._finds(name):
             raise KeyError(name)
         return self._all[name]
 
@@ -93,15 +99,18 @@ class VisibleStreams(Mapping[str, StreamImage]):
 class VisibleNames(Mapping[bytes, str]):
     """The same, by the ids of the streams."""
 
-    __slots__ = ("_access", "_all")
+    __slots__ = ("_access", "_all", "_finds")
 
-    def __init__(self, everything: Mapping[bytes, str], access: Permissions) -> None:
+    def __init__(
+        self, everything: Mapping[bytes, str], access: Permissions, finds: Callable[[str], bool]
+    ) -> None:
         self._all = everything
         self._access = access
+        self._finds = finds
 
     def __getitem__(self, stream_id: bytes) -> str:
         name = self._all[stream_id]
-        if not self._access.finds(name):
+        if not self._finds(name):
             raise KeyError(stream_id)
         return name
 
@@ -115,26 +124,29 @@ class VisibleNames(Mapping[bytes, str]):
 class Visibility:
     """Images as one principal sees them. The last one is kept: it is asked for again and again."""
 
-    __slots__ = ("_access", "_image", "_visible")
+    __slots__ = ("_access", "_finds", "_image", "_visible")
 
-    def __init__(self, access: Permissions) -> None:
+    def __init__(self, access: Permissions, *, audited: bool = True) -> None:
+        """``audited``: a name that is looked up was asked for by the principal, so that a refusal is audited."""
         self._access = access
+        self._finds = access.finds if audited else access.sees
         self._image: MetadataImage | None = None
         self._visible: MetadataImage | None = None
 
     def of(self, image: MetadataImage) -> MetadataImage:
         """To be read only: nothing can be applied to it."""
         if image is not self._image or self._visible is None:
-            streams, names = _both(image, self._access)
+            streams, names = _both(image, self._access, self._finds)
             self._image, self._visible = image, replace(image, streams=streams, names=names)
         return self._visible
 
 
 def _both(
-    image: MetadataImage, access: Permissions
+    image: MetadataImage, access: Permissions, finds: Callable[[str], bool]
 ) -> "tuple[Map[str, StreamImage], Map[bytes, str]]":
     """Readers need no more of a Map than a Mapping has."""
-    streams, names = VisibleStreams(image.streams, access), VisibleNames(image.names, access)
+    streams = VisibleStreams(image.streams, access, finds)
+    names = VisibleNames(image.names, access, finds)
     return cast("Map[str, StreamImage]", streams), cast("Map[bytes, str]", names)
 
 

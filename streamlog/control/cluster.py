@@ -112,6 +112,9 @@ class ClusterOperations(Operations):
     async def describe(self, local: bool = False) -> dict[str, Any]:
         """Describe the quorum and the nodes, as the controller knows them; ``local``: as this node does."""
         self._check(Operation.DESCRIBE)
+        return await self._described(local=local)
+
+    async def _described(self, *, local: bool = False) -> dict[str, Any]:
         granted = await self._metadata.take(DescribeCluster(local=local), forwarded=False)
         return dict(granted.result)
 
@@ -134,9 +137,9 @@ class ClusterOperations(Operations):
         """
         self._check(Operation.DESCRIBE)
         try:
-            described = await self.describe()
+            described = await self._described()
         except (NoController, NodeUnreachable, RequestTimedOut):
-            described = {**await self.describe(local=True), "controller": None}
+            described = {**await self._described(local=True), "controller": None}
         leaderless, behind = await self._affected()
         found = cluster_findings(_facts(described, leaderless, behind))
         return tuple(

@@ -77,6 +77,9 @@ class Control:
         spec = OPERATIONS.get(name)
         if spec is None:
             raise InvalidRequest(f"there is no operation {name[:60]!r}")
-        given = spec.read(arguments)
+        return await self.run(spec, spec.read(arguments))
+
+    async def run(self, spec: OperationSpec, given: Mapping[str, Any]) -> Any:
+        """The same, with arguments that ``spec`` has read."""
         result = await spec.call(getattr(self, spec.group), **given)
         return spec.dump(result)

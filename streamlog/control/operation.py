@@ -2,8 +2,8 @@
 
 An operation is a method that ``operation`` marks. Its parameters and its result have types, from which the
 schema of its JSON is made; the first line of its docstring says what it does. A method that changes something is
-an *act*: whatever comes of it is in the audit log, by whichever protocol it was asked for. Python code calls the
-method itself.
+an *act*: whatever comes of it is in the audit log, by whichever protocol it was asked for. All operations are counted
+and timed. Python code calls the method itself.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from pydantic import (
 
 from streamlog.authn.session import Session
 from streamlog.authz.permissions import Permissions
+from streamlog.clock import clock_s
 from streamlog.control.service import ControlService
 from streamlog.errors import (
     InvalidRequest,
@@ -159,10 +160,23 @@ def operation(
         parameters = tuple(inspect.signature(method).parameters)[1:]
 
         @functools.wraps(method)
+        async def counted(self: Operations, *args: Any, **kwargs: Any) -> Any:
+            started_s, error = clock_s(), ""
+            try:
+                return await method(self, *args, **kwargs)
+            except BaseException as raised:
+                error = type(raised).__name__
+                raise
+            finally:
+                name = f"{self.group}.{method.__name__}"
+                taken_s = clock_s() - started_s
+                self._service.metrics.operations.note(name, self._caller.by, error, taken_s)
+
+        @functools.wraps(method)
         async def run(self: Operations, *args: Any, **kwargs: Any) -> Any:
             given = {**dict(zip(parameters, args, strict=False)), **kwargs}
             try:
-                result = await method(self, *args, **kwargs)
+                result = await counted(self, *args, **kwargs)
             except BaseException as error:
                 only_failed = isinstance(error, StreamlogError) and not isinstance(error, UNSURE)
                 tell(self, given, _outcome(error), is_done=not only_failed)
@@ -194,7 +208,7 @@ def operation(
                 by=caller.by,
             )
 
-        marked = run if act else method
+        marked = run if act else counted
         setattr(marked, _MARK, (http, act, names, shown))
         return cast(F, marked)
 

@@ -19,6 +19,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.stream.stream_config import is_internal
+from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.partition.replica_manager import ReplicaManager
 
@@ -64,6 +65,7 @@ class ControlService:
         node_user: str | None = None,
         groups: GroupService | None = None,
         log: LogSection | None = None,
+        metrics: NodeMetrics | None = None,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
         ``node_user``: whom nodes log in as; ``log``: the node's limits of messages.
@@ -72,6 +74,7 @@ class ControlService:
         self.authorization = authorization
         self.node_user = node_user
         self.audit = audit or Audit()
+        self.metrics = metrics or NodeMetrics()
         self.freshness = ReadBarrier(metadata)
         self.nodes = NodeRequests(peers, lambda: metadata.image)
         limits = log or LogSection()

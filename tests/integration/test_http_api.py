@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from openapi_spec_validator import validate
+from prometheus_client.parser import text_string_to_metric_families
 
 from streamlog.http.api.requests import BODY_BYTES_MAX
 from tests.http_api import BASE, Answer, ask
@@ -276,3 +277,17 @@ def produce(node: NodeProcess, stream: str, count: int) -> None:
     for number in range(count):
         producer.produce(stream, f"message {number}".encode(), partition=0)
     assert producer.flush(20) == 0
+
+
+def test_requests_are_counted_for_who_watches_the_node(node: NodeProcess) -> None:
+    assert ask(node, "GET", "/streams/nowhere").status == 404
+    assert ask(node, "GET", "/streams?limit=none").status == 400
+    told = {
+        (it.name, *(it.labels[name] for name in sorted(it.labels))): it.value
+        for family in text_string_to_metric_families(node.http("/metrics")[1])
+        for it in family.samples
+    }
+    asked = ("streamlog_operations_total", "HTTP", "StreamNotFound", "streams.describe")
+    assert told[asked] >= 1
+    assert told["streamlog_api_refused_requests_total", "InvalidRequest"] >= 1
+    assert told["streamlog_operation_seconds_total", "HTTP", "streams.describe"] > 0

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -68,10 +68,15 @@ class HttpApi:
         return web.Response(body=self._document, content_type="application/json")
 
     async def _answer(self, spec: OperationSpec, request: web.Request) -> web.Response:
+        has_begun = False
         try:
             with self._admitted():
-                result = await self._call(spec, request)
+                call = await self._prepared(spec, request)
+                has_begun = True
+                result = await call
         except StreamlogError as error:
+            if not has_begun:
+                self._service.metrics.api_refused[type(error).__name__].inc()
             response = refusal(error)
             if isinstance(error, BodyTimedOut | BodyTooLarge):
                 response.force_close()  # what is left of the body is not waited for
@@ -97,15 +102,16 @@ class HttpApi:
         finally:
             self._running -= 1
 
-    async def _call(self, spec: OperationSpec, request: web.Request) -> Any:
+    async def _prepared(self, spec: OperationSpec, request: web.Request) -> Awaitable[Any]:
+        """The operation, which begins when it is awaited."""
         session: Session = request[SESSION]
         check_site(request)
         self._check_port(spec, session)
-        arguments = await arguments_of(spec, request, timeout_s=self._timeout_s)
+        arguments = spec.read(await arguments_of(spec, request, timeout_s=self._timeout_s))
         if not self._is_ready():
             raise NoController("this node is about to start, or to stop")
         caller = Caller(session, request[ACCESS], by="HTTP")
-        return await Control(self._service, caller).call(spec.name, arguments)
+        return Control(self._service, caller).run(spec, arguments)
 
     def _check_port(self, spec: OperationSpec, session: Session) -> None:
         """What this port is open for, all rights aside. Raises WritesDisabled, PayloadsHidden."""

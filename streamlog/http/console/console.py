@@ -9,6 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
+from streamlog.authz.permissions import Permissions
 from streamlog.client.cluster import Cluster
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.clock import wall_ms
@@ -18,7 +19,7 @@ from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.console.event_log import EventLog
-from streamlog.http.console.live import Live, WatchedPartitions
+from streamlog.http.console.live import Live, WatchedPartitions, everyone_sees_all
 from streamlog.http.console.messages.browse import Browse
 from streamlog.http.console.messages.decode import Schemas
 from streamlog.http.console.messages.partition_source import (
@@ -28,6 +29,7 @@ from streamlog.http.console.messages.partition_source import (
 )
 from streamlog.http.console.messages.tail import MayRead, Tail, everyone
 from streamlog.http.console.other_nodes import NodeProbe, RemoteGroups
+from streamlog.http.console.principal_views import PrincipalViews
 from streamlog.http.console.sse import MayStay, anybody
 from streamlog.http.console.traffic import Traffic
 from streamlog.http.console.view import View
@@ -88,13 +90,14 @@ class Console:
         partitions: ReplicaManager,
         may_read: MayRead = everyone,
         may_stay: MayStay = anybody,
+        permissions: Callable[[web.Request], Permissions | None] = everyone_sees_all,
         security: Security = NO_SECURITY,
         has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
         """``moment`` is asked at each look; ``groups`` of this page are to be in it, and what
         ``silence`` knows. ``survey`` is awaited before, by which it may look at every partition in
         turns. ``may_read``: whether who asks may see what is in a stream; ``may_stay``: whether who
-        watches would still be let in.
+        watches would still be let in; ``permissions``: by which who asks may know of streams.
         """
         self._partitions = partitions
         self._image = image
@@ -121,12 +124,13 @@ class Console:
             moves=self._moved,
             away=self._away,
             survey=survey,
-            view=View(self, self._traffic, chronicle),
+            views=PrincipalViews(lambda sees: View(self, self._traffic, chronicle, sees)),
             traffic=self._traffic,
             chronicle=chronicle,
             interest=self._interest,
             clients_max=settings.status_clients_max,
             may_stay=may_stay,
+            permissions=permissions,
         )
         schemas = Schemas(settings.schemas_dir)
         self._tail = Tail(

@@ -1,7 +1,7 @@
 """What became of the cluster, from one image to the next, in words; the last of it. Pure."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from streamlog.metadata.image.metadata_image import (
@@ -21,6 +21,10 @@ PARTITIONS_MAX: Final = 4
 """... and of each so many partitions; of more it is said how many."""
 
 
+MORE_STREAMS: Final = "streams"
+"""The kind of an event that counts streams which are not named."""
+
+
 class ClusterEvent(NamedTuple):
     """Numbers only grow, so that a page that has some asks for the rest."""
 
@@ -28,6 +32,14 @@ class ClusterEvent(NamedTuple):
     time_ms: int
     kind: str
     text: str
+    stream: str = ""
+    """The one that it is about, if it is one."""
+
+    def is_seen(self, sees: Callable[[str], bool]) -> bool:
+        """For a principal who may not know every stream; ``sees``: whether it may know of one."""
+        if self.stream:
+            return sees(self.stream)
+        return self.kind != MORE_STREAMS
 
 
 class EventLog:
@@ -38,11 +50,11 @@ class EventLog:
         self._next = 1
 
     def changed(self, old: MetadataImage, new: MetadataImage, now_ms: int) -> None:
-        for kind, text in _told(old, new):
-            self.note(kind, text, now_ms)
+        for kind, text, stream in _told(old, new):
+            self.note(kind, text, now_ms, stream)
 
-    def note(self, kind: str, text: str, now_ms: int) -> None:
-        self._events.append(ClusterEvent(self._next, now_ms, kind, text))
+    def note(self, kind: str, text: str, now_ms: int, stream: str = "") -> None:
+        self._events.append(ClusterEvent(self._next, now_ms, kind, text, stream))
         self._next += 1
 
     def latest(self, count: int) -> list[ClusterEvent]:
@@ -51,17 +63,22 @@ class EventLog:
         return newest[::-1]
 
 
-def _told(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str]]:
+def _told(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str, str]]:
+    """Kind, text, and the stream that it is about."""
     if old.nodes is not new.nodes:
-        yield from _of_nodes(old, new)
+        for kind, text in _of_nodes(old, new):
+            yield kind, text, ""
     more = 0
     for number, change in enumerate(new.changes(old)):
         if number >= STREAMS_MAX:
             more += 1
         else:
-            yield from _of_stream(change)
+            stream = change.new or change.old
+            assert stream is not None, "a change has one side at least"
+            for kind, text in _of_stream(change):
+                yield kind, text, stream.name
     if more:
-        yield "stream", f"{more} more streams changed at the same time"
+        yield MORE_STREAMS, f"{more} more streams changed at the same time", ""
 
 
 def _of_nodes(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str]]:

@@ -7,14 +7,16 @@ from typing import Final
 
 from aiohttp import web
 
+from streamlog.authz.permissions import Permissions
 from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.console.event_log import EventLog
+from streamlog.http.console.principal_views import PrincipalView, PrincipalViews
 from streamlog.http.console.query import LISTS, Query
 from streamlog.http.console.sse import ClientLimit, Events, MayStay, anybody, event_bytes
 from streamlog.http.console.traffic import Traffic
-from streamlog.http.console.view import ShownRow, View
+from streamlog.http.console.view import ShownRow
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 
@@ -134,6 +136,11 @@ def _event(said: Sequence[str]) -> bytes:
     return event_bytes("state", "{" + ",".join(said) + "}")
 
 
+def everyone_sees_all(_: web.Request) -> Permissions | None:
+    """Where clients need not authenticate."""
+    return None
+
+
 class Live:
     """``run`` as a task; ``changed`` at each change of the image, after the node has acted on it.
 
@@ -150,17 +157,18 @@ class Live:
         moves: Callable[[bool], Iterable[tuple[TopicPartition, LocalReplicaState | None]]],
         away: Callable[[], Awaitable[Mapping[TopicPartition, int]]],
         survey: Callable[[], Awaitable[None]],
-        view: View,
+        views: PrincipalViews,
         traffic: Traffic,
         chronicle: EventLog,
         interest: WatchedPartitions,
         clients_max: int,
         may_stay: MayStay = anybody,
+        permissions: Callable[[web.Request], Permissions | None] = everyone_sees_all,
     ) -> None:
         """``held`` looks at every partition here, in turns. ``moves`` are those that have moved
         since it was called last; they are noted until it is called with False. ``away``: ends of
         partitions that are not here, and are shown. ``survey`` is awaited before a moment, which
-        tells of the last one.
+        tells of the last one. ``permissions``: by which who asks may know of streams; None: of every one.
         """
         self._moment = moment
         self._held = held
@@ -169,17 +177,20 @@ class Live:
         self._survey = survey
         self._turns = asyncio.Lock()
         """Held while a look is prepared, so that many at once do not take a turn each."""
-        self._view = view
+        self._views = views
+        self._permissions = permissions
         self._traffic = traffic
         self._chronicle = chronicle
         self._interest = interest
         self._seats = ClientLimit(clients_max, "http.status_clients_max", may_stay)
         self._beat = ChangeSignal()
         self._beats = 0
-        self._summary: tuple[int, dict[str, str]] | None = None
+        self._summaries: dict[PrincipalView, dict[str, str]] = {}
+        self._summed = -1
+        """The beat of the summaries."""
         self._seen: tuple[int, ClusterSnapshot] | None = None
         """Of a beat, for whatever is asked in it."""
-        self._broadcasts: dict[Query, Broadcast] = {}
+        self._broadcasts: dict[tuple[PrincipalView, Query], Broadcast] = {}
         self._known: tuple[int | None, Mapping[str, str]] | None = None
         self._is_measuring = False
 
@@ -212,9 +223,12 @@ class Live:
             self._moves(True)  # from now on
             known = await self._held()
             self._traffic.begin(now_ms, known)
-            self._view.forget()
+            for it in self._views:
+                it.view.forget()
             return
-        self._view.moved(self._traffic.look(now_ms, self._moves(True), await self._away()))
+        moved = self._traffic.look(now_ms, self._moves(True), await self._away())
+        for it in self._views:
+            it.view.moved(moved)
 
     def is_watched(self, now_ms: int) -> bool:
         return self._seats.taken > 0 or self._interest.is_fresh(now_ms)
@@ -224,7 +238,8 @@ class Live:
         now_ms = wall_ms()
         self._chronicle.changed(old, new, now_ms)
         if self.is_watched(now_ms):  # else the next look compares all streams, in turns
-            self._view.follow(new)
+            for it in self._views:
+                it.view.follow(it.image(new))
         self._ring()
 
     def close(self) -> None:
@@ -252,18 +267,24 @@ class Live:
         for part in reasons.keys() - moment.reasons.keys():
             self._chronicle.note("ready", f"{part}: all is well again", now_ms)
 
+    def _view_for(self, request: web.Request) -> PrincipalView:
+        """By the rules as they are now."""
+        return self._views.of(self._permissions(request), self._beats)
+
     async def _status(self, request: web.Request) -> web.Response:
         async with self._turns:
             self._seen = None
-            summary = self._view.summary(await self._prepared(None))
+            shown = self._view_for(request)
+            summary = shown.view.summary(await self._prepared(shown, None))
         return _json(_text({**summary, "traffic": self._traffic.last}))
 
     async def _list(self, request: web.Request) -> web.Response:
         query = _query(request, show=request.path.rpartition("/")[2])
         async with self._turns:
             self._seen = None
-            moment = await self._look(query)
-            found = self._view.list(moment, query)
+            shown = self._view_for(request)
+            moment = await self._look(shown, query)
+            found = shown.view.list(moment, query)
         rows = ",".join(it.text for it in found.shown)
         page = f'"page":{query.page},"size":{query.size},"total":{found.total}'
         return _json(f'{{{page},"rows":[{rows}]}}')
@@ -272,17 +293,17 @@ class Live:
         query = _query(request)
 
         async def tell(events: Events) -> None:
-            await self._tell(events, query)
+            await self._tell(events, request, query)
 
         return await self._seats.serve(request, tell)
 
-    async def _tell(self, events: Events, query: Query) -> None:
+    async def _tell(self, events: Events, request: web.Request, query: Query) -> None:
         """Only what has changed since the last time, part by part and row by row."""
         version = silent = 0
         broadcast: Broadcast | None = None
         while not self._beat.closed and await events.goes_on():
             rung = self._beat.next  # a change while this one is told is not missed
-            now = await self._broadcast(query)
+            now = await self._broadcast(self._view_for(request), query)
             if now is not broadcast:
                 broadcast, version = now, 0
             told = broadcast.since(version, self._history)
@@ -296,28 +317,30 @@ class Live:
             await asyncio.sleep(PAUSE_S)
             await rung.wait()
 
-    async def _broadcast(self, query: Query) -> Broadcast:
-        """As of this beat; looked at once for all who watch with the same query."""
-        broadcast = self._broadcasts.get(query)
+    async def _broadcast(self, shown: PrincipalView, query: Query) -> Broadcast:
+        """As of this beat; looked at once for all who watch with the same query and see the same."""
+        key = shown, query
+        broadcast = self._broadcasts.get(key)
         if broadcast is None or broadcast.beat != self._beats:
             async with self._turns:
-                broadcast = self._broadcasts.get(query)
+                broadcast = self._broadcasts.get(key)
                 if broadcast is None:
-                    broadcast = self._broadcasts[query] = Broadcast()
+                    broadcast = self._broadcasts[key] = Broadcast()
                 if broadcast.beat != self._beats:
-                    await self._update(broadcast, query)
+                    await self._update(broadcast, shown, query)
         broadcast.used = self._beats
         return broadcast
 
-    async def _update(self, broadcast: Broadcast, query: Query) -> None:
+    async def _update(self, broadcast: Broadcast, shown: PrincipalView, query: Query) -> None:
         """``_turns`` is held."""
-        moment = await self._look(query)
+        moment = await self._look(shown, query)
+        view = shown.view
         beat = self._beats  # there may have been another one, before that moment
-        found = self._view.list(moment, query)
+        found = view.list(moment, query)
         broadcast.update(
             {
-                **self._summary_of(moment),
-                "stream": _text(self._view.stream(moment, query.stream) if query.stream else None),
+                **self._summary_of(shown, moment),
+                "stream": _text(view.stream(moment, query.stream) if query.stream else None),
                 "list": json.dumps(query.show),
                 "page": str(query.page),
                 "size": str(query.size),
@@ -327,38 +350,43 @@ class Live:
         )
         broadcast.beat = beat
 
-    def _summary_of(self, moment: ClusterSnapshot) -> dict[str, str]:
+    def _summary_of(self, shown: PrincipalView, moment: ClusterSnapshot) -> dict[str, str]:
         """Part by part; once for all queries of a beat."""
-        if self._summary is None or self._summary[0] != self._beats:
-            parts = {**self._view.summary(moment), "traffic": self._traffic.last}
-            self._summary = self._beats, {name: _text(it) for name, it in parts.items()}
+        if self._summed != self._beats:
+            self._summed = self._beats
+            self._summaries = {}
             self._broadcasts = {
-                query: it
-                for query, it in self._broadcasts.items()
+                key: it
+                for key, it in self._broadcasts.items()
                 if self._beats - it.used < BROADCAST_BEATS
             }
-        return self._summary[1]
+            self._views.forget_unused(self._beats)
+        found = self._summaries.get(shown)
+        if found is None:
+            parts = {**shown.view.summary(moment), "traffic": self._traffic.last}
+            found = self._summaries[shown] = {name: _text(it) for name, it in parts.items()}
+        return found
 
     def _history(self) -> str:
         return _text(list(self._traffic.history))
 
-    async def _look(self, query: Query) -> ClusterSnapshot:
-        moment = await self._prepared(query)
-        self._interest.note(moment.now_ms, self._view.shown_partitions(moment, query))
+    async def _look(self, shown: PrincipalView, query: Query) -> ClusterSnapshot:
+        moment = await self._prepared(shown, query)
+        self._interest.note(moment.now_ms, shown.view.shown_partitions(moment, query))
         return moment
 
-    async def _prepared(self, query: Query | None) -> ClusterSnapshot:
-        """The present moment, whatever takes long of a look at it done. ``_turns`` is held."""
-        moment = await self._now()
+    async def _prepared(self, shown: PrincipalView, query: Query | None) -> ClusterSnapshot:
+        """The present moment as it is shown, whatever takes long of a look at it done. ``_turns`` is held."""
+        moment = shown.moment(await self._now())
         for _ in range(ROUNDS_MAX):
             has_waited = False
-            for _ in self._view.prepare(moment, query):
+            for _ in shown.view.prepare(moment, query):
                 has_waited = True
                 await asyncio.sleep(0)
             if not has_waited:
                 break
             self._seen = None
-            moment = await self._now()
+            moment = shown.moment(await self._now())
         return moment
 
     async def _now(self) -> ClusterSnapshot:

@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -79,6 +79,9 @@ class _PartitionRow(NamedTuple):
     shown: ShownRow
 
 
+SeesStream = Callable[[str], bool]
+
+
 class View:
     """``prepare`` each look in turns of the event loop; then the rest of it is cheap.
 
@@ -86,8 +89,18 @@ class View:
     what has: ``follow`` an image, ``moved`` the streams whose sums or rates are others.
     """
 
-    def __init__(self, local: Local, traffic: Traffic, chronicle: EventLog) -> None:
+    def __init__(
+        self,
+        local: Local,
+        traffic: Traffic,
+        chronicle: EventLog,
+        sees: SeesStream | None = None,
+    ) -> None:
+        """``sees``: whether its watchers may know of a stream that something else than the image names; None: of
+        every one.
+        """
         self._local = local
+        self._sees = sees
         self._traffic = traffic
         self._chronicle = chronicle
         self.overview = Overview()
@@ -213,7 +226,7 @@ class View:
             "controller": it.controller,
             "voters": list(it.voters),
             "metadata_offset": it.image.offset,
-            "streams": len(it.image.streams),
+            "streams": len(overview.names),
             "groups": len(it.groups),
             "groups_hidden": it.groups_hidden,
             "tail_refused": it.tail_refused,
@@ -433,11 +446,12 @@ class View:
         lags = []
         unknown = 0
         for number, (tp, offset) in enumerate(group.committed.items(), 1):
-            end = self._local.end(tp)
-            if end is None:
-                unknown += 1
-            else:
-                lags.append((consumer_lag(end, offset), tp, offset))
+            if self._sees is None or self._sees(tp.stream):
+                end = self._local.end(tp)
+                if end is None:
+                    unknown += 1
+                else:
+                    lags.append((consumer_lag(end, offset), tp, offset))
             if not number % SUMMED_MAX:
                 yield SUMMED_MAX
         row: Row = {
@@ -445,7 +459,7 @@ class View:
             "state": group.state,
             "members": group.member_count,
             "coordinator": group.coordinator,
-            "partitions": len(group.committed),
+            "partitions": len(lags) + unknown,
             "lag": sum(lag for lag, _, _ in lags),
             "lag_unknown": unknown,
             "furthest": [
@@ -462,7 +476,11 @@ class View:
         yield len(group.committed) % SUMMED_MAX
 
     def _events(self, query: Query) -> FoundItems:
-        events = [it for it in self._chronicle.latest(10_000) if query.filter in it.text]
+        events = [
+            it
+            for it in self._chronicle.latest(EVENTS_MAX)
+            if query.filter in it.text and (self._sees is None or it.is_seen(self._sees))
+        ]
         return FoundItems([self._event(it) for it in _page(events, query)], len(events))
 
     def _event(self, event: ClusterEvent) -> ShownRow:

@@ -21,6 +21,7 @@ from streamlog.control.groups import (
 from streamlog.control.leaders.group_coordinators import GroupSummary
 from streamlog.control.operation import Caller
 from streamlog.errors import GroupForbidden, InvalidRequest
+from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from tests.restricted import ALICE
 
@@ -119,6 +120,7 @@ async def _at_once() -> bool:
 
 def operations(coordinators: Coordinators, access: Access | None) -> GroupOperations:
     service = SimpleNamespace(
+        metrics=NodeMetrics(),
         coordinators=coordinators,
         freshness=SimpleNamespace(catch_up=_at_once),
         audit=Audit(),

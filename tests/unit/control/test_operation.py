@@ -20,6 +20,7 @@ from streamlog.control.operation import (
     specs_of,
 )
 from streamlog.errors import InvalidRequest, MalformedFrame, RequestTimedOut, StreamNotFound
+from streamlog.metrics import NodeMetrics
 from streamlog.wire.operation_request import decode_operation, encode_operation, is_operation
 
 
@@ -28,6 +29,7 @@ class ServiceStub:
 
     def __init__(self) -> None:
         self.audit = Audit()
+        self.metrics = NodeMetrics()
 
     def metadata_for(self, access: object) -> None:
         return None
@@ -127,6 +129,24 @@ async def test_what_may_have_been_done_is_an_act_in_the_audit_log(
     with pytest.raises(type(failure)):
         await kettles.boil(name="k")
     assert [it for it, _ in told(caplog)] == [event]
+
+
+async def test_operations_are_counted_by_protocol_and_error(kettles: KettleOperations) -> None:
+    def count(operation: str, error: str = "", by: str = "HTTP") -> float | None:
+        labels = {"operation": f"kettle.{operation}", "by": by, "error": error}
+        return registry.get_sample_value("streamlog_operations_total", labels)
+
+    registry = kettles._service.metrics.registry
+    await kettles.look()
+    await kettles.look()
+    await kettles.boil("k")
+    kettles.failure = StreamNotFound("no such")
+    with pytest.raises(StreamNotFound):
+        await kettles.boil("k")
+    assert (count("look"), count("boil"), count("boil", "StreamNotFound")) == (2, 1, 1)
+    assert count("look", by="Kafka") is None
+    taken = {"operation": "kettle.boil", "by": "HTTP"}
+    assert registry.get_sample_value("streamlog_operation_seconds_total", taken) is not None
 
 
 async def test_a_dry_run_is_no_act(

@@ -44,6 +44,18 @@ def test_many_changes_are_told_in_few_words() -> None:
     assert told(image(), many)[-1] == "9 more streams changed at the same time"
 
 
+def test_an_event_is_seen_by_who_may_know_of_its_stream() -> None:
+    chronicle = EventLog()
+    many = image(*[stream(f"s{number:02}", partition()) for number in range(STREAMS_MAX + 9)])
+    chronicle.changed(image(), many, 5)
+    chronicle.changed(many, image(*many.streams.values(), node_1={"full": True}, offset=8), 6)
+    seen = [it for it in chronicle.latest(100) if it.is_seen("s07".__eq__)]
+    assert [it.text for it in seen] == [
+        "node 1 has a full disk",
+        "stream s07 was created with 1 partition",
+    ], "and not how many others were made"
+
+
 def test_it_forgets_the_oldest() -> None:
     chronicle = EventLog()
     for number in range(EVENTS_MAX + 3):

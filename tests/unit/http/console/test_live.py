@@ -8,16 +8,23 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from streamlog.acl.rulebook import RuleBook
+from streamlog.authz.audit import Audit
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.service import AuthorizationService
+from streamlog.config import AuthorizationSection
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.console.event_log import EventLog
-from streamlog.http.console.live import Live, WatchedPartitions
+from streamlog.http.console.live import Broadcast, Live, WatchedPartitions
 from streamlog.http.console.overview import WORK_MAX
+from streamlog.http.console.principal_views import UNUSED_BEATS, PrincipalViews
 from streamlog.http.console.query import ROWS, Query
 from streamlog.http.console.traffic import Traffic
 from streamlog.http.console.view import View
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from tests.page_world import LocalPartitions, image, moment, partition, stream
+from tests.restricted import ALICE, rule
 
 STREAMS = 10_000
 
@@ -25,6 +32,8 @@ STREAMS = 10_000
 class World:
     def __init__(self) -> None:
         self.image = image(stream("s", partition()))
+        self.permissions: Permissions | None = None
+        """Of who asks."""
         self.looks = 0
         traffic, chronicle = Traffic(), EventLog()
         self.live = Live(
@@ -33,7 +42,8 @@ class World:
             moves=lambda _: (),
             away=self.away,
             survey=self.survey,
-            view=View(LocalPartitions(), traffic, chronicle),
+            views=PrincipalViews(lambda sees: View(LocalPartitions(), traffic, chronicle, sees)),
+            permissions=lambda _: self.permissions,
             traffic=traffic,
             chronicle=chronicle,
             interest=WatchedPartitions(),
@@ -53,9 +63,13 @@ class World:
     async def survey(self) -> None:
         """There is nothing to be found."""
 
+    async def broadcast(self, **query: Any) -> Broadcast:
+        shown = self.live._views.of(self.permissions, self.live._beats)
+        return await self.live._broadcast(shown, Query(**query))
+
     async def whole(self, **query: Any) -> bytes:
         """What a new watcher is told."""
-        broadcast = await self.live._broadcast(Query(**query))
+        broadcast = await self.broadcast(**query)
         return broadcast.since(0, self.live._history)
 
     async def told(self, **query: Any) -> dict[str, Any]:
@@ -74,12 +88,12 @@ async def test_a_hundred_watchers_cost_one_look() -> None:
 async def test_only_rows_that_have_changed_are_told() -> None:
     world = World()
     world.image = many()
-    broadcast = await world.live._broadcast(Query())
+    broadcast = await world.broadcast()
     assert (broadcast.version, broadcast.since(1, world.live._history)) == (1, b"")
     for number in (3, 4711):  # one that is shown, and one that is not
         old, world.image = world.image, with_trouble(world.image, number)
         world.live.changed(old, world.image)
-        assert await world.live._broadcast(Query()) is broadcast
+        assert await world.broadcast() is broadcast
         told = json.loads(broadcast.since(broadcast.version - 1, world.live._history)[19:])
         assert [*told.get("rows", {})] == (["s-00003"] if number == 3 else [])
         assert "keys" not in told and "nodes" not in told
@@ -116,7 +130,7 @@ class Turns:
     """How much of the overview is worked in each turn of the event loop."""
 
     def __init__(self, world: World) -> None:
-        self._overview = world.live._view.overview
+        self._overview = world.live._views.of(world.permissions, 0).view.overview
         self.worked = [self._overview.worked]
 
     async def run(self) -> None:
@@ -215,7 +229,7 @@ async def test_a_new_watcher_is_told_of_what_has_been() -> None:
     for second in range(4):
         await world.live._measure(1_000 * second)
         world.live._ring()
-        broadcast = await world.live._broadcast(Query())
+        broadcast = await world.broadcast()
     assert [it[0] for it in (await world.told())["history"]] == [1_000, 2_000, 3_000]
     told = json.loads(broadcast.since(broadcast.version - 1, world.live._history)[19:])
     assert told == {"traffic": [3_000, 0, 0]}
@@ -236,3 +250,57 @@ async def test_moves_are_noted_only_while_a_client_watches() -> None:
     await asyncio.sleep(0)
     running.cancel()
     assert asked == [True, False]
+
+
+def alice(world: World, *rules: str) -> None:
+    """It is she who asks, by these rules."""
+    book = RuleBook.of(*map(rule, rules))
+    authorization = AuthorizationService(
+        AuthorizationSection(), lambda: book, Audit(), enforced=True
+    )
+    world.permissions = authorization.access_of(ALICE)
+
+
+async def test_who_may_not_know_every_stream_is_told_of_the_others_only() -> None:
+    world = World()
+    world.image = image(stream("orders", partition()), stream("secret", partition(leader=-1)))
+    alice(world, "describe topic orders")
+    for show in ("streams", "partitions", "events"):
+        told = await world.whole(show=show)
+        assert b"secret" not in told
+        assert json.loads(told.partition(b"data: ")[2])["total"] == (show != "events")
+    told_of = await world.told(stream="secret")
+    assert (told_of["stream"], told_of["cluster"]["streams"]) == (None, 1)
+    assert told_of["cluster"]["leaderless"] == 0
+    world.permissions = None
+    assert b"secret" in await world.whole()
+
+
+async def test_a_right_that_is_given_or_taken_away_counts_at_the_next_look() -> None:
+    world = World()
+    world.image = image(stream("orders", partition()), stream("secret", partition()))
+    for rules, seen in (((), []), (("describe topic *",), ["orders", "secret"]), ((), [])):
+        alice(world, *rules)
+        world.live._ring()
+        assert (await world.told())["keys"] == seen
+
+
+async def test_a_view_of_one_principal_costs_what_changes() -> None:
+    """And is let go when it is used no more."""
+    world = World()
+    world.image = many()
+    alice(world, "describe topic s-0*")
+    async with watched(world) as turns:
+        await world.told()
+    assert turns.longest <= 2 * WORK_MAX
+    world.live._seats.taken = 1
+    async with watched(world) as turns:
+        old, world.image = world.image, with_trouble(world.image, 3)
+        world.live.changed(old, world.image)
+        assert (await world.told(only="under_replicated"))["total"] == 1
+    assert turns.total <= 2
+    world.permissions = None
+    for _ in range(UNUSED_BEATS + 1):
+        world.live._ring()
+    await world.told()
+    assert len(list(world.live._views)) == 1

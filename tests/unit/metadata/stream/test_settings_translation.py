@@ -71,7 +71,7 @@ def test_nothing_else_lists_the_settings() -> None:
         if name is not None and not name.isalpha()
     }
     for path in package.rglob("*.py"):
-        if path.name == "config.py" and path.parent.name == "stream":
+        if path.name == "stream_config.py" and path.parent.name == "stream":
             continue
         found = {
             word
