@@ -122,8 +122,7 @@ async def look(cluster: "Cluster") -> dict[Partition, PartitionLook]:
 async def activity(cluster: "Cluster", before: Looks, after: Looks) -> Activity:
     """What happened between two looks."""
     from streamlog.cli.group.client import GroupClient
-    from streamlog.cli.group.commands import group_rows
-    from streamlog.client.groups import Groups
+    from streamlog.cli.group.commands import missing
 
     problems: list[str] = []
     nodes: list[str] = []
@@ -134,7 +133,9 @@ async def activity(cluster: "Cluster", before: Looks, after: Looks) -> Activity:
     except StreamlogError as error:
         problems.append(f"nodes: {error}")
     try:
-        groups = await group_rows(GroupClient(cluster, Groups(cluster, patience_ms=0)))
+        groups, missing_nodes = await GroupClient(cluster, patience_ms=0).all()
+        if missing_nodes:
+            problems.append(missing(missing_nodes))
     except StreamlogError as error:
         problems.append(f"groups: {error}")
     leaders = {key: "-" if it.leader is None else str(it.leader) for key, it in after.items()}

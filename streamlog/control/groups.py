@@ -1,7 +1,7 @@
 """Operations on consumer groups: how far they have come, and where they go on."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from streamlog.errors import (
     NotCoordinator,
     NotLeader,
     PartitionNotFound,
+    StalePartition,
     StreamlogError,
 )
 from streamlog.fairness import cooperatively
@@ -35,6 +36,8 @@ from streamlog.model import NodeId, TopicPartition, consumer_lag
 
 LIST_MAX: Final = 1_000
 """Groups in one list."""
+MEMBERS_NAMED: Final = 3
+"""Of those that keep a group from being changed."""
 LOOKED_AT_ONCE: Final = 2_000
 """Groups, before others have their turn of the event loop."""
 
@@ -70,6 +73,8 @@ class GroupPartition:
     end_offset: int | None
     """The high watermark; None where the leader could not be asked."""
     lag: int | None
+    leader_epoch: int | None
+    """Of the record before the committed offset, as the group has told."""
     metadata: str
     member_id: str | None
     """Who reads it."""
@@ -154,6 +159,19 @@ class OffsetChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownChange:
+    """A change as a reset with ``validate_only`` returned it."""
+
+    stream: str
+    partition: int
+    committed_offset: int | None
+    new_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetReset:
     """What a reset changed, or would change."""
 
@@ -170,6 +188,7 @@ class Target:
     offset: int | None
     start_ms: int | None
     shift: int | None
+    changes: tuple[ShownChange, ...] = ()
 
     def check(self) -> None:
         """Raises InvalidRequest."""
@@ -179,10 +198,11 @@ class Target:
             self.offset,
             self.start_ms,
             self.shift,
+            self.changes or None,
         )
         if sum(it is not None for it in given) != 1:
             raise InvalidRequest(
-                "name one of to_earliest, to_latest, to_offset, to_ms and shift_by"
+                "name one of to_earliest, to_latest, to_offset, to_ms, shift_by and changes"
             )
 
 
@@ -241,7 +261,7 @@ class GroupOperations(Operations):
         """List groups by name; with ``state`` those that are in it."""
         if not 0 <= limit <= LIST_MAX or offset < 0:
             raise InvalidRequest(f"limit: 0 to {LIST_MAX}; offset: 0 or more")
-        await self._service.freshness.catch_up()
+        await self._know_coordinators()
         found, missing = await self._service.coordinators.all()
         seen: list[GroupSummary] = []
         for number, it in enumerate(found, 1):
@@ -284,11 +304,14 @@ class GroupOperations(Operations):
         )
 
     @operation("DELETE /groups/{group}", about=("group",), act=True)
-    async def delete(self, group: str) -> None:
-        """Delete a group without members, with all its offsets."""
+    async def delete(self, group: str, validate_only: bool = False) -> None:
+        """Delete a group without members, with all its offsets. ``validate_only`` says whether that can be done."""
         self._check(Operation.DELETE, group)
         await self._know_coordinators()
-        await self._service.coordinators.delete(group)
+        if validate_only:
+            _check_empty(group, await self._service.coordinators.known(group))
+        else:
+            await self._service.coordinators.delete(group)
 
     @operation(
         "POST /groups/{group}/offsets/delete",
@@ -328,7 +351,9 @@ class GroupOperations(Operations):
             ),
         )
 
-    @operation("POST /groups/{group}/reset", about=("group", "streams", "partitions"), act=True)
+    @operation(
+        "POST /groups/{group}/reset", about=("group", "streams", "partitions", "changes"), act=True
+    )
     async def reset(
         self,
         group: str,
@@ -340,26 +365,39 @@ class GroupOperations(Operations):
         to_offset: int | None = None,
         to_ms: int | None = None,
         shift_by: int | None = None,
+        changes: tuple[ShownChange, ...] = (),
         validate_only: bool = False,
     ) -> OffsetReset:
         """Set where a group without members goes on: in all partitions of ``streams``, or in all it has committed in.
 
         It goes on at the log's start or end, at an offset, with the first record of the time ``to_ms`` or later, or
         ``shift_by`` records from where it is (negative: back). All offsets are changed, or none. ``validate_only``
-        returns what would change.
+        returns what would change. These ``changes`` are made as they were returned, unless the group has committed
+        something else meanwhile; they may be asked for again.
         """
-        target = Target(to_earliest, to_latest, to_offset, to_ms, shift_by)
+        target = Target(to_earliest, to_latest, to_offset, to_ms, shift_by, changes)
         target.check()
+        if changes and (streams or partitions):
+            raise InvalidRequest("changes: these name the streams and partitions")
         if partitions and len(streams) != 1:
             raise InvalidRequest("partitions: name the one stream that has them")
         self._check(Operation.READ, group)
         await self._know_coordinators()
-        committed = await self._committed_by_empty(group, is_new=bool(streams))
-        tps = self._chosen(streams, partitions, committed)
+        committed = await self._committed_by_empty(group, is_new=bool(streams or changes))
+        tps = self._shown(group, changes, committed) or self._chosen(streams, partitions, committed)
         if not tps:
             raise GroupNotFound(f"group {group!r} has committed nothing; name the streams")
         states = await self._states(tps)
-        changes = [await self._change(tp, committed.get(tp), states.get(tp), target) for tp in tps]
+        shown = {TopicPartition(it.stream, it.partition): it.new_offset for it in changes}
+        planned = [
+            await self._change(
+                tp,
+                committed.get(tp),
+                states.get(tp),
+                Target(False, False, shown[tp], None, None) if changes else target,
+            )
+            for tp in tps
+        ]
         if not validate_only:
             await self._service.coordinators.make(group)
             image = self._metadata.image
@@ -371,10 +409,10 @@ class GroupOperations(Operations):
                     it.new_offset,
                     image.stream(it.stream).stream_id,
                 )
-                for it in changes
+                for it in planned
             ]
             await self._service.coordinators.commit(group, wanted)
-        return OffsetReset(not validate_only, tuple(changes))
+        return OffsetReset(not validate_only, tuple(planned))
 
     def _check(self, right: Operation, group: str) -> None:
         """Raises GroupForbidden, whether there is such a group or not."""
@@ -394,7 +432,11 @@ class GroupOperations(Operations):
         streams = self._metadata.image.streams
         seen = tuple(AssignedPartition(*tp) for tp in member.partitions if tp.stream in streams)
         return GroupConsumer(
-            member.member_id, member.instance_id, member.client_id, member.host, seen
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.host.removeprefix("/"),
+            seen,
         )
 
     def _of_today(self, known: KnownGroup) -> Iterable[GroupOffset]:
@@ -427,11 +469,28 @@ class GroupOperations(Operations):
             if not is_new:
                 raise
             return {}
-        if known.members:
-            raise GroupNotEmpty(
-                f"group {group!r} has {len(known.members)} members; stop them first"
-            )
+        _check_empty(group, known)
         return {TopicPartition(it.stream, it.partition): it.offset for it in self._of_today(known)}
+
+    def _shown(
+        self,
+        group: str,
+        changes: Sequence[ShownChange],
+        committed: Mapping[TopicPartition, int],
+    ) -> Sequence[TopicPartition]:
+        """Raises StalePartition unless what is committed is what was shown, or the new offset already."""
+        found = []
+        for it in changes:
+            self._readable(it.stream).partition(it.partition)  # raises PartitionNotFound
+            tp = TopicPartition(it.stream, it.partition)
+            if committed.get(tp) not in (it.committed_offset, it.new_offset):
+                raise StalePartition(
+                    f"group {group!r} has committed something in {tp} meanwhile; nothing is changed, ask again"
+                )
+            found.append(tp)
+        if len(set(found)) != len(found):
+            raise InvalidRequest("changes: a partition is named twice")
+        return found
 
     def _chosen(
         self,
@@ -471,6 +530,20 @@ class GroupOperations(Operations):
         return change_of(tp, committed, extent, target, at_time)
 
 
+def _check_empty(group: str, known: KnownGroup) -> None:
+    """Raises GroupNotEmpty, with the members' names and the remedy."""
+    if not known.members:
+        return
+    named = [member.name for member in known.members[:MEMBERS_NAMED]]
+    more = len(known.members) - len(named)
+    names = ", ".join((*named, f"and {more} more") if more else named)
+    count = f"{len(known.members)} member{'s' if len(known.members) > 1 else ''}"
+    raise GroupNotEmpty(
+        f"group {group!r} has {count} ({names}); stop them first"
+        " (one that was killed is gone after its session.timeout.ms)"
+    )
+
+
 def _by_stream(offsets: Iterable[StreamPartitions]) -> dict[str, tuple[int, ...] | None]:
     """Each stream once, however often it is named."""
     found = dict[str, dict[int, None] | None]()
@@ -497,6 +570,7 @@ def _partition(
         None if committed is None else committed.offset,
         end,
         lag,
+        None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch,
         "" if committed is None else committed.metadata,
         member_id,
     )

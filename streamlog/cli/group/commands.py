@@ -1,142 +1,68 @@
 """The commands of ``streamlog group``."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamlog.cli.group import reset
-from streamlog.cli.group.client import ask, check_empty
+from streamlog.cli.group.client import ask
 from streamlog.cli.options.names import GroupName
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import GroupNotEmpty, InvalidRequest
-from streamlog.model import TopicPartition, consumer_lag
 
 if TYPE_CHECKING:
     from streamlog.cli.group.client import GroupClient
-    from streamlog.client.groups import CommittedInfo, GroupInfo, GroupMemberInfo
-    from streamlog.model import TopicPartition
-
-
-class GroupLag(NamedTuple):
-    """Of a group in one partition."""
-
-    tp: TopicPartition
-    committed: "CommittedInfo | None"
-    """None: it is assigned, and nothing was committed yet."""
-    end_offset: int | None
-    """The high watermark; None where the leader could not be asked."""
-    member: "GroupMemberInfo | None"
-    """The member that reads it."""
-
-    @property
-    def lag(self) -> int | None:
-        """Committed records that are yet to be read; None where that cannot be known."""
-        if self.committed is None or self.end_offset is None:
-            return None
-        return consumer_lag(self.end_offset, self.committed.offset)
-
-    def as_json(self) -> dict[str, Any]:
-        """As ``--json`` shows it."""
-        committed = self.committed
-        return {
-            "stream": self.tp.stream,
-            "partition": self.tp.partition,
-            "committed_offset": None if committed is None else committed.offset,
-            "end_offset": self.end_offset,
-            "lag": self.lag,
-            "leader_epoch": None if committed is None else committed.leader_epoch,
-            "metadata": None if committed is None else committed.metadata,
-            "member_id": None if self.member is None else self.member.member_id,
-        }
-
-
-def standings(
-    group: "GroupInfo",
-    committed: Mapping[TopicPartition, "CommittedInfo"],
-    ends: Mapping[TopicPartition, int],
-) -> list[GroupLag]:
-    """In order; all partitions that the group has committed something in, or reads."""
-    readers = {tp: member for member in group.members for tp in member.partitions}
-    return [
-        GroupLag(tp, committed.get(tp), ends.get(tp), readers.get(tp))
-        for tp in sorted(committed.keys() | readers.keys())
-    ]
-
-
-def total_lag(found: Iterable[GroupLag]) -> int | None:
-    """Over what was committed; None if any of it cannot be known, or nothing was."""
-    lags = [it.lag for it in found if it.committed is not None]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known and len(known) == len(lags) else None
 
 
 def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """All groups: state, members, and how many records they have yet to read in all."""
-    rows = ask(servers, group_rows)
+    found = ask(servers, lambda asker: asker.all())
     if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ("GROUP", "STATE", "COORDINATOR", "MEMBERS", "PARTITIONS", "LAG"),
-        (
-            (
-                row["group"],
-                row["state"],
-                row["coordinator"],
-                row["members"],
-                row["partitions"],
-                row["lag"],
-            )
-            for row in rows
-        ),
-    )
+        print_json(found.groups)
+    else:
+        names = ("group", "state", "coordinator", "members", "partitions", "lag")
+        rows = ([row[name] for name in names] for row in found.groups)
+        print_table([name.upper() for name in names], rows)
+    if found.missing_nodes:
+        say(missing(found.missing_nodes), to_stderr=True)
+        raise typer.Exit(1)
 
 
-async def group_rows(asker: "GroupClient") -> list[dict[str, Any]]:
-    described = [await asker.groups.describe(group_id) for group_id in await asker.groups.ids()]
-    groups = [group for group in described if group.exists]  # some may have gone meanwhile
-    committed = await asker.groups.all_committed(group.group_id for group in groups)
-    ends = await asker.cluster.latest_offsets({tp for it in committed.values() for tp in it})
-    rows = []
-    for group in groups:
-        found = standings(group, committed[group.group_id], ends)
-        rows.append(
-            {
-                "group": group.group_id,
-                "state": group.state,
-                "coordinator": group.coordinator,
-                "members": len(group.members),
-                "partitions": len(found),
-                "lag": total_lag(found),
-            }
-        )
-    return rows
+def missing(nodes: Sequence[int]) -> str:
+    """What is to be said of nodes whose groups are not known."""
+    silent = [str(it) for it in nodes if it >= 0]
+    said = [f"no answer from node {', '.join(silent)}"] if silent else []
+    if len(silent) < len(nodes):
+        said.append("partitions of __consumer_offsets have no leader")
+    return f"some groups are not listed: {' and '.join(said)}; `streamlog cluster check` says what is away"
 
 
 def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) -> None:
     """One group: who is in it, who reads what, and how far each partition is read."""
-    found, partitions = ask(servers, lambda asker: _ask(asker, group))
+    found = ask(servers, lambda asker: asker.describe(group))
     if as_json:
-        print_json(_as_json(found, partitions))
+        print_json(found)
         return
+    coordinator = found["coordinator"]
     print_pairs(
         [
-            ("GroupInfo", found.group_id),
-            ("State", found.state),
-            ("Assignor", found.assignor),
-            ("Coordinator", f"node {found.coordinator}"),
-            ("Lag", total_lag(partitions)),
+            ("Group", found["group"]),
+            ("State", found["state"]),
+            ("Assignor", found["protocol"]),
+            ("Coordinator", None if coordinator is None else f"node {coordinator}"),
+            ("Lag", found["lag"]),
         ]
     )
     say()
-    if found.members:
+    members = {it["member_id"]: it for it in found["members"]}
+    if members:
         print_table(
             ("MEMBER", "CLIENT", "HOST", "READS"),
             (
-                (it.instance_id or it.member_id, it.client_id, it.host, _streams(it))
-                for it in found.members
+                (it["instance_id"] or it["member_id"], it["client_id"], it["host"], _reads(it))
+                for it in members.values()
             ),
         )
         say()
@@ -144,32 +70,24 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
         ("STREAM", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "METADATA"),
         (
             (
-                it.tp.stream,
-                it.tp.partition,
-                it.committed and it.committed.offset,
-                it.end_offset,
-                it.lag,
-                it.member and it.member.client_id,
-                it.committed and _printable(it.committed.metadata),
+                it["stream"],
+                it["partition"],
+                it["committed_offset"],
+                it["end_offset"],
+                it["lag"],
+                members.get(it["member_id"], {}).get("client_id"),
+                _printable(it["metadata"]),
             )
-            for it in partitions
+            for it in found["partitions"]
         ),
     )
 
 
-async def _ask(asker: "GroupClient", group_id: str) -> "tuple[GroupInfo, list[GroupLag]]":
-    group = await asker.existing(group_id)
-    committed = await asker.groups.committed(group_id)
-    assigned = {tp for member in group.members for tp in member.partitions}
-    ends = await asker.cluster.latest_offsets(assigned | committed.keys())
-    return group, standings(group, committed, ends)
-
-
-def _streams(member: "GroupMemberInfo") -> list[str]:
+def _reads(member: dict[str, Any]) -> list[str]:
     """``orders/0+1`` for each stream."""
     numbers: dict[str, list[str]] = {}
-    for tp in member.partitions:
-        numbers.setdefault(tp.stream, []).append(str(tp.partition))
+    for it in member["partitions"]:
+        numbers.setdefault(it["stream"], []).append(str(it["partition"]))
     return [f"{stream}/{'+'.join(them)}" for stream, them in numbers.items()]
 
 
@@ -178,29 +96,7 @@ def _printable(metadata: str) -> str:
     return "".join(it for it in metadata if it.isprintable())
 
 
-def _as_json(group: "GroupInfo", partitions: "list[GroupLag]") -> dict[str, Any]:
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "protocol_type": group.protocol_type,
-        "assignor": group.assignor,
-        "coordinator": group.coordinator,
-        "lag": total_lag(partitions),
-        "members": [
-            {
-                "member_id": it.member_id,
-                "instance_id": it.instance_id,
-                "client_id": it.client_id,
-                "host": it.host,
-                "partitions": [tp._asdict() for tp in it.partitions],
-            }
-            for it in group.members
-        ],
-        "partitions": [it.as_json() for it in partitions],
-    }
-
-
-Wanted = dict[str, "list[TopicPartition]"]
+Wanted = dict[str, list[dict[str, Any]]]
 """What each group is to forget; all where nothing is named."""
 
 
@@ -240,24 +136,28 @@ def remove(
 async def _look(asker: "GroupClient", groups: list[str], streams: list[str] | None) -> Wanted:
     """Raises GroupNotFound, GroupNotEmpty, InvalidRequest: then none is touched."""
     wanted: Wanted = {}
-    for group_id in dict.fromkeys(groups):
-        group = await asker.existing(group_id)
+    for name in dict.fromkeys(groups):
+        group = await asker.describe(name)
         if not streams:
-            check_empty(group)
-            wanted[group_id] = []
+            await asker.operate("delete", group=name, validate_only=True)
+            wanted[name] = []
             continue
-        committed = await asker.groups.committed(group_id)
-        wanted[group_id] = sorted(tp for tp in committed if tp.stream in streams)
+        wanted[name] = [
+            {"stream": it["stream"], "partition": it["partition"]}
+            for it in group["partitions"]
+            if it["stream"] in streams and it["committed_offset"] is not None
+        ]
         for stream in streams:
-            if not any(tp.stream == stream for tp in wanted[group_id]):
+            if not any(it["stream"] == stream for it in wanted[name]):
                 raise InvalidRequest(
-                    f"group {group_id!r} has committed nothing in {stream!r};"
-                    f" `streamlog group info {group_id}` shows where it has"
+                    f"group {name!r} has committed nothing in {stream!r};"
+                    f" `streamlog group info {name}` shows where it has"
                 )
-        for member in group.members:
-            if any(tp.stream in streams for tp in member.partitions):
+        for it in group["members"]:
+            if any(tp["stream"] in streams for tp in it["partitions"]):
+                reader = it["instance_id"] or it["client_id"] or it["member_id"]
                 raise GroupNotEmpty(
-                    f"{member.name} reads that for group {group_id!r}; stop the group's members"
+                    f"{reader} at {it['host']} reads that for group {name!r}; stop the group's members"
                     " first, or have them unsubscribe"
                 )
     return wanted
@@ -265,12 +165,23 @@ async def _look(asker: "GroupClient", groups: list[str], streams: list[str] | No
 
 async def _remove(asker: "GroupClient", wanted: Wanted, done: list[dict[str, Any]]) -> None:
     """``done`` has what is gone, also when one of them is refused."""
-    for group_id, tps in wanted.items():
-        if tps:
-            await asker.groups.delete_offsets(group_id, tps)
-        else:
-            await asker.groups.delete(group_id)
-        done.append({"group": group_id, "offsets": [tp._asdict() for tp in tps] if tps else None})
+    for name, places in wanted.items():
+        if not places:
+            await asker.delete(name)
+            done.append({"group": name, "offsets": None})
+            continue
+        numbers: dict[str, list[int]] = {}
+        for it in places:
+            numbers.setdefault(it["stream"], []).append(it["partition"])
+        asked = [{"stream": stream, "partitions": them} for stream, them in numbers.items()]
+        answer = await asker.operate("delete_offsets", group=name, offsets=asked)
+        gone = [it for it in answer if it["error"] is None]
+        if gone:
+            forgotten = [{"stream": it["stream"], "partition": it["partition"]} for it in gone]
+            done.append({"group": name, "offsets": forgotten})
+        for it in answer:
+            if it["error"] is not None:
+                raise InvalidRequest(f"group {name!r}, {it['stream']}: {it['message']}")
 
 
 def _said(done: dict[str, Any]) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 1.0
 """For all of it. A cluster that needs longer is not asked by a key that is pressed."""
+OFFERED_MAX: Final = 1_000
+"""Groups that are offered."""
 INTERNAL: Final = "__"
 
 Offer = tuple[str, str]
@@ -36,9 +38,8 @@ def streams(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 def groups(ctx: typer.Context, incomplete: str) -> list[Offer]:
     async def ask(cluster: "Cluster") -> list[Offer]:
-        from streamlog.client.groups import Groups
-
-        return [(it, "") for it in sorted(await Groups(cluster, patience_ms=0).ids())]
+        page = await cluster.operate("groups.list", {"limit": OFFERED_MAX})
+        return [(it["group"], it["state"]) for it in page["groups"]]
 
     return _offered(ctx, incomplete, ask)
 

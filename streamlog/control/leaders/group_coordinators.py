@@ -44,6 +44,8 @@ from streamlog.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment
 LISTED_AT_ONCE: Final = 5_000
 """Groups in one answer of a node."""
 LIST_TIMEOUT_S: Final = 2.0
+NAME_SHOWN: Final = 60
+"""Characters of a name that is none."""
 NO_EPOCH: Final = -1
 
 T = TypeVar("T")
@@ -83,6 +85,11 @@ class GroupMember:
     host: str
     partitions: tuple[TopicPartition, ...]
 
+    @property
+    def name(self) -> str:
+        """As a sentence calls it."""
+        return f"{self.instance_id or self.client_id or self.member_id} at {self.host.removeprefix('/')}"
+
 
 class GroupOffset(NamedTuple):
     """How far a group has come in a partition."""
@@ -90,6 +97,8 @@ class GroupOffset(NamedTuple):
     stream: str
     partition: int
     offset: int
+    leader_epoch: int
+    """Of the record before it, as the group has told; -1: not told."""
     metadata: str
     stream_id: UUID
     """Of the stream when it was committed; all zeros: not told."""
@@ -124,7 +133,9 @@ def error_of(code: ErrorCode, group: str) -> StreamlogError:
     if code is ErrorCode.group_id_not_found:
         return GroupNotFound(f"there is no group {group!r}")
     if code is ErrorCode.invalid_group_id:
-        return InvalidGroupName(f"a group's name has 1 to {NAME_BYTES_MAX} bytes")
+        return InvalidGroupName(
+            f"{group[:NAME_SHOWN]!r} is no name that a group may have: it has 1 to {NAME_BYTES_MAX} bytes"
+        )
     if code is ErrorCode.unknown_server_error:
         return StreamlogError(f"group {group!r}: its coordinator cannot write that")
     if code is ErrorCode.policy_violation:
@@ -189,7 +200,7 @@ class LocalCoordinators:
                 for it in described.members
             ),
             tuple(
-                GroupOffset(*place, it.offset, it.metadata, it.topic_id)
+                GroupOffset(*place, it.offset, it.leader_epoch, it.metadata, it.topic_id)
                 for place, found in sorted(offsets.items())
                 if (it := found.committed) is not None
             ),
@@ -312,8 +323,8 @@ def _known_of(answer: NodeAnswer) -> KnownGroup:
         for it in fields.pop("members")
     )
     offsets = tuple(
-        GroupOffset(stream, number, offset, metadata, UUID(stream_id))
-        for stream, number, offset, metadata, stream_id in fields.pop("offsets")
+        GroupOffset(stream, number, offset, leader_epoch, metadata, UUID(stream_id))
+        for stream, number, offset, leader_epoch, metadata, stream_id in fields.pop("offsets")
     )
     return KnownGroup(**fields, members=members, offsets=offsets)
 

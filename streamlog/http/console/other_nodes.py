@@ -6,18 +6,19 @@ whether they answer.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.connection import Connection
-from streamlog.client.groups import GroupInfo, committed_in
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
 from streamlog.http.console.cluster_snapshot import CoordinatedGroup
 from streamlog.metadata.image.image_types import NodeImage
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.model import NodeId
+from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.errors import check
 
@@ -79,6 +80,7 @@ TIMEOUT_MS: Final = 2_000
 GROUPS_PER_PARTITION_MAX: Final = 1_000
 """Of one node; more are not shown, and it is said how many."""
 AT_ONCE: Final = 100
+NOT_COMMITTED: Final = -1
 
 
 class RemoteGroups:
@@ -146,15 +148,31 @@ class RemoteGroups:
         described = await cluster.ask(node, registry.DESCRIBE_GROUPS, {"groups": ids})
         wanted = [{"group_id": group_id, "topics": None} for group_id in ids]
         fetched = await cluster.ask(node, registry.OFFSET_FETCH, {"groups": wanted})
-        offsets = {it["group_id"]: committed_in(it) for it in fetched["groups"]}
-        groups = [GroupInfo.of(it, node.node_id) for it in described["groups"]]
+        offsets = {it["group_id"]: _committed_in(it) for it in fetched["groups"]}
+        # A group that has gone meanwhile is an error from version 6 on, before that it was dead (KIP-1043).
+        there = [
+            it for it in described["groups"] if it["error_code"] != ErrorCode.group_id_not_found
+        ]
+        for it in there:
+            check(it["error_code"], f"group {it['group_id']!r}")
         return [
             CoordinatedGroup(
-                it.group_id,
-                it.state,
-                len(it.members),
-                {tp: commit.offset for tp, commit in offsets.get(it.group_id, {}).items()},
+                it["group_id"],
+                it["group_state"],
+                len(it["members"]),
+                offsets.get(it["group_id"], {}),
                 node.node_id,
             )
-            for it in groups
+            for it in there
         ]
+
+
+def _committed_in(fields: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Of a group in an OffsetFetch answer; partitions without a commit are left out."""
+    check(fields["error_code"], f"group {fields['group_id']!r}")
+    return {
+        TopicPartition(topic["name"], it["partition_index"]): it["committed_offset"]
+        for topic in fields["topics"]
+        for it in topic["partitions"]
+        if it["committed_offset"] != NOT_COMMITTED
+    }

@@ -13,16 +13,27 @@ from streamlog.control.groups import (
     LOOKED_AT_ONCE,
     GroupOperations,
     OffsetChange,
+    ShownChange,
     StreamPartitions,
     Target,
     _by_stream,
+    _check_empty,
     change_of,
 )
-from streamlog.control.leaders.group_coordinators import GroupSummary
+from streamlog.control.leaders.group_coordinators import (
+    GroupMember,
+    GroupOffset,
+    GroupSummary,
+    KnownGroup,
+    WantedOffset,
+)
 from streamlog.control.operation import Caller
-from streamlog.errors import GroupForbidden, InvalidRequest
+from streamlog.errors import GroupForbidden, GroupNotEmpty, InvalidRequest, StalePartition
+from streamlog.groups.records import NO_TOPIC_ID
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from tests import page_world
 from tests.restricted import ALICE
 
 ORDERS = TopicPartition("orders", 0)
@@ -185,3 +196,100 @@ def test_a_stream_is_looked_at_once_however_often_it_is_named() -> None:
     a, b = StreamPartitions("a"), StreamPartitions("b", (3, 1))
     assert _by_stream([a, b, a, StreamPartitions("b", (1, 2))]) == {"a": None, "b": (3, 1, 2)}
     assert _by_stream([StreamPartitions("a", (1,)), a, StreamPartitions("a", (2,))]) == {"a": None}
+
+
+def consumer(name: str) -> GroupMember:
+    return GroupMember(f"{name}-1", None, name, "/127.0.0.1", ())
+
+
+def known(*members: GroupMember, **committed: int) -> KnownGroup:
+    offsets = tuple(
+        GroupOffset(name, 0, offset, -1, "", NO_TOPIC_ID) for name, offset in committed.items()
+    )
+    return KnownGroup("Empty", "consumer", "", members, offsets)
+
+
+def test_who_is_in_the_way_is_named() -> None:
+    _check_empty("g", known())
+    with pytest.raises(GroupNotEmpty, match=r"has 1 member \(x at 127.0.0.1\); stop them first"):
+        _check_empty("g", known(consumer("x")))
+    with pytest.raises(GroupNotEmpty, match=r"5 members \(a at .*, b at .*, c at .*, and 2 more\)"):
+        _check_empty("g", known(*map(consumer, "abcde")))
+
+
+class OneGroup:
+    """The coordinator of a group that has committed 30 in the one partition of ``orders``."""
+
+    def __init__(self, committed: int | None = 30) -> None:
+        self.committed = committed
+        self.written: list[tuple[int | None, int]] = []
+
+    async def known(self, group: str) -> KnownGroup:
+        return known() if self.committed is None else known(orders=self.committed)
+
+    async def make(self, group: str) -> None:
+        """It is there."""
+
+    async def commit(self, group: str, wanted: list[WantedOffset]) -> None:
+        self.written += [(it.before, it.offset) for it in wanted]
+
+
+class Leaders:
+    async def states(self, streams: list[StreamImage]) -> dict[TopicPartition, Any]:
+        return {ORDERS: SimpleNamespace(log_start_offset=10, high_watermark=50)}
+
+
+def resetting(coordinator: OneGroup) -> GroupOperations:
+    image = page_world.image(page_world.stream("orders", page_world.partition()))
+    service = SimpleNamespace(
+        coordinators=coordinator,
+        freshness=SimpleNamespace(catch_up=_at_once),
+        leaders=Leaders(),
+        audit=Audit(),
+        metrics=NodeMetrics(),
+        metadata_for=lambda _: SimpleNamespace(image=image),
+    )
+    return GroupOperations(cast(Any, service), Caller(ALICE, None))
+
+
+async def test_changes_are_made_as_they_were_shown() -> None:
+    coordinator = OneGroup()
+    groups = resetting(coordinator)
+    (shown,) = (await groups.reset("g", to_latest=True, validate_only=True)).partitions
+    assert coordinator.written == []
+    changes = (ShownChange("orders", 0, shown.committed_offset, 40),)
+    assert (await groups.reset("g", changes=changes)).changed
+    assert coordinator.written == [(30, 40)], "where it was shown, not where the log ends by now"
+    coordinator.committed = 40
+    await groups.reset("g", changes=changes)
+    assert coordinator.written[1:] == [(40, 40)], "whose answer was lost is asked for again"
+    coordinator.committed = 35
+    with pytest.raises(StalePartition, match="has committed something in orders-0 meanwhile"):
+        await groups.reset("g", changes=changes)
+    assert len(coordinator.written) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ([ShownChange("orders", 0, 30, 51)], {}),
+        ([ShownChange("orders", 0, 30, 9)], {}),
+        ([ShownChange("orders", 0, 30, 40)] * 2, {}),
+        ([ShownChange("orders", 0, 30, 40)], {"to_latest": True}),
+        ([ShownChange("orders", 0, 30, 40)], {"streams": ("orders",)}),
+    ],
+)
+async def test_changes_that_cannot_be_made(
+    changes: list[ShownChange], more: dict[str, Any]
+) -> None:
+    coordinator = OneGroup()
+    with pytest.raises(InvalidRequest):
+        await resetting(coordinator).reset("g", changes=tuple(changes), **more)
+    assert coordinator.written == []
+
+
+async def test_whether_a_group_can_be_deleted_is_told_without_doing_it() -> None:
+    coordinator = OneGroup()
+    await resetting(coordinator).delete(
+        "g", validate_only=True
+    )  # there is no ``delete`` to be asked
