@@ -51,6 +51,8 @@ class Finding(NamedTuple):
     """A line for each partition that it is about, as far as they are known."""
     code: str = ""
     """Of its condition; empty where nothing is wrong, or it could not be looked at."""
+    meaning: str = ""
+    """Of its condition: what it is, and what follows from it."""
 
     @classmethod
     def of(
@@ -70,7 +72,7 @@ class Finding(NamedTuple):
         """
         remedy = remedy or condition.remedy_for(facts)
         severity = severity or condition.severity
-        return cls(area, severity, what, remedy, measured, details, condition.code)
+        return cls(area, severity, what, remedy, measured, details, condition.code, condition.meaning)
 
 
 class NodeFacts(NamedTuple):

@@ -240,9 +240,10 @@ function drawHealth() {
   keyed(byId("findings"), here.view === "overview" ? findings : [], (it) => it.what + it.remedy, (it) => {
     const [kind, name] = SEVERITIES[it.severity];
     return element("li", { class: kind },
-      element("p", { class: "what" }, badge(kind, name), " ", it.what, " ",
-        element("code", { title: `streamlog explain ${it.code}` }, it.code)),
-      element("p", { class: "remedy" }, ...withCode(it.remedy)));
+      element("p", { class: "what" }, badge(kind, name), " ", it.what),
+      element("p", { class: "remedy" }, ...withCode(it.remedy)),
+      element("details", { class: "code" }, element("summary", { "aria-label": `What ${it.code} means` }, element("code", {}, it.code)),
+        element("p", {}, ...withCode(it.meaning), " ", element("code", {}, `streamlog explain ${it.code}`))));
   });
 }
 
