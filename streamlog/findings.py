@@ -72,7 +72,9 @@ class Finding(NamedTuple):
         """
         remedy = remedy or condition.remedy_for(facts)
         severity = severity or condition.severity
-        return cls(area, severity, what, remedy, measured, details, condition.code, condition.meaning)
+        return cls(
+            area, severity, what, remedy, measured, details, condition.code, condition.meaning
+        )
 
 
 class NodeFacts(NamedTuple):

@@ -26,7 +26,7 @@ from streamlog.condition import FAULT, Condition
 from streamlog.config import NatsSection
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
-from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
+from streamlog.errors import AuthenticationFailed, BrokenInvariant, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
@@ -321,8 +321,10 @@ class ManagementApi:
 
     def _verb(self, subject: str) -> str:
         """What comes after the API's prefix."""
-        prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
-        return subject.removeprefix(prefix)
+        for prefix in self._prefixes:
+            if subject.startswith(prefix):
+                return subject[len(prefix) :]
+        raise BrokenInvariant(f"{subject!r} is not subscribed to")
 
     def _fitting(self, reply: dict[str, Any]) -> bytes:
         data = encoded(reply)
@@ -417,11 +419,18 @@ class ReplySubjects:
     def _is_stored(self, subject: str) -> bool:
         branches = [self._root]
         for token in subject.split("."):
-            if any(">" in it.children for it in branches):
-                return True
-            branches = [
-                it.children[key] for it in branches for key in {token, "*"} & it.children.keys()
-            ]
+            further = []
+            for it in branches:
+                children = it.children
+                if ">" in children:
+                    return True
+                if token in children:
+                    further.append(children[token])
+                if "*" in children and token != "*":
+                    further.append(children["*"])
+            if not further:  # as for most inboxes, at their first token
+                return False
+            branches = further
         return any(it.ends for it in branches)
 
 

@@ -425,7 +425,9 @@ def test_a_killed_node_shows_by_itself(
     told = page.evaluate("fetch('/api/events').then((it) => it.json())")
     assert any(f"node {victim} is gone" in row["text"] for row in told["rows"])
     finding = f"#findings li:has-text('Node {victim} at')"
-    page.locator(f"{finding} summary").press("Enter")  # a code is explained to who has no mouse, too
+    page.locator(f"{finding} summary").press(
+        "Enter"
+    )  # a code is explained to who has no mouse, too
     page.wait_for_selector(f"{finding} details[open] p:has-text('streamlog explain SL-')")
 
 

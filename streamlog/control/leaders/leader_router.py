@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -88,6 +89,9 @@ class LeaderRouter:
     async def message(self, stream: str, query: MessageQuery) -> StoredMessage:
         """Of partition 0. Raises MessageNotFound, NotLeader, NodeUnreachable, ..."""
         tp = TopicPartition(stream, 0)
+        if self._image().stream(stream).partition(0).leader == self._node_id:
+            with suppress(NotLeader):  # it is about to be another's
+                return await self._here.message(tp, query)
         fields = {"stream": stream, "partition": 0, "query": query._asdict()}
         return await self.at_leader(
             tp,

@@ -160,7 +160,12 @@ class LocalLeader:
         states: list[LeaderPartitionState | None] = []
         for tp in tps:
             try:
-                states.append(await state_of(self._led(tp), self._known, details=details))
+                led = self._led(tp)
+                states.append(
+                    await state_of(led, self._known, details=True)
+                    if details
+                    else await self._known.state(led)
+                )
             except StreamlogError:  # one that cannot be read must not hide the others
                 states.append(None)
         return states

@@ -57,7 +57,7 @@ class Shape:
 def read_json(body: bytes) -> Any:
     """Raises Refused. What is not UTF-8 inside of a text is replaced, as Go does."""
     try:
-        return json.loads(body.decode(errors="replace"), parse_constant=_no_constant)
+        return _DECODER.decode(body.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise ApiRefused(invalid_json(str(error))) from None
 
@@ -164,6 +164,10 @@ def _read_field(name: str, kind: FieldKind, value: Any) -> Any:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+"""``json.loads`` makes one for each text."""
 
 
 def _shown(value: Any) -> str:

@@ -16,6 +16,7 @@ from streamlog.jetstream.errors import (
     invalid_config,
     pedantic,
 )
+from streamlog.jetstream.replies import JsonText, encoded
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.metadata.stream.setting import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
@@ -81,6 +82,8 @@ FIXED: dict[str, Fixed] = {
 }
 """Fields that the table does not translate. Any other field must be empty."""
 KEPT_CONFIGS_MAX: Final = 1_000
+KEPT_TEXTS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Those of ten thousand streams take about six."""
 _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is not None}
 
 OMITTED_IF_EMPTY = frozenset(
@@ -125,6 +128,9 @@ class ConfigTexts:
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[StreamConfig, dict[str, Any]]] = {}
+        self._texts: dict[str, tuple[StreamConfig, JsonText]] = {}
+        self._texts_bytes = 0
+        """Added up over all that was put there since it was empty."""
 
     def of(self, config: StreamConfig) -> dict[str, Any]:
         known = self._told.get(config.name)
@@ -135,6 +141,19 @@ class ConfigTexts:
         told = config_to_json(config)
         self._told[config.name] = config, told
         return told
+
+    def text_of(self, config: StreamConfig) -> JsonText:
+        """The same as text, for a list, which may tell of very many."""
+        known = self._texts.get(config.name)
+        if known is not None and known[0] is config:
+            return known[1]
+        text = JsonText(encoded(config_to_json(config)))
+        self._texts_bytes += len(text)
+        if self._texts_bytes > KEPT_TEXTS_BYTES_MAX:
+            self._texts.clear()
+            self._texts_bytes = len(text)
+        self._texts[config.name] = config, text
+        return text
 
 
 def _shown(value: Any) -> str:

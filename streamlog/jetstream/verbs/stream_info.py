@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.jetstream.replies import JsonText
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_to_json
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId
@@ -38,17 +39,18 @@ def stream_info(
     image: MetadataImage,
     domain: str,
     now_ms: int,
-    config: dict[str, Any] | None = None,
+    config: dict[str, Any] | JsonText | None = None,
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
     ``states`` of the partitions in order; None: no node was there to tell. ``config``: as
     JSON, where the caller has it; it is not changed.
     """
-    config = config_to_json(stream.config) if config is None else config
     if states and all(state is not None and state.is_auto_paused for state in states):
-        metadata = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
-        config = {**config, "metadata": metadata}
+        told = config_to_json(stream.config)
+        config = {**told, "metadata": {**told.get("metadata", {}), AUTO_PAUSED: "true"}}
+    elif config is None:
+        config = config_to_json(stream.config)
     return {
         "config": config,
         "created": rfc3339(stream.created_ms),
@@ -60,6 +62,10 @@ def stream_info(
 
 
 def _state(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
+    return _state_of_one(states[0]) if len(states) == 1 else _state_of_many(states)
+
+
+def _state_of_many(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
     first_ms = [state.first_ms for state in states if state.first_ms is not None]
     last_ms = [state.last_ms for state in states if state.last_ms is not None]
     last_seq = max((state.high_watermark for state in states), default=0)
@@ -75,6 +81,25 @@ def _state(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
         "consumer_count": 0,
         **_deleted(states),
     }
+
+
+def _state_of_one(state: LeaderPartitionState) -> dict[str, Any]:
+    """As of many, without sums: most streams have one partition, and lists are long."""
+    has_been_written = state.high_watermark > 0
+    told: dict[str, Any] = {
+        "messages": state.message_count,
+        "bytes": state.size_bytes,
+        "first_seq": state.log_start_offset + 1 if has_been_written else 0,
+        "first_ts": NO_TIME if state.first_ms is None else rfc3339(state.first_ms),
+        "last_seq": state.high_watermark,
+        "last_ts": NO_TIME if state.last_ms is None else rfc3339(state.last_ms),
+        "consumer_count": 0,
+    }
+    if state.erased_count:
+        told["num_deleted"] = state.erased_count
+    if state.erased:
+        told["deleted"] = [offset + 1 for offset in state.erased]
+    return told
 
 
 def _deleted(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from streamlog.jetstream.errors import (
     sequence_not_found,
 )
 from streamlog.jetstream.messages.direct_query import message_query
+from streamlog.jetstream.replies import JsonText
 from streamlog.jetstream.requests.fields import Fields, number, text
 from streamlog.jetstream.verbs.stream_config import (
     ConfigTexts,
@@ -208,14 +209,14 @@ class Streams:
         states, now_ms = await self._leaders.states(streams), self._now_ms()
         told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
         for stream in streams:
-            told.append(self._told(stream, states, None, now_ms))
+            told.append(self._told(stream, states, self._configs.text_of(stream.config), now_ms))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S
         return told
 
     def _told(
-        self, stream: StreamImage, states: States, config: dict[str, Any] | None, now_ms: int
+        self, stream: StreamImage, states: States, config: dict[str, Any] | JsonText, now_ms: int
     ) -> dict[str, Any]:
         name = stream.name
         return stream_info(

@@ -1,13 +1,29 @@
+import json
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from hypothesis import given
+from hypothesis import strategies as st
 from immutables import Map
 from nats.js.api import Base
 
 from streamlog.control.leaders.partition_state import LeaderPartitionState
-from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_from_json
-from streamlog.jetstream.verbs.stream_info import NO_TIME, node_id_of, rfc3339, stream_info
+from streamlog.jetstream.replies import encoded
+from streamlog.jetstream.verbs.stream_config import (
+    AUTO_PAUSED,
+    ConfigTexts,
+    config_from_json,
+    config_to_json,
+)
+from streamlog.jetstream.verbs.stream_info import (
+    NO_TIME,
+    _state_of_many,
+    _state_of_one,
+    node_id_of,
+    rfc3339,
+    stream_info,
+)
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
     NodeImage,
@@ -82,3 +98,45 @@ def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
         "what is told of it is none of its settings"
     )
     assert LeaderPartitionState.of_json(paused.json()) == paused
+
+
+times = st.none() | st.integers(0, 2**40)
+
+
+@given(
+    start=st.integers(0, 5),
+    count=st.integers(0, 9),
+    first_ms=times,
+    last_ms=times,
+    erased=st.none() | st.lists(st.integers(0, 9), max_size=3),
+)
+def test_a_state_of_one_partition_is_a_sum_of_one(
+    start: int, count: int, first_ms: int | None, last_ms: int | None, erased: list[int] | None
+) -> None:
+    state = LeaderPartitionState(
+        start, start + count, 100, first_ms, last_ms, erased_count=len(erased or ()), erased=erased
+    )
+    assert _state_of_one(state) == _state_of_many([state])
+
+
+def test_a_configuration_as_text_is_told_as_it_is() -> None:
+    texts, config = ConfigTexts(), StreamConfig.of(name="s", description="\u20ac")
+    told = texts.text_of(config)
+    assert texts.text_of(config) is told
+    assert json.loads(encoded({"config": told, "more": "half: \ud800"}))["config"] == (
+        config_to_json(config)
+    )
+    assert json.loads(encoded({"config": told}))["config"] == config_to_json(config)
+    changed = config.changed(description="another")
+    assert (
+        json.loads(encoded({"config": texts.text_of(changed)}))["config"]["description"]
+        == "another"
+    )
+
+
+def test_a_stream_that_is_paused_says_so_in_a_list_too() -> None:
+    states = [LeaderPartitionState(0, 0, 0, is_auto_paused=True)] * 2
+    told = ConfigTexts().text_of(STREAM.config)
+    info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9, config=told)
+    plain = config_to_json(STREAM.config)
+    assert info["config"] == {**plain, "metadata": {**plain["metadata"], AUTO_PAUSED: "true"}}
