@@ -1,5 +1,6 @@
 """A line to a server on this machine that holds back what is sent, in both directions."""
 
+import contextlib
 import queue
 import socket
 import threading
@@ -43,13 +44,12 @@ class SlowLine:
 
 
 def _send_late(target: socket.socket, late: "queue.SimpleQueue[tuple[float, bytes]]") -> None:
-    while True:
-        due, data = late.get()
-        time.sleep(max(0.0, due - time.monotonic()))
-        try:
+    """Until there is nothing more; each end is closed by what sends to it, however that ends."""
+    with target, contextlib.suppress(OSError):
+        while True:
+            due, data = late.get()
+            time.sleep(max(0.0, due - time.monotonic()))
             if not data:
-                target.close()
+                target.shutdown(socket.SHUT_RDWR)  # what still reads from it ends, too
                 return
             target.sendall(data)
-        except OSError:
-            return
