@@ -10,25 +10,21 @@ import orjson
 class JsonText:
     """A value of a reply that is JSON already."""
 
-    __slots__ = ("_fragment", "_text")
+    __slots__ = ("text",)
 
     def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._fragment = orjson.Fragment(text)
-
-    def __len__(self) -> int:
-        return len(self._text)
+        self.text = text
 
 
 def _fragment(value: Any) -> Any:
     if isinstance(value, JsonText):
-        return value._fragment
+        return orjson.Fragment(value.text)
     raise TypeError
 
 
 def _parsed(value: Any) -> Any:
     if isinstance(value, JsonText):
-        return json.loads(value._text)
+        return json.loads(value.text)
     raise TypeError
 
 

@@ -160,12 +160,7 @@ class LocalLeader:
         states: list[LeaderPartitionState | None] = []
         for tp in tps:
             try:
-                led = self._led(tp)
-                states.append(
-                    await state_of(led, self._known, details=True)
-                    if details
-                    else await self._known.state(led)
-                )
+                states.append(await state_of(self._led(tp), self._known, details=details))
             except StreamlogError:  # one that cannot be read must not hide the others
                 states.append(None)
         return states

@@ -75,21 +75,6 @@ class KnownFacts:
     def __init__(self) -> None:
         self._times: dict[TopicIdPartition, tuple[object, Times]] = {}
         self._counts: dict[TopicIdPartition, tuple[object, int | None]] = {}
-        self._states: dict[TopicIdPartition, tuple[object, LeaderPartitionState]] = {}
-
-    async def state(self, partition: Partition) -> LeaderPartitionState:
-        """See ``state_of``; the last one, where nothing in it has changed. Raises StreamlogError."""
-        if partition.erased or partition.surplus.kept is not None:
-            return await state_of(partition, self)  # which depends on more than the mark says
-        partition.reader.check_open()
-        mark = _mark_of_state(partition)
-        known = self._states.get(partition.key)
-        if known is not None and known[0] == mark:
-            return known[1]
-        found = await state_of(partition, self)
-        if _mark_of_state(partition) == mark and not partition.erased:  # nothing has come meanwhile
-            _keep(self._states, partition, mark, found)
-        return found
 
     async def times(self, partition: Partition, start: int) -> Times:
         """``start``: of the first record that is not erased. Raises StreamlogError."""
@@ -120,10 +105,6 @@ def _mark(partition: Partition) -> object:
     """Another one where the log has changed, be it by a new leader or by compaction."""
     end = partition.high_watermark, partition.log_end_offset
     return end, partition.log_start_offset, partition.leader_epoch, partition.size_bytes
-
-
-def _mark_of_state(partition: Partition) -> object:
-    return _mark(partition), partition.replica_lags(), partition.is_auto_paused
 
 
 def _keep(

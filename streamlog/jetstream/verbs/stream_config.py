@@ -124,11 +124,17 @@ def config_to_json(config: StreamConfig) -> dict[str, Any]:
 
 
 class ConfigTexts:
-    """``config_to_json`` of the configurations that were asked for last. They must not be changed."""
+    """``config_to_json`` of configurations that were asked for, of the last ones also as JSON's values. Neither
+    must be changed.
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[StreamConfig, dict[str, Any]]] = {}
-        self._texts: dict[str, tuple[StreamConfig, JsonText]] = {}
+        self._configs: dict[str, StreamConfig] = {}
+        """Of which there are texts. These are bytes, which the garbage collector does not look at: with an
+        object for each of ten thousand, a list of all of them took twice as long.
+        """
+        self._texts: dict[str, bytes] = {}
         self._texts_bytes = 0
         """Added up over all that was put there since it was empty."""
 
@@ -140,20 +146,24 @@ class ConfigTexts:
             self._told.clear()
         told = config_to_json(config)
         self._told[config.name] = config, told
+        self._keep_text(config, told)  # the next list asks for it
         return told
 
     def text_of(self, config: StreamConfig) -> JsonText:
-        """The same as text, for a list, which may tell of very many."""
-        known = self._texts.get(config.name)
-        if known is not None and known[0] is config:
-            return known[1]
-        text = JsonText(encoded(config_to_json(config)))
+        """For a list, which may tell of very many."""
+        if self._configs.get(config.name) is not config:
+            self._keep_text(config, config_to_json(config))
+        return JsonText(self._texts[config.name])
+
+    def _keep_text(self, config: StreamConfig, told: dict[str, Any]) -> None:
+        text = encoded(told)
         self._texts_bytes += len(text)
         if self._texts_bytes > KEPT_TEXTS_BYTES_MAX:
+            self._configs.clear()
             self._texts.clear()
             self._texts_bytes = len(text)
-        self._texts[config.name] = config, text
-        return text
+        self._configs[config.name] = config
+        self._texts[config.name] = text
 
 
 def _shown(value: Any) -> str:
