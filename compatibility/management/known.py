@@ -111,8 +111,8 @@ KNOWN: Final[tuple[Known, ...]] = (
         _path(r"cluster(\..*)?"),
     ),
     Known(
-        "`domain` is told by STREAM.CREATE, too, and not by acknowledgements",
-        "a description is the same whoever asks; an acknowledgement is as short as can be",
+        "`domain` is in the response of STREAM.CREATE as well, and not in acknowledgements",
+        "a stream's description is the same for every request; an acknowledgement is as short as possible",
         lambda it: it.path == "domain" and MISSING in (it.jetstream, it.streamlog),
     ),
     Known(
@@ -172,8 +172,8 @@ KNOWN: Final[tuple[Known, ...]] = (
         lambda it: it.path == "streams" and it.jetstream is None and it.streamlog == [],
     ),
     Known(
-        "a verb that nobody knows is answered with 400/10003",
-        "JetStream leaves it, as well as what only its system account may ask, without an answer",
+        "an unknown verb is answered with 400/10003",
+        "JetStream does not answer it, nor requests that only its system account may send",
         _unanswered,
     ),
     Known(
