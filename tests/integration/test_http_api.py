@@ -291,3 +291,13 @@ def test_requests_are_counted_for_who_watches_the_node(node: NodeProcess) -> Non
     assert told[asked] >= 1
     assert told["streamlog_api_refused_requests_total", "InvalidRequest"] >= 1
     assert told["streamlog_operation_seconds_total", "HTTP", "streams.describe"] > 0
+
+
+def test_a_stream_that_is_full_takes_no_message(node: NodeProcess) -> None:
+    settings = {"subjects": ["full"], "discard": "new", "retention_messages": 1}
+    assert create(node, "full", **settings).status == 200
+    message = {"payload": "first"}
+    assert ask(node, "POST", "/streams/full/message", message).content["offset"] == 0
+    refused = ask(node, "POST", "/streams/full/message", {"payload": "second"})
+    assert (refused.status, refused.code) == (409, "StreamFull")
+    assert ask(node, "GET", "/streams/full").content["messages"] == 1
