@@ -1,6 +1,7 @@
 """Operations on single messages: find one, read some in order, publish one, delete one."""
 
 import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,14 +32,22 @@ READ_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class StoredHeader:
+    """A header of a stored message. ``value`` is base64 of its bytes."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """A stored message. ``data``, ``key`` and the values of ``headers`` are base64 of the bytes."""
+    """A stored message. ``data`` and ``key`` are base64 of the bytes."""
 
     partition: int
     offset: int
     timestamp_ms: int
     subject: str
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[StoredHeader, ...]
     data: str
     key: str | None
 
@@ -80,13 +89,11 @@ def _of_partition(partition: int, found: StoredMessage) -> ReadMessage:
     )
 
 
-def _headers(block: bytes) -> "list[tuple[str, str]]":
+def _headers(block: bytes) -> Iterator[StoredHeader]:
     lines = block.split(b"\r\n")[1:-2] if block else []
     pairs = (line.partition(b": ") for line in lines)
-    return [
-        (name.decode(errors="replace"), base64.b64encode(value).decode())
-        for name, _, value in pairs
-    ]
+    for name, _, value in pairs:
+        yield StoredHeader(name.decode(errors="replace"), base64.b64encode(value).decode())
 
 
 class MessageOperations(Operations):

@@ -142,20 +142,28 @@ class RuleOperations(Operations):
         return tuple(tuple(map(Rule.model_validate, rules)) for rules in granted.result["removed"])
 
 
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """What clients that call themselves ``client_id`` may use; None: all that have no quota of their own."""
+
+    client_id: str | None
+    quota: Quota
+
+
 class QuotaOperations(Operations):
     """Quotas of client ids. Needs DESCRIBE_CONFIGS, or ALTER_CONFIGS, of the cluster."""
 
     group = "quotas"
 
     @operation("GET /quotas")
-    async def list(self) -> tuple[tuple[str | None, Quota], ...]:
-        """List the quotas by client id; null is the default of all that have none of their own."""
+    async def list(self) -> tuple[ClientQuota, ...]:
+        """List the quotas by client id; that of null is the default of all that have none of their own."""
         if self._access is not None:
             self._access.check_cluster(Operation.DESCRIBE_CONFIGS)
         await self._service.freshness.catch_up()
         quotas = self._metadata.image.quotas
         names = sorted(quotas, key=lambda it: (it is not None, it or ""))
-        return tuple((name, quotas[name]) for name in names)
+        return tuple(ClientQuota(name, quotas[name]) for name in names)
 
     @operation("PATCH /quotas", about=("client_id",), act=True)
     async def alter(

@@ -126,7 +126,7 @@ def test_cluster_rules_users_and_quotas_are_there(node: NodeProcess) -> None:
     assert ask(node, "GET", "/rules?principal=User:bob").content["rules"] == []
     values = {"client_id": "c", "values": {"producer_byte_rate": 1000}}
     assert ask(node, "PATCH", "/quotas", values).status == 204
-    assert ask(node, "GET", "/quotas").content[0][0] == "c"
+    assert ask(node, "GET", "/quotas").content[0]["client_id"] == "c"
     assert ask(node, "PUT", "/users/a%2Fb", {"password": "secret-of-b"}).status == 204
     assert ask(node, "GET", "/users").content[0]["name"] == "a/b"
     assert ask(node, "DELETE", "/users/a%2Fb").status == 204

@@ -25,8 +25,8 @@ Default = Annotated[
 def list_quotas(servers: Servers = SERVERS, as_json: Json = False) -> None:
     """All quotas."""
     quotas = [
-        (client_id, {key: it for key, it in values.items() if it is not None})
-        for client_id, values in operate(servers, "quotas.list")
+        (row["client_id"], {key: it for key, it in row["quota"].items() if it is not None})
+        for row in operate(servers, "quotas.list")
     ]
     if as_json:
         print_json([{"client_id": client_id, **values} for client_id, values in quotas])

@@ -58,7 +58,7 @@ def get(
     if not as_json:
         write_value(b64decode(found["data"]))
         return
-    headers = [(name, b64decode(value)) for name, value in found["headers"]]
+    headers = [(it["name"], b64decode(it["value"])) for it in found["headers"]]
     record = FoundRecord(
         found["offset"],
         found["timestamp_ms"],

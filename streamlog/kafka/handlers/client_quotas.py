@@ -29,7 +29,7 @@ async def describe_client_quotas(request: Message, _version: int, context: Conte
     for these finds none.
     """
     try:
-        quotas = await context.control.quotas.list()
+        quotas = [(it.client_id, it.quota) for it in await context.control.quotas.list()]
         _check_components(request["components"])
     except StreamlogError as error:
         return {**told(error), "entries": None}

@@ -187,10 +187,7 @@ def test_what_has_names_is_an_object_in_json() -> None:
     described = schemas["streams.describe"]
     assert {"config", "partitions"} <= set(described["properties"])
     assert "isr" in described["$defs"]["PartitionDescription"]["properties"]
-    nameless = {name for name, it in schemas.items() if "prefixItems" in json.dumps(it)}
-    assert nameless <= {"messages.get", "messages.read", "quotas.list"}, (
-        "pairs of a name and a value"
-    )
+    assert not [name for name, it in schemas.items() if "prefixItems" in json.dumps(it)]
 
 
 def test_no_two_operations_have_one_place() -> None:
