@@ -138,10 +138,12 @@ class Publishers:
     def _acknowledged(self, message_id: str, offset: int) -> None:
         """By the stream for which it was meant, unless a later one of that name has it."""
         place = self._places[message_id.partition(":")[0]]
-        logs = self._observer.partitions.logs
-        for later in self._streams:
-            if later in logs and logs[later].holds(message_id, offset):
-                place = later
+        logs, forgiven = self._observer.partitions.logs, self._observer.partitions.forgiven
+        holders = [it for it in self._streams if it in logs and logs[it].holds(message_id, offset)]
+        if holders:
+            place = holders[-1]
+        elif any(it in forgiven and self._may_hold(it, message_id) for it in self._streams):
+            return  # by an earlier stream of the name, of which nothing is noted any more
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
 
