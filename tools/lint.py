@@ -291,6 +291,21 @@ def named_modules_exist() -> Problems:
                     yield f"{name_of(path)}:{number}: there is no {name}"
 
 
+def listed_modules_exist() -> Problems:
+    """The docstring of a package lists its modules: ``- ``reader``, ``writer`` what they are; ``codec`` ...``."""
+    leading = re.compile(r"``\w+``(?:(?:, | and )``\w+``)*")
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        here = {it.stem for it in path.parent.iterdir()}
+        text = ast.get_docstring(tree(path)) or ""
+        for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE):
+            first = leading.match(item)
+            names = re.findall(r"``(\w+)``", first[0]) if first else []
+            names += re.findall(r";\s+``(\w+)``", item)
+            for name in names:
+                if name not in here:
+                    yield f"{name_of(path)}:1: there is no module {name} in it"
+
+
 def path_exists(name: str) -> bool:
     """Of a file or folder, with its suffix or without; from the root, or below streamlog."""
     places = (ROOT / name, PACKAGE / name)
@@ -335,6 +350,7 @@ CHECKS: Final[tuple[Callable[[], Problems], ...]] = (
     warnings_have_a_code,
     words_are_plain,
     named_modules_exist,
+    listed_modules_exist,
 )
 
 

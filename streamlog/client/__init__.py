@@ -5,7 +5,6 @@
 - ``connection``, ``cluster``            its shell on an event loop: one socket; all nodes
 - ``blocking``                           its shell without one: both, for Spark's workers
 - ``security``, ``tls_stream``           TLS and logins
-- ``groups``, ``users``                  consumer groups and users, from outside
 - ``reader``, ``position``               the batches or records of one partition, from where on
 
 Errors are those of ``streamlog.errors``. A reader follows a partition to its new leader and waits

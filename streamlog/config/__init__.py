@@ -1,6 +1,6 @@
 """The configuration of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
 
-- ``sections`` the tables of the file and their settings; ``settings`` reads and checks them.
+- ``node_settings`` the tables of the file and their settings; ``settings_loader`` reads and checks them.
 - ``secret_file`` files of secrets that settings name.
 - ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """

@@ -1,7 +1,7 @@
 """The settings of a node, each with its own description: out of the sections that check them. Pure.
 
 ``config/node.toml``, what ``streamlog config init`` writes, and docs/configuration.md are made of
-this. The meaning of a setting is the string below it in ``sections``, that of a section its
+this. The meaning of a setting is the string below it in ``node_settings``, that of a section its
 docstring; type, range, choices and default are the field's own; an example is ``example(...)``
 beside its type.
 """

@@ -9,8 +9,8 @@ and values: offsets, and each generation of a group with what it assigns to whom
   out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations) and ``commits``
   (offsets), over a ``table`` of groups; ``group`` one group and its members; ``replay`` from the log back
   to groups. Pure.
-- ``shard`` the shell of one leadership: appends, timers; ``GroupReply`` a response to come;
-  ``loading`` reads the log; ``service`` all of it, for ``kafka``.
+- ``shard`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;
+  ``coordinator_loader`` reads the log; ``service`` all of it, for ``kafka``.
 
 Invariants: no client is told of an assignment or a commit before it is committed in the log; a shard
 appends in its own leader epoch alone, and answers OffsetFetch only after a record of its own has

@@ -11,7 +11,7 @@ a Python object.
 - ``frames`` (compiled) frames into runs of records, each for its partition; commits into acks.
 - ``admission`` whether a message is stored: headers, duplicates, expectations, TTL, rollups, atomic
   batches, ``discard=new``; a ``refusal`` where it is not. Pure, but for what watches a partition.
-- ``acks`` what publishers are told, in bytes. Pure.
+- ``pub_ack_format`` what publishers are told, in bytes. Pure.
 - ``dedup_recovery`` the duplicate window after a start or a change of leaders.
 - ``liftbridge`` the envelope of Liftbridge's clients. Pure.
 

@@ -7,7 +7,7 @@ over, goes on with moves, rebalances leaders, and has a voter that lost its fold
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -16,14 +16,26 @@ from streamlog.authn.nonces import Nonces
 from streamlog.clock import clock_ms, wall_ms
 from streamlog.condition import Condition
 from streamlog.config import ClusterSection
-from streamlog.errors import InvalidRequest, NoController, StaleNode, StreamlogError, Unavailable
+from streamlog.errors import (
+    InvalidRequest,
+    NoController,
+    Overloaded,
+    StaleNode,
+    StorageFull,
+    StreamlogError,
+    Unavailable,
+)
 from streamlog.metadata.commands import (
     AddVoter,
+    AlterStream,
     Command,
+    CreateStream,
+    DeleteStream,
     DescribeCluster,
     ExportMetadata,
     FenceNode,
     Heartbeat,
+    PlaceStream,
     RaiseLevel,
     RebalanceLeaders,
     RegisterNode,
@@ -31,6 +43,7 @@ from streamlog.metadata.commands import (
     ReportLeader,
     SpendNonce,
     TransferController,
+    UpdateStream,
 )
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.forwarding import Granted
@@ -38,11 +51,14 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.nodes.former_leaders import Deletion, FormerLeaders
 from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.sessions import Sessions
 from streamlog.metadata.quorum.raft_driver import RaftDriver
 from streamlog.metadata.quorum.voter_sets import add_voter, remove_voter, tended_voters
+from streamlog.metadata.stream.alteration import altered
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.events import Resign
 from streamlog.raft.node import RaftNode
@@ -62,6 +78,10 @@ MOVES_MS: Final = 500
 """How often draining and moving go on."""
 VOTER_STEPS_MAX: Final = 4
 """In one go: others wait meanwhile."""
+
+
+class _LeadersUnaware(StreamlogError):
+    """See ``FormerLeaders``."""
 
 
 class NonceCache:
@@ -100,8 +120,16 @@ class ActiveController:
         *,
         node_id: NodeId,
         settings: ClusterSection,
+        applied_offset: Callable[[], int],
+        applied: Callable[[int], Awaitable[None]],
     ) -> None:
+        """``applied_offset``: up to where this node acts on the metadata; ``applied`` waits until it
+        does, and raises NoController when the node stops.
+        """
+        self._applied_offset = applied_offset
+        self._applied = applied
         self._sessions = Sessions(settings.session_timeout_ms)
+        self._former_leaders = FormerLeaders(settings.session_timeout_ms)
         self._nonces = NonceCache()
         self._quorum = quorum
         self._connections = connections
@@ -112,7 +140,6 @@ class ActiveController:
         self._began_ms = 0
         self._changed = asyncio.Event()
         self._heartbeat_came = asyncio.Event()
-        """Of another node."""
         self._moves_due_ms = 0
         self._rebalance_due_ms = 0
 
@@ -125,6 +152,7 @@ class ActiveController:
                 self._nonces.begin(wall_ms())
                 self._began_ms = now_ms = clock_ms()
                 self._sessions.started(self._quorum.newest, now_ms)
+                self._former_leaders.started(self._quorum.newest, now_ms)
                 self._moves_due_ms = now_ms
                 self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             self._changed.set()
@@ -158,8 +186,15 @@ class ActiveController:
                 self._quorum.newest, command, clock_ms()
             ):
                 granted = Granted(0, {})  # until enough nodes have reported the same
+            case DeleteStream():
+                granted = await self._delete_stream(command)
             case _:
-                granted = await self._quorum.decide(self._decision(command))
+                while True:
+                    try:
+                        granted = await self._quorum.decide(self._decision(command))
+                        break
+                    except _LeadersUnaware:
+                        await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
         if isinstance(command, RegisterNode):
             node_epoch = int(granted.result["node_epoch"])
             self._sessions.heard(command.node_id, node_epoch, clock_ms())
@@ -176,11 +211,13 @@ class ActiveController:
         }
 
     def _decision(self, command: Command) -> Callable[[MetadataImage], Decision]:
-        """What the quorum is to decide about ``command``, with the sessions as they are then."""
+        """What the quorum is to decide about ``command``, with the sessions as they are then. It raises
+        _LeadersUnaware where a node takes the stream's messages for those of a deleted one.
+        """
         new_id: UUID = uuid4()
 
         def decided(image: MetadataImage) -> Decision:
-            return decide(
+            made = decide(
                 image,
                 command,
                 now_ms=wall_ms(),
@@ -188,6 +225,10 @@ class ActiveController:
                 live=self._sessions.live(clock_ms()) | {self._node_id},
                 heard_of=self._sessions.heard_of,
             )
+            config = _config_after(image, command)
+            if config is not None and made.records and self._unaware(published_to=config):
+                raise _LeadersUnaware
+            return made
 
         return decided
 
@@ -202,6 +243,7 @@ class ActiveController:
             self._changed.set()
         self._sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
         self._sessions.told(beat.node_id, beat.levels)
+        self._former_leaders.applied(beat.node_id, beat.offset)
         self._sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
         self._heartbeat_came.set()
         granted = Granted(0, {})
@@ -215,9 +257,58 @@ class ActiveController:
         told = {
             "time_ms": wall_ms(),
             "unconfirmed_ms": unconfirmed_ms,
+            "offset_wanted": self._former_leaders.offset_wanted(beat.node_id),
             "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
         }
         return granted._replace(result={**granted.result, **told})
+
+    async def _delete_stream(self, command: DeleteStream) -> Granted:
+        """Answers when no node acknowledges anything for the deleted stream any more."""
+        decision = self._decision(command)
+        deletion: Deletion | None = None
+
+        def decided(image: MetadataImage) -> Decision:
+            nonlocal deletion
+            made = decision(image)
+            deletion = self._former_leaders.deleted(
+                image.stream(command.name), image.offset + len(made.records), clock_ms()
+            )
+            return made
+
+        try:
+            granted = await self._quorum.decide(decided)
+        except (NoController, Overloaded, StorageFull):  # nothing has been done
+            if deletion is not None:
+                self._former_leaders.not_deleted(deletion)
+            raise
+        with contextlib.suppress(NoController):  # the node stops
+            await self._applied(granted.offset)
+        # Also when another node has become the controller: leases end then as they do now.
+        while self._unaware(deleted_below=granted.offset):
+            await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
+        return granted
+
+    def _unaware(
+        self, *, deleted_below: int | None = None, published_to: StreamConfig | None = None
+    ) -> frozenset[NodeId]:
+        """See ``FormerLeaders``."""
+        self._former_leaders.applied(self._node_id, self._applied_offset())
+        is_alone = self._quorum.replica.voters.ids == {self._node_id}
+        now_ms = clock_ms()
+        return self._former_leaders.unaware(
+            now_ms,
+            self._sessions.live(now_ms),
+            alone=self._node_id if is_alone else None,
+            deleted_below=deleted_below,
+            published_to=published_to,
+        )
+
+    async def _hear_a_heartbeat(self, wait_ms: int) -> None:
+        """The next one, of any node, or none within this time."""
+        self._heartbeat_came.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._heartbeat_came.wait()
 
     def _spend(self, command: SpendNonce) -> str:
         self.look()  # this node may be the controller since a moment ago
@@ -346,10 +437,7 @@ class ActiveController:
         """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
         deadline_ms = self._began_ms + self._settings.heartbeat_interval_ms
         while self._sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
-            self._heartbeat_came.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout((deadline_ms - now_ms) / 1000):
-                    await self._heartbeat_came.wait()
+            await self._hear_a_heartbeat(deadline_ms - now_ms)
 
     def _caught_up(self) -> dict[NodeId, ReplicaKey]:
         """Replicas that follow closely; of one node's, the one that fetched last."""
@@ -371,6 +459,17 @@ class ActiveController:
             if not decided(self._quorum.newest).records:
                 break
             await self._quorum.decide(decided)
+
+
+def _config_after(image: MetadataImage, command: Command) -> StreamConfig | None:
+    """Of the stream that the command creates or changes."""
+    match command:
+        case CreateStream() | PlaceStream() | UpdateStream():
+            return command.config
+        case AlterStream():
+            return altered(image.stream(command.name).config, command.changes)
+        case _:
+            return None
 
 
 def describe(

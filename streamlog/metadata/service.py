@@ -30,6 +30,7 @@ from streamlog.metadata.commands import (
     AwaitApplied,
     Command,
     CreateStream,
+    DeleteStream,
     DescribeCluster,
     ExportMetadata,
     Heartbeat,
@@ -38,6 +39,7 @@ from streamlog.metadata.commands import (
     ReportLeader,
     SpendNonce,
     StampFolder,
+    UpdateStream,
     encode_command,
 )
 from streamlog.metadata.forwarding import Granted, decode_result
@@ -103,6 +105,9 @@ REPEATABLE: Final = (
 )
 """Twice is as good as once."""
 
+CHANGES_OF_STREAMS: Final = (CreateStream, PlaceStream, UpdateStream, AlterStream, DeleteStream)
+"""They wait for leaders of streams that are deleted."""
+
 FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
 """Worth a connection that is kept."""
 
@@ -128,9 +133,11 @@ class Applier:
     together. Invariant: between two turns of the event loop every listener has heard of ``image``.
     """
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, applied: Listener | None = None) -> None:
+        """``applied`` is called when all listeners have heard of a change."""
         self.image = image
         """Replaced as a whole; never changes while a caller holds it."""
+        self._applied = applied
         self._listeners: list[Listener] = []
         self._settled: list[Settled] = []
         self._next: MetadataImage | None = None
@@ -205,6 +212,8 @@ class Applier:
                     self.image = new
                     for listener in tuple(self._listeners):
                         listener(old, new)
+                    if self._applied is not None:
+                        self._applied(old, new)
                     while self._waiting and self._waiting[0][0] <= new.offset:
                         *_, waiting = heapq.heappop(self._waiting)
                         if not waiting.done():
@@ -238,7 +247,7 @@ class MetadataService:
         self._timeout_ms = settings.request_timeout_ms
         self._stepped = asyncio.Event()
         """The quorum has taken a step: there may be a controller now."""
-        self._applier = Applier(MetadataImage(cluster_id))
+        self._applier = Applier(MetadataImage(cluster_id), self._has_applied)
         self._quorum = RaftDriver(
             replica,
             peers,
@@ -250,7 +259,12 @@ class MetadataService:
         self.history = MetadataHistory(self._quorum, replica.store, lambda: self._applier.image)
         """How the image came about; once it is open."""
         self._controller = ActiveController(
-            self._quorum, NodeConnections(peers), node_id=node_id, settings=settings
+            self._quorum,
+            NodeConnections(peers),
+            node_id=node_id,
+            settings=settings,
+            applied_offset=lambda: self._applier.image.offset,
+            applied=self._applier.wait,
         )
         self._membership = Membership(
             node_id=node_id,
@@ -258,6 +272,7 @@ class MetadataService:
             settings=settings,
             grant=self._grant,
             applied_offset=lambda: self._applier.image.offset,
+            applied=self._applier.wait,
             needs_no_lease=self._is_alone,
         )
         self._last_controller: NodeId | None = None
@@ -489,8 +504,7 @@ class MetadataService:
 
         Raises NodeIdTaken.
         """
-        offset = await self._membership.register(wanted)
-        await self._applier.wait(offset)
+        await self._membership.register(wanted)
         configured = self._quorum.replica.configured.ids
         if configured != self.voters.ids:
             logger.warning(
@@ -534,6 +548,16 @@ class MetadataService:
             self._membership.forget_clocks()
             self._membership.hurry()
 
+    def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Who deletes a stream waits until its leaders say that they know."""
+        for name in new.touched if new.parent_offset == old.offset else old.streams:
+            before, after = old.streams.get(name), new.streams.get(name)
+            if before is None or (after is not None and after.stream_id == before.stream_id):
+                continue
+            if any(it.leader == self._node_id for it in before.partitions):
+                self._membership.hurry()
+                return
+
     # How a command is carried out
 
     async def _grant(self, command: Command) -> Granted:
@@ -574,7 +598,11 @@ class MetadataService:
             text = "the metadata quorum has no leader that this node knows"
             complaint = self._quorum.complaint
             raise NoController(f"{text}: {complaint}" if complaint else text)
-        wait_ms = command.wait_ms if isinstance(command, AwaitApplied) else 0
+        wait_ms = 0
+        if isinstance(command, AwaitApplied):
+            wait_ms = command.wait_ms
+        elif isinstance(command, CHANGES_OF_STREAMS):  # see ``nodes.former_leaders``
+            wait_ms = self._settings.session_timeout_ms
         try:
             data = await self._peers.command(
                 address,

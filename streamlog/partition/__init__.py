@@ -7,7 +7,7 @@
   deduplicates Kafka producers' batches.
 - ``replication`` follows other leaders (``replica_fetcher``), proposes changes of the ISR.
 - ``storage`` folders, opening, group commit (``flusher``), checkpoints, deletion.
-- ``deletes`` of single messages: on request, by TTL, by a limit for each subject; ``discard_new``.
+- ``deletes`` of single messages: on request, by TTL, by a limit for each subject, and by ``discard_new``.
 - ``maintenance`` retention and checkpoints, compaction (``log_cleaner``), scrub, auto-pause.
 - ``subjects`` indexes of subjects; ``reader`` checks what it reads first, in a worker thread.
 

@@ -160,7 +160,8 @@ def test_a_follower_that_is_late_and_empty_is_not_counted(tmp_path: Path) -> Non
         assert wanted == set(read(cluster, "s")) == set(values("new", NEW))
 
 
-def test_a_leader_that_is_late_gives_nothing_of_the_old_one(tmp_path: Path) -> None:
+def test_the_next_stream_waits_for_a_leader_that_is_late(tmp_path: Path) -> None:
+    """It would acknowledge messages for the next stream into the log that is deleted."""
     with Cluster(tmp_path, settings=PATIENT) as cluster:
         for number in range(3):
             name, controller = f"s{number}", cluster.controller()
@@ -171,15 +172,35 @@ def test_a_leader_that_is_late_gives_nothing_of_the_old_one(tmp_path: Path) -> N
                 gone = delete(cluster[controller], name)
                 wait_known(cluster[follower], name, known=False)
                 made = create(cluster[controller], name, leader, follower)
-                wait_known(cluster[follower], name)
+                other = create(cluster[controller], f"other{number}", controller, follower)
+                wait_known(cluster[follower], f"other{number}")
                 threading.Event().wait(PAUSE_S)
-            gone.result()
-            made.result()
+                assert not gone.done()
+                assert not made.done()
+                wait_known(cluster[follower], name, known=False)
+            for done in (gone, made, other):
+                done.result()
             confluent(cluster[leader].kafka, name, values("new", NEW))
             cluster.kill(leader)
             wait_until(lambda n=name, f=follower: cluster.leader(Lane(n)) == f, "it leads")  # type: ignore[misc]
             come_back(cluster, leader, name)
             assert read(cluster, name) == values("new", NEW)
+
+
+def test_a_leader_that_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
+    """Longer than its lease can last."""
+    settings: Settings = {"cluster": {"leader_lease_ms": 2_000, "session_timeout_ms": 3_000}}
+    with Cluster(tmp_path, settings=settings) as cluster:
+        controller = cluster.controller()
+        leader, follower = (it for it in cluster.nodes if it != controller)
+        create(cluster[leader], "s", leader, follower).result()
+        confluent(cluster[leader].kafka, "s", values("old", OLD))
+        with standing_still(cluster[leader]):
+            delete(cluster[controller], "s").result()
+            create(cluster[controller], "s", follower, controller).result()
+            confluent(cluster[follower].kafka, "s", values("new", NEW))
+        cluster.wait_settled([Lane("s")])
+        assert read(cluster, "s") == values("new", NEW)
 
 
 @pytest.mark.slow
@@ -197,11 +218,12 @@ def test_again_and_again(tmp_path: Path) -> None:
             fault = random.choice([*able, cluster.own_nats])
             there = cluster[other if fault is not cluster[other] else replicas[0]]
             if number:
+                led_there = fault is cluster[cluster.leader(Lane("s"))]
                 with standing_still(fault):
                     gone = delete(there, "s")
                     wait_known(there, "s", known=False)
                     made = create(there, "s", *replicas)
-                    wait_known(there, "s")
+                    wait_known(there, "s", known=not led_there)
                     threading.Event().wait(random.uniform(0.0, PAUSE_S))
                 gone.result()
             else:

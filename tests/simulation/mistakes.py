@@ -29,6 +29,7 @@ from streamlog.metadata.controller import isr, node_lifecycle, placement, stream
 from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.nodes.former_leaders import FormerLeaders
 from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.service import Applier
@@ -159,6 +160,26 @@ def take_high_watermarks_by_name(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Checkpoints, "get", get)
     patch.setattr(ReplicaManager, "_gone_logs", lambda *_: [])
+
+
+def create_streams_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The controller does not wait for nodes that led a deleted stream and do not know so yet."""
+    patch.setattr(FormerLeaders, "unaware", lambda *_, **__: frozenset())
+
+
+def lend_to_who_does_not_know(patch: pytest.MonkeyPatch) -> None:
+    """A heartbeat extends the lease of a node that has yet to hear of a deletion."""
+    patch.setattr(FormerLeaders, "offset_wanted", lambda *_: 0)
+
+
+def forget_deletions_with_the_controller(patch: pytest.MonkeyPatch) -> None:
+    """A new controller waits for its own deletions alone."""
+
+    def started(self: FormerLeaders, image: MetadataImage, now_ms: int) -> None:
+        inner(self, MetadataImage(image.cluster_id), now_ms)
+
+    inner = FormerLeaders.started
+    patch.setattr(FormerLeaders, "started", started)
 
 
 def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:
@@ -308,8 +329,8 @@ def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:
                     await settled(None)
             self.release()
 
-    def init(self: Applier, image: MetadataImage) -> None:
-        inner(self, image)
+    def init(self: Applier, image: MetadataImage, *more: Any) -> None:
+        inner(self, image, *more)
         self._attaching = SettlingLock(self)
 
     inner = Applier.__init__

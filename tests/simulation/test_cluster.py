@@ -21,6 +21,7 @@ from tests.simulation.cluster.late import (
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
+    ControllersForget,
     DamageWorld,
     FilesLostInUse,
     FilesLostWhileJoining,
@@ -44,6 +45,7 @@ SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
     pytest.param(NamesakesOfKilled, range(4), id="namesakes-of-killed"),
+    pytest.param(ControllersForget, range(4), id="controllers-forget"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(PurgesWorld, range(6), id="records-purged"),
     pytest.param(DamageWorld, range(5), id="files-lost"),

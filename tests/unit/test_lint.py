@@ -61,6 +61,22 @@ def test_a_module_a_name_in_it_and_a_setting_may_be_named(package: Callable[[str
     assert not lint.is_setting("log.gone")
 
 
+def test_a_package_lists_modules_that_it_has(package: Callable[[str], None]) -> None:
+    package("")
+    init = lint.PACKAGE / "cli" / "__init__.py"
+    for text, is_right in (
+        ("- ``module`` is there. See ``others``.", True),
+        ("- ``module``, ``gone`` are there", False),
+        ("- ``module`` is there;\n  ``gone`` too", False),
+        ("- ``module`` is there; ``gone`` too", False),
+        ("- ``module`` is\n  there; ``gone`` too", False),
+        ("- ``gone`` is there", False),
+    ):
+        init.write_text(f'"""A package.\n\n{text}\n"""')
+        lint.tree.cache_clear()
+        assert (list(lint.listed_modules_exist()) == []) == is_right, text
+
+
 def test_a_circle_is_found() -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"b"}}
     assert lint.circle_of("b", imports) == lint.circle_of("c", imports) == {"b", "c"}

@@ -6,10 +6,10 @@ cleaning. Then it writes all segments up to there again, in groups that fit into
 without the records that a later one of their key has replaced. The active segment is never touched.
 
 - ``plan`` what can be cleaned, whether it is worth it, and in which groups. Pure.
-- ``winnowing`` what becomes of one batch; ``reading`` the batches of a segment.
+- ``batch_filter`` what becomes of one batch; ``reading`` the batches of a segment.
 - ``cleaned_file`` the new segment as it is written.
 - ``cleaning`` one cleaning, step by step; ``swap`` a new segment takes the place of old ones.
-- ``unfinished`` what a crash has left of that, when the log is opened.
+- ``crash_recovery`` what a crash has left of that, when the log is opened.
 
 On disk, for the group that begins at offset 0::
 

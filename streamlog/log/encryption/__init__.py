@@ -7,7 +7,7 @@
 - ``opener``     opens batches for who reads a segment as it lies there
 - ``envelope``   a small file of its own, encrypted too
 - ``segment_key`` a segment's data key, made or read when it is needed
-- ``rewrapping`` data keys are encrypted again, by another key; segments stay as they are
+- ``rewrap``     data keys are encrypted again, by another key; segments stay as they are
 - ``inventory``  which keys a folder needs
 
 What is not a record stays in the clear: offsets, times, producer ids, counts, sizes, leader epochs.

@@ -3,11 +3,11 @@
 The records are logged, then applied; a decision changes nothing by itself. ``decide`` takes a
 command, ``next_moves`` says what is to be done unasked; ``batches`` cuts a decision for the log.
 
-- ``changes`` a decision in the making: every change of a partition goes through it, and so do the
+- ``partition_changes`` a decision in the making: every change of a partition goes through it, and so do the
   rules of leader and partition epochs; ``decision`` what comes out.
 - ``election`` who leads, who is in sync while nodes are away; ``isr`` what leaders propose;
   ``placement`` where replicas go; ``moves`` how they get there.
-- ``beginning`` what a metadata log begins with; ``streams``, ``nodes`` the life of each;
+- ``beginning`` what a metadata log begins with; ``streams``, ``node_lifecycle`` the life of each;
   ``clients`` their access rules, quotas, credentials and producer ids.
 
 Invariants: a leader is in the ISR, and every ISR within the replicas; a leader comes out of the ISR

@@ -103,8 +103,10 @@ class Membership:
         settings: ClusterSection,
         grant: Grant,
         applied_offset: Callable[[], int],
+        applied: Callable[[int], Awaitable[None]],
         needs_no_lease: Callable[[], bool],
     ) -> None:
+        """``applied_offset``: up to where the node acts on the metadata; ``applied`` waits until it does."""
         self.lease = Lease(settings.leader_lease_ms, settings.session_timeout_ms)
         self.node_epoch = -1
         """Of this process; -1 before it has registered."""
@@ -127,11 +129,12 @@ class Membership:
         self._stamp_s = settings.stamp_ms / 1000
         self._grant = grant
         self._applied_offset = applied_offset
+        self._applied = applied
         self._needs_no_lease = needs_no_lease
         self._hurry = asyncio.Event()
 
-    async def register(self, wanted: RegisterNode) -> int:
-        """Until the controller accepts it; the metadata offset to be applied then.
+    async def register(self, wanted: RegisterNode) -> None:
+        """Until the controller accepts it, and the node has applied all that was decided before.
 
         Raises NodeIdTaken if another node of this id stays alive.
         """
@@ -158,9 +161,10 @@ class Membership:
                 self.waiting_for = str(error)
             else:
                 self.node_epoch = int(granted.result["node_epoch"])
+                await self._applied(granted.offset)
                 self._extend(sent_at)
                 _tell_losses(granted)
-                return granted.offset
+                return
             if clock_s() > told + TELL_S:
                 told = clock_s()
                 logger.warning(WAITING_TO_REGISTER, extra={"reason": self.waiting_for})
@@ -212,14 +216,29 @@ class Membership:
             except (StreamlogError, TimeoutError) as error:
                 logger.debug("heartbeat failed", extra={"error": str(error)})
             else:
-                self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
                 self._compare_clocks(sent_ms, granted)
+                if await self._has_applied(int(granted.result["offset_wanted"])):
+                    self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
             pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
             try:
                 async with asyncio.timeout(pause_s):
                     await self._hurry.wait()
             except TimeoutError:
                 pass
+
+    async def _has_applied(self, offset: int) -> bool:
+        """Wait a little for the metadata below ``offset``, for who leads a stream that is deleted must
+        not go on; the next heartbeat, which is due at once then, tells that they have been applied.
+        """
+        if self._applied_offset() >= offset:
+            return True
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._applied(offset)
+        except (StreamlogError, TimeoutError):
+            return False
+        self.hurry()
+        return True
 
     def forget_clocks(self) -> None:
         """There is another controller."""

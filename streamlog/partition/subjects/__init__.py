@@ -7,7 +7,7 @@ alone says what there is: an index that is in doubt is dropped, and read again.
 - ``reading``: record batches into the index (``record.compiled.subjects``, which is pure); what a control
   batch takes away, an ``Erasing`` says.
 - ``subjects``: one partition's index, its life: made, followed, cut as the log is, dropped.
-- ``keeping``: all indexes of a node: the memory that they share, and which of them stay.
+- ``index_cache``: all indexes of a node: the memory that they share, and which of them stay.
 
 Invariants: an index has exactly the messages of ``[log start, next_offset)`` that are neither
 erased nor compacted away; it is changed on the event loop, or by one thread while no other has

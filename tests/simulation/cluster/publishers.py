@@ -124,7 +124,10 @@ class Publishers:
         )
 
     def _may_hold(self, replica: Replica, message_id: str) -> bool:
-        """A message goes to the stream that is there when it comes to NATS, whichever it is."""
+        """The stream for which it was meant, or a later one of that name that was there when it came
+        to NATS. Never an earlier one: nothing is created in its place before all who led it know
+        that it is gone.
+        """
         name, _, number = message_id.partition(":")
         place = self._places[name]
         if replica == place:
@@ -132,18 +135,20 @@ class Publishers:
         if replica not in self._streams or replica.partition != place.partition:
             return False
         stream, since_us = self._streams[replica]
+        meant, meant_since_us = self._streams[place]
         sent_us = self._by_name[name].sent_us(int(number))
-        return stream == self._streams[place][0] and since_us <= sent_us + SEND_US_MAX
+        return stream == meant and meant_since_us < since_us <= sent_us + SEND_US_MAX
 
     def _acknowledged(self, message_id: str, offset: int) -> None:
         """By the stream for which it was meant, unless a later one of that name has it."""
         place = self._places[message_id.partition(":")[0]]
         logs, forgiven = self._observer.partitions.logs, self._observer.partitions.forgiven
-        holders = [it for it in self._streams if it in logs and logs[it].holds(message_id, offset)]
+        later = [it for it in self._streams if self._may_hold(it, message_id)]
+        holders = [it for it in later if it in logs and logs[it].holds(message_id, offset)]
         if holders:
             place = holders[-1]
-        elif any(it in forgiven and self._may_hold(it, message_id) for it in self._streams):
-            return  # by an earlier stream of the name, of which nothing is noted any more
+        elif any(it in forgiven for it in later):
+            return  # nothing is noted of that one any more
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
 

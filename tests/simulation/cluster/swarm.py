@@ -42,6 +42,7 @@ ACTS_WITHIN_US = 50_000
 """A node acts on the metadata that it knows before that."""
 PATIENCE_US = 250_000
 """How long whoever moves a replica away waits at most before it is moved back."""
+CONTROLLER_KILLED_US = (10_000, 200_000)
 SEGMENT_BYTES = 4 * 1024
 
 
@@ -58,7 +59,8 @@ class SwarmWorld(ClusterWorld):
         """Streams that are to be there; the others are to go."""
         self._known: dict[str, StreamImage] = {}
         """Streams that are there, and published to."""
-        self._draining: set[NodeId] = set()
+        self._ends = False
+        """The drains are being ended."""
         self._damage = Damage(self.rng, self.troubles, self.observer)
         self.kinds = self._drawn()
         self.troubles.kinds = self.kinds
@@ -276,7 +278,6 @@ class SwarmWorld(ClusterWorld):
 
     def _drain(self) -> None:
         node_id = self.rng.choice(sorted(self.hosts))
-        self._draining.add(node_id)
         self._ask(DrainNode(node_id=node_id))
         self.events.after(
             self.rng.randint(200_000, 2_000_000),
@@ -381,16 +382,17 @@ class SwarmWorld(ClusterWorld):
     # The end
 
     def _is_well(self) -> bool:
-        if self._draining:
-            node_id = self._draining.pop()
-            self._ask_until_undone(node_id)
+        if not self._ends:
+            self._ends = True
+            self._end_drains()
         return super()._is_well()
 
-    def _ask_until_undone(self, node_id: NodeId) -> None:
-        node = self.observer.newest.nodes.get(node_id)
-        if node is not None and node.draining:
-            self._ask(DrainNode(node_id=node_id, undo=True))
-        self.events.after(ENSURE_US, lambda: self._ask_until_undone(node_id))
+    def _end_drains(self) -> None:
+        """Of whoever asked for them: streams that are to be there need all nodes."""
+        for node in self.observer.newest.nodes.values():
+            if node.draining:
+                self._ask(DrainNode(node_id=node.node_id, undo=True))
+        self.events.after(ENSURE_US, self._end_drains)
 
 
 class AlternatingWorld(SwarmWorld):
@@ -694,6 +696,29 @@ class NamesakesOfKilled(SwarmWorld):
     def _config(self, name: str, nodes: int) -> StreamConfig:
         rng = self.rng
         return StreamConfig.of(name=name, partitions=2, replicas=2, min_isr=rng.choice((1, 2)))
+
+
+class ControllersForget(SwarmWorld):
+    """The controller that deletes a stream is killed soon; nodes hear late of the deletion, and the
+    next controller creates the stream again.
+    """
+
+    def faults(self) -> list[Kind]:
+        return [self._act_late]
+
+    def always(self) -> list[Kind]:
+        return [self._recreate_late_and_kill_the_controller]
+
+    def _recreate_late_and_kill_the_controller(self) -> None:
+        controllers = [it.host for it in self.nodes() if it.listens and it.replica.raft.is_active]
+        for host in self.hosts.values():
+            if host not in controllers:
+                self._lag(host)
+        self._recreate()
+        for host in controllers:
+            self.events.after(
+                self.rng.randint(*CONTROLLER_KILLED_US), partial(self.troubles.kill, host)
+            )
 
 
 class MovesWorld(SwarmWorld):

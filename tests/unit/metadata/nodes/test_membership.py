@@ -28,6 +28,7 @@ class Controller:
         self.refusal: StreamlogError | None = None
         self.silent = False
         self.unconfirmed_ms = 0
+        self.offset_wanted = 0
         self._heard = asyncio.Event()
 
     async def grant(self, command: Command) -> Granted:
@@ -42,6 +43,7 @@ class Controller:
         told = {
             "node_epoch": 7,
             "unconfirmed_ms": self.unconfirmed_ms,
+            "offset_wanted": self.offset_wanted,
             "time_ms": time.time_ns() // 1_000_000,
             "agreed_ahead_ms": None,
         }
@@ -53,11 +55,36 @@ class Controller:
             await self._heard.wait()
 
 
+class Applied:
+    """How far the node has applied the metadata."""
+
+    def __init__(self, offset: int = 42) -> None:
+        self.offset = offset
+        self.asked = asyncio.Event()
+        self._moved = asyncio.Event()
+
+    def move_to(self, offset: int) -> None:
+        self.offset = offset
+        self._moved.set()
+
+    async def wait(self, offset: int) -> None:
+        self.asked.set()
+        while self.offset < offset:
+            self._moved.clear()
+            await self._moved.wait()
+
+
 def membership(
-    controller: Controller, *, alone: bool = False, session_timeout_ms: int = 300
+    controller: Controller,
+    *,
+    alone: bool = False,
+    session_timeout_ms: int = 300,
+    heartbeat_ms: int = 10,
+    applied: Applied | None = None,
 ) -> Membership:
+    applied = applied or Applied()
     settings = ClusterSection(
-        heartbeat_interval_ms=10,
+        heartbeat_interval_ms=heartbeat_ms,
         leader_lease_ms=session_timeout_ms // 2,
         session_timeout_ms=session_timeout_ms,
         stamp_ms=100,
@@ -67,7 +94,8 @@ def membership(
         incarnation=UUID(int=1),
         settings=settings,
         grant=controller.grant,
-        applied_offset=lambda: 42,
+        applied_offset=lambda: applied.offset,
+        applied=applied.wait,
         needs_no_lease=lambda: alone,
     )
 
@@ -100,10 +128,46 @@ async def test_a_registration_is_asked_for_until_it_is_granted() -> None:
     controller.errors = [NoController("none"), NodeIdTaken("taken")]
     member = membership(controller)
     assert not member.lease.held
-    assert await member.register(WANTED) == 8
+    await member.register(WANTED)
     assert controller.asked == [WANTED] * 3
     assert member.node_epoch == 7
     assert member.lease.held
+
+
+async def test_a_node_is_registered_when_it_knows_what_was_decided_before() -> None:
+    applied = Applied(7)
+    member = membership(Controller(), applied=applied)
+    registering = asyncio.create_task(member.register(WANTED))
+    await applied.asked.wait()
+    assert not registering.done()
+    assert not member.lease.held
+    applied.move_to(8)
+    await registering
+    assert member.lease.held
+
+
+async def test_a_node_that_does_not_know_of_a_deletion_gets_no_lease() -> None:
+    """The controller tells with each answer how far the metadata have to be applied."""
+    controller, applied = Controller(), Applied(42)
+    controller.offset_wanted = 43
+    member = membership(controller, applied=applied)
+    async with running(member):
+        await controller.asked_for(3)
+        assert not member.lease.held
+        applied.move_to(43)
+        assert await changed(member)
+
+
+async def test_the_controller_hears_at_once_that_a_deletion_is_known() -> None:
+    controller, applied = Controller(), Applied(42)
+    controller.offset_wanted = 43
+    member = membership(controller, applied=applied, session_timeout_ms=60_000, heartbeat_ms=20_000)
+    async with running(member), asyncio.timeout(5):
+        await controller.asked_for(1)
+        applied.move_to(43)
+        await controller.asked_for(2)
+        assert isinstance(controller.asked[1], Heartbeat)
+        assert controller.asked[1].offset == 43
 
 
 async def test_another_node_of_this_id_is_not_waited_for_for_ever() -> None:
@@ -129,7 +193,9 @@ async def test_only_refusals_count_against_the_process_before_it(
     controller = SlowController()
     controller.errors = [NoController("none"), *(NodeIdTaken("taken") for _ in seconds[1:])]
     monkeypatch.setattr("streamlog.metadata.nodes.membership.clock_s", lambda: now_s)
-    assert await membership(controller).register(WANTED) == 8
+    member = membership(controller)
+    await member.register(WANTED)
+    assert member.node_epoch == 7
 
 
 async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() -> None:
@@ -197,12 +263,14 @@ async def test_news_need_not_wait_for_the_next_heartbeat() -> None:
     settings = ClusterSection(
         heartbeat_interval_ms=50_000, leader_lease_ms=60_000, session_timeout_ms=70_000
     )
+    applied = Applied()
     member = Membership(
         node_id=ONE,
         incarnation=UUID(int=1),
         settings=settings,
         grant=controller.grant,
-        applied_offset=lambda: 1,
+        applied_offset=lambda: applied.offset,
+        applied=applied.wait,
         needs_no_lease=lambda: False,
     )
     async with running(member), asyncio.timeout(5):
