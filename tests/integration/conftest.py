@@ -16,7 +16,7 @@ from tests.integration.raw_publisher import RawPublisher
 from tests.local_node import LocalNode
 from tools.nodes.dev import Dev
 from tools.nodes.node_process import NodeProcess
-from tools.nodes.server_process import NatsServer
+from tools.nodes.server_process import NatsServer, StreamlogProcess
 
 READ_TIMEOUT_S = 60.0
 BARE = Path(__file__).parents[1] / "bare"
@@ -81,6 +81,7 @@ def _as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.setenv("SSL_CERT_FILE", os.devnull)  # public CAs vouch for nobody here
+        patch.setattr(StreamlogProcess, "is_forked", True)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self
 from streamlog.log.encryption.key_ring import KeyRing
 from tools.nodes.ports import free_port
 from tools.nodes.replica_log import ReplicaLog, read_replica
-from tools.nodes.server_process import ServerProcess, http_get, program, wait_until
+from tools.nodes.server_process import StreamlogProcess, http_get, program, wait_until
 
 KAFKA_TIMEOUT_S: Final = 5.0
 SETTLE_TIMEOUT_S: Final = 30.0
@@ -40,7 +40,7 @@ class View(NamedTuple):
     partitions: dict[PartitionName, PartitionView]
 
 
-class NodeProcess(ServerProcess):
+class NodeProcess(StreamlogProcess):
     """``streamlog serve``; the same ports and folder at each start."""
 
     def __init__(

@@ -8,10 +8,10 @@ from typing import Any
 
 from streamlog.ledger.storage.folder import blocks_of, chain_folder
 from tools.nodes.ports import free_port
-from tools.nodes.server_process import ServerProcess, http_get, program, wait_until
+from tools.nodes.server_process import StreamlogProcess, http_get, program, wait_until
 
 
-class OrderingProcess(ServerProcess):
+class OrderingProcess(StreamlogProcess):
     """One node of one channel."""
 
     def __init__(

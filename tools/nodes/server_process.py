@@ -11,10 +11,11 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from streamlog.cli.dev import embedded_nats
 from streamlog.cli.dev.die_with_parent import leashed
+from tools.nodes.fork_server import ForkedProcess, fork_server
 from tools.nodes.ports import free_port
 
 READY_TIMEOUT_S: Final = 30.0
@@ -73,7 +74,7 @@ class ServerProcess:
         self.command = [*command]
         self.log = log
         self.environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -83,7 +84,7 @@ class ServerProcess:
     def spawn(self) -> None:
         self._process = _STARTER.submit(self._start).result()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes] | ForkedProcess:
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 leashed(self.command),  # ends with us, also if nobody gets to stop it
@@ -139,9 +140,22 @@ class ServerProcess:
     def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
         assert self._process is not None
         return self._process
+
+
+class StreamlogProcess(ServerProcess):
+    """A command of ``streamlog``."""
+
+    is_forked: ClassVar = False
+    """It is a fork of a process that has imported the program, as tests with many starts have it."""
+
+    def _start(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        program_path, *arguments = self.command
+        if self.is_forked and program_path == program("streamlog") and self.environment is None:
+            return fork_server().start(arguments, self.log)
+        return super()._start()
 
 
 class NatsServer(ServerProcess):
