@@ -1,7 +1,8 @@
 """Operations on nodes, on the metadata quorum and on the cluster as a whole."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ from streamlog.model import NodeId, TopicPartition
 
 EVENTS_MAX: Final = 1_000
 """In one list."""
+ANSWER_TIMEOUT_S: Final = 2.0
+"""For a node that is asked whether it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,12 @@ class Problem:
 
 
 def _facts(
-    described: Mapping[str, Any], leaderless: AffectedPartitions, behind: AffectedPartitions
+    described: Mapping[str, Any],
+    leaderless: AffectedPartitions,
+    behind: AffectedPartitions,
+    answering: Collection[NodeId] | None,
 ) -> ClusterFacts:
-    """``described``: as ``describe`` returns it."""
+    """``described``: as ``describe`` returns it. ``answering``: where there is no controller."""
     folders = {it["node_id"]: it["directory_id"] for it in described["replicas"]}
     voters = {it["node_id"]: it["directory_id"] for it in described["voters"]}
     is_led = described["controller"] is not None
@@ -84,7 +90,14 @@ def _facts(
     return ClusterFacts(
         controller=described["controller"],
         voters=voters.keys(),
-        nodes=[NodeFacts(**{name: it[name] for name in names}) for it in described["nodes"]],
+        nodes=[
+            NodeFacts(
+                **{name: it[name] for name in names},
+                answers=None if answering is None else it["node_id"] in answering,
+            )
+            for it in described["nodes"]
+        ],
+        answering=answering,
         registered={it["node_id"] for it in described["nodes"]},
         followers=folders.keys() if is_led else None,
         lost_voters={
@@ -132,27 +145,38 @@ class ClusterOperations(Operations):
     async def findings(self) -> tuple[Problem, ...]:
         """List what is wrong with the cluster right now and what to do about it, the worst first.
 
-        Partitions are those of streams that the caller may know of. A node without a controller returns what it knows
-        itself.
+        Partitions are those of streams that the caller may know of. Where there is no controller, the node asks
+        which other nodes answer.
         """
         self._check(Operation.DESCRIBE)
+        answering: set[NodeId] | None = None
         try:
             described = await self._described()
         except (NoController, NodeUnreachable, RequestTimedOut):
             described = {**await self._described(local=True), "controller": None}
-        leaderless, behind = await self._affected()
-        found = cluster_findings(_facts(described, leaderless, behind))
+            answering = await self._answering()
+        silent = set() if answering is None else set(self._metadata.image.nodes) - answering
+        leaderless, behind = await self._affected(silent)
+        found = cluster_findings(_facts(described, leaderless, behind, answering))
         return tuple(
             Problem(it.code, it.area, it.severity, it.what, it.remedy, it.details) for it in found
         )
 
-    async def _affected(self) -> tuple[AffectedPartitions, AffectedPartitions]:
-        """Without a leader, and not in sync."""
+    async def _answering(self) -> set[NodeId]:
+        """This node, and the others that answer it."""
+        others = set(self._metadata.image.nodes) - {self._service.node_id}
+        found = await self._service.nodes.answering(others, timeout_s=ANSWER_TIMEOUT_S)
+        return found | {self._service.node_id}
+
+    async def _affected(
+        self, silent: AbstractSet[NodeId]
+    ) -> tuple[AffectedPartitions, AffectedPartitions]:
+        """Without a leader that answers, and not in sync."""
         leaderless, behind = list[tuple[str, str]](), list[tuple[str, str]]()
         async for name, stream in cooperatively(self._metadata.image.streams.items()):
             for number, it in enumerate(stream.partitions):
                 for found, said in (
-                    (leaderless, without_leader(it.leader, it.isr)),
+                    (leaderless, without_leader(it.leader, it.isr, silent)),
                     (behind, out_of_sync(it.replicas, it.isr)),
                 ):
                     if said is not None:

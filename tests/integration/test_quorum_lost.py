@@ -72,6 +72,22 @@ def test_the_page_says_who_answers(survivor: tuple[Cluster, NodeProcess]) -> Non
     assert "no word from the controller" in reasons["cluster"]
 
 
+def test_the_api_says_who_answers(survivor: tuple[Cluster, NodeProcess]) -> None:
+    _, node = survivor
+    status, text = node.http("/api/v1/findings")
+    assert status == 200, text
+    found = json.loads(text)
+    said = " ".join(it["what"] for it in found)
+    assert "No controller is known: 1 of 3 voters answer" in said
+    for number in (2, 3):
+        assert f"Node {number} at 127.0.0.1:" in said
+    (leaderless,) = (it for it in found if it["code"] == "SL-0201")
+    assert sorted(it.partition(" ")[2] for it in leaderless["details"]) == [
+        "is led by node 2, which does not answer",
+        "is led by node 3, which does not answer",
+    ]
+
+
 def test_commands_say_who_answers(survivor: tuple[Cluster, NodeProcess]) -> None:
     cluster, _ = survivor
     servers = f"--bootstrap-server {cluster.servers}"

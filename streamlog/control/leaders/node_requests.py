@@ -8,10 +8,11 @@ Requests to one node share ``CONNECTIONS_MAX`` connections. Each has a connectio
 that many are enough: a read that waits for a cold disk does not hold up the next one.
 """
 
+import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
@@ -81,6 +82,10 @@ def decode_answer(data: bytes) -> NodeAnswer:
     raise CorruptData("another node's answer does not decode")
 
 
+async def _here(_: Fields) -> NodeAnswer:
+    return NodeAnswer({})
+
+
 class NodeRequests:
     """Asks other nodes, and answers what they ask. ``register`` before the node takes requests."""
 
@@ -91,6 +96,7 @@ class NodeRequests:
         self._busy: dict[NodeId, set[int]] = defaultdict(set)
         """Connections on which a request waits for its answer."""
         self._turns = 0
+        self.register("HERE", _here)
 
     def register(self, name: str, handler: Handler) -> None:
         self._handlers[name] = handler
@@ -120,6 +126,21 @@ class NodeRequests:
                 text = f"node {node_id}: {error}; whether it was done is not known"
                 raise RequestTimedOut(text) from None
         return decode_answer(answer)
+
+    async def answering(self, node_ids: Collection[NodeId], *, timeout_s: float) -> set[NodeId]:
+        """Those of the nodes that answer in time."""
+
+        async def answers(node_id: NodeId) -> bool:
+            try:
+                await self.ask(node_id, "HERE", {}, timeout_s=timeout_s)
+            except (NodeUnreachable, RequestTimedOut):
+                return False
+            except StreamlogError:  # it refuses, and is there
+                pass
+            return True
+
+        asked = await asyncio.gather(*(answers(node_id) for node_id in node_ids))
+        return {node_id for node_id, is_there in zip(node_ids, asked, strict=True) if is_there}
 
     async def answer(self, data: bytes | memoryview) -> bytes:
         """The answer to what another node asks. Never raises what the request is the reason of."""
