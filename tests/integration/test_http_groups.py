@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.http_api import ask
+from tests.integration.conftest import read_stream
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess
 from tools.nodes.server_process import wait_until
@@ -192,3 +193,26 @@ def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:
     for node in (first, second, third):
         assert ask(node, "GET", f"/groups/{group}").code == "GroupNotFound"
     assert ask(third, "DELETE", f"/groups/{group}").code == "GroupNotFound"
+
+
+def test_a_message_is_published_at_any_node_and_stored_by_its_leader(cluster: Cluster) -> None:
+    """And its leader may be killed: what was acknowledged is there."""
+    config = {"name": "published", "replicas": 3, "sync": "commit"}
+    assert ask(cluster[1], "POST", "/streams", {"config": config}).status == 200
+    offsets = []
+    for number, node in cluster.nodes.items():
+        told = ask(node, "POST", "/streams/published/message", {"payload": f"by {number}"})
+        assert told.status == 200, told
+        offsets.append(told.content["offset"])
+    assert offsets == [0, 1, 2]
+    leader = cluster.leader(("published", 0))
+    cluster.kill(leader)
+    wait_until(lambda: cluster.leader(("published", 0)) != leader, "nobody else leads")
+    other = next(it for number, it in cluster.nodes.items() if number != leader)
+    told = ask(other, "POST", "/streams/published/message", {"payload": "without it"})
+    assert told.status == 200, told
+    assert told.content["offset"] == 3
+    assert [it.value for it in read_stream(cluster.servers, "published", start=0)] == [
+        b"by 1", b"by 2", b"by 3", b"without it",
+    ]  # fmt: skip
+    cluster.start(leader)
