@@ -20,6 +20,7 @@ from streamlog.errors import (
     InvalidRequest,
     NoController,
     Overloaded,
+    RequestTimedOut,
     StaleNode,
     StorageFull,
     StreamlogError,
@@ -76,6 +77,10 @@ CONTROLLER_MUST_MOVE: Final = Condition(
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
+FORMER_LEADERS_FACTOR: Final = 2
+"""Former leaders of deleted streams are waited for as long as so many sessions. All but a node that is
+the whole quorum are done after one.
+"""
 VOTER_STEPS_MAX: Final = 4
 """In one go: others wait meanwhile."""
 
@@ -189,11 +194,14 @@ class ActiveController:
             case DeleteStream():
                 granted = await self._delete_stream(command)
             case _:
+                deadline_ms = clock_ms() + FORMER_LEADERS_FACTOR * self._settings.session_timeout_ms
                 while True:
                     try:
                         granted = await self._quorum.decide(self._decision(command))
                         break
-                    except _LeadersUnaware:
+                    except _LeadersUnaware as error:
+                        if clock_ms() >= deadline_ms:
+                            raise RequestTimedOut(f"nothing was done: {error}") from None
                         await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
         if isinstance(command, RegisterNode):
             node_epoch = int(granted.result["node_epoch"])
@@ -225,9 +233,10 @@ class ActiveController:
                 live=self._sessions.live(clock_ms()) | {self._node_id},
                 heard_of=self._sessions.heard_of,
             )
-            config = _config_after(image, command)
-            if config is not None and made.records and self._unaware(published_to=config):
-                raise _LeadersUnaware
+            config = _config_after(image, command) if made.records else None
+            unaware = self._unaware(published_to=config) if config else None
+            if unaware:
+                raise _LeadersUnaware(_told_unaware(unaware))
             return made
 
         return decided
@@ -281,10 +290,15 @@ class ActiveController:
             if deletion is not None:
                 self._former_leaders.not_deleted(deletion)
             raise
-        with contextlib.suppress(NoController):  # the node stops
-            await self._applied(granted.offset)
+        timeout_ms = FORMER_LEADERS_FACTOR * self._settings.session_timeout_ms
+        deadline_ms = clock_ms() + timeout_ms
+        with contextlib.suppress(NoController, TimeoutError):  # NoController: the node stops
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._applied(granted.offset)
         # Also when another node has become the controller: leases end then as they do now.
-        while self._unaware(deleted_below=granted.offset):
+        while unaware := self._unaware(deleted_below=granted.offset):
+            if clock_ms() >= deadline_ms:
+                raise RequestTimedOut(f"{command.name!r} is deleted, but {_told_unaware(unaware)}")
             await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
         return granted
 
@@ -459,6 +473,11 @@ class ActiveController:
             if not decided(self._quorum.newest).records:
                 break
             await self._quorum.decide(decided)
+
+
+def _told_unaware(unaware: AbstractSet[NodeId]) -> str:
+    nodes = ", ".join(map(str, sorted(unaware)))
+    return f"node {nodes} has yet to apply the deletion of a stream with these messages"
 
 
 def _config_after(image: MetadataImage, command: Command) -> StreamConfig | None:

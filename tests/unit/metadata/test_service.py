@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.clock import clock_ms
+from streamlog.config import ClusterSection
 from streamlog.errors import (
     InvalidRequest,
     NoController,
@@ -30,6 +31,7 @@ from streamlog.metadata.commands import (
     AllocateProducerIds,
     AwaitApplied,
     Command,
+    DeleteStream,
     DescribeCluster,
     FenceNode,
     Heartbeat,
@@ -48,10 +50,12 @@ from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey
 from tests.changed_streams import delete_stream, update_stream
 from tests.unit.failing_disk import FailingDisk
-from tests.unit.quorum_member import HOST, Member, until
+from tests.unit.quorum_member import HOST, SETTINGS, Member, until
 from tools.nodes.ports import free_port
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in (1, 2, 3, 4))
+PATIENT = SETTINGS.model_copy(update={"leader_lease_ms": 30_000, "session_timeout_ms": 40_000})
+"""A lease outlasts any standstill of the tests."""
 Start = Callable[..., Awaitable[list[Member]]]
 
 
@@ -64,11 +68,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """``await start(voters)``, or with further nodes that only observe."""
     members: list[Member] = []
 
-    async def start_all(voters: int, observers: int = 0) -> list[Member]:
+    async def start_all(
+        voters: int, observers: int = 0, *, settings: ClusterSection = SETTINGS
+    ) -> list[Member]:
         ports = [free_port() for _ in range(voters + observers)]
         texts = [f"{i + 1}@{HOST}:{port}" for i, port in enumerate(ports[:voters])]
         for i, port in enumerate(ports):
-            member = Member(tmp_path / f"{i + 1}", i + 1, port, texts, disk=FailingDisk())
+            folder, disk = tmp_path / f"{i + 1}", FailingDisk()
+            member = Member(folder, i + 1, port, texts, disk=disk, settings=settings)
             members.append(member)
             await member.start()
         await asyncio.gather(*(member.register() for member in members))
@@ -594,6 +601,84 @@ async def test_a_create_that_is_repeated_waits_for_the_leaders_as_well(start: St
         assert not done
         may_listen.set()
     assert (first.result()[1], second.result()[1]) == (True, False)
+
+
+class _Late:
+    """While it is entered, a member applies no metadata."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._may_go_on = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        is_held = asyncio.Event()
+
+        async def begin(_image: MetadataImage) -> None:
+            is_held.set()
+            await self._may_go_on.wait()
+
+        attach = self._member.service.attach
+        self._attaching = asyncio.create_task(attach(lambda _old, _new: None, begin))
+        await is_held.wait()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._may_go_on.set()
+        await self._attaching
+
+
+async def test_a_leader_that_is_late_is_waited_for(start: Start) -> None:
+    """It has a lease, and would acknowledge for the deleted stream; other streams do not wait."""
+    members = await start(3, settings=PATIENT)
+    asked, leader = others(members, controller(members))
+    await asked.service.create_stream(config("s"), ((leader.node_id,),))
+    async with asyncio.TaskGroup() as group, _Late(leader):
+        gone = group.create_task(delete_stream(asked.service, "s"))
+        await until(lambda: "s" not in asked.service.image.streams)
+        made = group.create_task(asked.service.create_stream(config("s"), ((asked.node_id,),)))
+        of_its_subject = config("t", subjects=("s",))
+        same = group.create_task(asked.service.create_stream(of_its_subject, ((asked.node_id,),)))
+        await asked.service.create_stream(config("u"), ((asked.node_id,),))
+        assert leader.service.lease.held
+        assert "s" in leader.service.image.streams
+        assert not gone.done()
+        assert "s" not in asked.service.image.streams and "t" not in asked.service.image.streams
+    assert made.result()[1] and same.result()[1]
+
+
+async def test_a_leader_that_stays_late_gets_no_lease_and_is_waited_for_no_longer(
+    start: Start,
+) -> None:
+    members = await start(3)
+    asked, leader = others(members, controller(members))
+    await asked.service.create_stream(config("s"), ((leader.node_id,),))
+    async with _Late(leader):
+        command = DeleteStream(name="s")
+        await asked.service.request(command)
+        assert not leader.service.lease.held
+        await asked.service.create_stream(config("s"), ((asked.node_id,),))
+        assert not leader.service.lease.held
+        assert "s" in leader.service.image.streams
+    await until(lambda: leader.service.lease.held)
+
+
+async def test_a_new_controller_waits_for_leaders_of_what_was_deleted_before(
+    start: Start,
+) -> None:
+    members = await start(3, settings=PATIENT)
+    before = controller(members)
+    asked, leader = others(members, before)
+    await asked.service.create_stream(config("s"), ((leader.node_id,),))
+    async with asyncio.TaskGroup() as group, _Late(leader):
+        gone = group.create_task(before.service.request(DeleteStream(name="s")))
+        await until(lambda: "s" not in asked.service.image.streams)
+        gone.cancel()
+        await asked.service.request(TransferController(node_id=asked.node_id))
+        await until(lambda: asked.service.controller_id == asked.node_id)
+        made = group.create_task(asked.service.create_stream(config("s"), ((asked.node_id,),)))
+        done, _ = await asyncio.wait((made,), timeout=0.5)
+        assert not done
+        assert "s" not in asked.service.image.streams
+    assert made.result()[1]
 
 
 async def test_what_peers_send_is_bounded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
