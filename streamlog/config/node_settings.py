@@ -426,7 +426,7 @@ class ClusterSection(Section):
     """Interval of heartbeats from a node to the controller."""
     session_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
     """The controller fences a node without heartbeats for this long, and other nodes lead its
-    partitions. A deletion waits as long for a leader that does not answer."""
+    partitions. The deletion of a stream waits as long for a node that does not answer."""
     leader_lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
     """A node that does not reach the controller for this long stops acknowledging."""
     election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000

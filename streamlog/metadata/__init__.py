@@ -10,7 +10,7 @@ listeners act on it; then the caller is answered.
   fences nodes, goes on with moves, rebalances leaders.
 - ``controller`` decisions. Pure. ``image`` the records, the image they make, snapshots. Pure.
 - ``quorum`` this node's replica of the metadata log, in ``<data_dir>/metadata/``.
-- ``nodes`` registration, sessions, leases, former leaders, clocks, the node's folder.
+- ``nodes`` registration, sessions, leases, deletions, clocks, the node's folder.
 - ``stream`` settings, subjects, transforms; ``read_barrier`` waits for what is decided by now (etcd:
   linearizable read).
 

@@ -52,10 +52,10 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
-from streamlog.metadata.nodes.former_leaders import Deletion, FormerLeaders
 from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.sessions import Sessions
+from streamlog.metadata.nodes.stream_deletions import Deletion, StreamDeletions
 from streamlog.metadata.quorum.raft_driver import RaftDriver
 from streamlog.metadata.quorum.voter_sets import add_voter, remove_voter, tended_voters
 from streamlog.metadata.stream.alteration import altered
@@ -77,16 +77,16 @@ CONTROLLER_MUST_MOVE: Final = Condition(
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
-FORMER_LEADERS_FACTOR: Final = 2
-"""Former leaders of deleted streams are waited for as long as so many sessions. All but a node that is
-the whole quorum are done after one.
+DELETION_WAIT_FACTOR: Final = 2
+"""A deletion waits for as long as so many sessions until nodes know of it. All but a node that is the
+whole quorum have no lease after one.
 """
 VOTER_STEPS_MAX: Final = 4
 """In one go: others wait meanwhile."""
 
 
-class _LeadersUnaware(StreamlogError):
-    """See ``FormerLeaders``."""
+class _NodesUnaware(StreamlogError):
+    """See ``StreamDeletions``."""
 
 
 class NonceCache:
@@ -134,7 +134,7 @@ class ActiveController:
         self._applied_offset = applied_offset
         self._applied = applied
         self._sessions = Sessions(settings.session_timeout_ms)
-        self._former_leaders = FormerLeaders(settings.session_timeout_ms)
+        self._deletions = StreamDeletions(settings.session_timeout_ms)
         self._nonces = NonceCache()
         self._quorum = quorum
         self._connections = connections
@@ -157,7 +157,7 @@ class ActiveController:
                 self._nonces.begin(wall_ms())
                 self._began_ms = now_ms = clock_ms()
                 self._sessions.started(self._quorum.newest, now_ms)
-                self._former_leaders.started(self._quorum.newest, now_ms)
+                self._deletions.started(self._quorum.newest.offset)
                 self._moves_due_ms = now_ms
                 self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             self._changed.set()
@@ -194,12 +194,12 @@ class ActiveController:
             case DeleteStream():
                 granted = await self._delete_stream(command)
             case _:
-                deadline_ms = clock_ms() + FORMER_LEADERS_FACTOR * self._settings.session_timeout_ms
+                deadline_ms = clock_ms() + DELETION_WAIT_FACTOR * self._settings.session_timeout_ms
                 while True:
                     try:
                         granted = await self._quorum.decide(self._decision(command))
                         break
-                    except _LeadersUnaware as error:
+                    except _NodesUnaware as error:
                         if clock_ms() >= deadline_ms:
                             raise RequestTimedOut(f"nothing was done: {error}") from None
                         await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
@@ -220,7 +220,7 @@ class ActiveController:
 
     def _decision(self, command: Command) -> Callable[[MetadataImage], Decision]:
         """What the quorum is to decide about ``command``, with the sessions as they are then. It raises
-        _LeadersUnaware where a node takes the stream's messages for those of a deleted one.
+        _NodesUnaware where a node may take the stream's messages for those of a deleted one.
         """
         new_id: UUID = uuid4()
 
@@ -236,7 +236,7 @@ class ActiveController:
             config = _config_after(image, command) if made.records else None
             unaware = self._unaware(published_to=config) if config else None
             if unaware:
-                raise _LeadersUnaware(_told_unaware(unaware))
+                raise _NodesUnaware(_told_unaware(unaware))
             return made
 
         return decided
@@ -252,7 +252,7 @@ class ActiveController:
             self._changed.set()
         self._sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
         self._sessions.told(beat.node_id, beat.levels)
-        self._former_leaders.applied(beat.node_id, beat.offset)
+        self._deletions.applied(beat.node_id, beat.offset)
         self._sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
         self._heartbeat_came.set()
         granted = Granted(0, {})
@@ -266,7 +266,7 @@ class ActiveController:
         told = {
             "time_ms": wall_ms(),
             "unconfirmed_ms": unconfirmed_ms,
-            "offset_wanted": self._former_leaders.offset_wanted(beat.node_id),
+            "offset_wanted": self._deletions.offset_wanted(self._quorum.newest.offset),
             "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
         }
         return granted._replace(result={**granted.result, **told})
@@ -279,8 +279,8 @@ class ActiveController:
         def decided(image: MetadataImage) -> Decision:
             nonlocal deletion
             made = decision(image)
-            deletion = self._former_leaders.deleted(
-                image.stream(command.name), image.offset + len(made.records), clock_ms()
+            deletion = self._deletions.deleted(
+                image.stream(command.name).config, image.offset + len(made.records)
             )
             return made
 
@@ -288,9 +288,9 @@ class ActiveController:
             granted = await self._quorum.decide(decided)
         except (NoController, Overloaded, StorageFull):  # nothing has been done
             if deletion is not None:
-                self._former_leaders.not_deleted(deletion)
+                self._deletions.not_deleted(deletion)
             raise
-        timeout_ms = FORMER_LEADERS_FACTOR * self._settings.session_timeout_ms
+        timeout_ms = DELETION_WAIT_FACTOR * self._settings.session_timeout_ms
         deadline_ms = clock_ms() + timeout_ms
         with contextlib.suppress(NoController, TimeoutError):  # NoController: the node stops
             async with asyncio.timeout(timeout_ms / 1000):
@@ -305,13 +305,14 @@ class ActiveController:
     def _unaware(
         self, *, deleted_below: int | None = None, published_to: StreamConfig | None = None
     ) -> frozenset[NodeId]:
-        """See ``FormerLeaders``."""
-        self._former_leaders.applied(self._node_id, self._applied_offset())
+        """See ``StreamDeletions``."""
+        self._deletions.applied(self._node_id, self._applied_offset())
         is_alone = self._quorum.replica.voters.ids == {self._node_id}
         now_ms = clock_ms()
-        return self._former_leaders.unaware(
-            now_ms,
+        return self._deletions.unaware(
             self._sessions.live(now_ms),
+            now_ms,
+            self._quorum.newest.offset,
             alone=self._node_id if is_alone else None,
             deleted_below=deleted_below,
             published_to=published_to,
@@ -477,7 +478,7 @@ class ActiveController:
 
 def _told_unaware(unaware: AbstractSet[NodeId]) -> str:
     nodes = ", ".join(map(str, sorted(unaware)))
-    return f"node {nodes} has yet to apply the deletion of a stream with these messages"
+    return f"node {nodes} has yet to apply the deletion of a stream with such messages"
 
 
 def _config_after(image: MetadataImage, command: Command) -> StreamConfig | None:

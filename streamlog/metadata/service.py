@@ -106,7 +106,7 @@ REPEATABLE: Final = (
 """Twice is as good as once."""
 
 CHANGES_OF_STREAMS: Final = (CreateStream, PlaceStream, UpdateStream, AlterStream, DeleteStream)
-"""They wait for leaders of streams that are deleted."""
+"""They wait for nodes that may not know of a deletion."""
 
 FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
 """Worth a connection that is kept."""
@@ -549,12 +549,10 @@ class MetadataService:
             self._membership.hurry()
 
     def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Who deletes a stream waits until its leaders say that they know."""
+        """Who deletes a stream waits until the nodes say that they know."""
         for name in new.touched if new.parent_offset == old.offset else old.streams:
             before, after = old.streams.get(name), new.streams.get(name)
-            if before is None or (after is not None and after.stream_id == before.stream_id):
-                continue
-            if any(it.leader == self._node_id for it in before.partitions):
+            if before is not None and (after is None or after.stream_id != before.stream_id):
                 self._membership.hurry()
                 return
 
@@ -601,7 +599,7 @@ class MetadataService:
         wait_ms = 0
         if isinstance(command, AwaitApplied):
             wait_ms = command.wait_ms
-        elif isinstance(command, CHANGES_OF_STREAMS):  # see ``nodes.former_leaders``
+        elif isinstance(command, CHANGES_OF_STREAMS):  # see ``nodes.stream_deletions``
             wait_ms = self._settings.session_timeout_ms
         try:
             data = await self._peers.command(

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from streamlog.control.leaders import local_leader
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.messages import publication
 from streamlog.errors import Unavailable, UnknownTopicId
 from streamlog.ingest.admission import deduplicator
 from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
@@ -29,7 +32,7 @@ from streamlog.metadata.controller import isr, node_lifecycle, placement, stream
 from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
-from streamlog.metadata.nodes.former_leaders import FormerLeaders
+from streamlog.metadata.nodes.stream_deletions import StreamDeletions
 from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.service import Applier
@@ -162,24 +165,47 @@ def take_high_watermarks_by_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaManager, "_gone_logs", lambda *_: [])
 
 
+def send_again_what_may_be_done(patch: pytest.MonkeyPatch) -> None:
+    """A node that does not know whether a leader has stored a message asks it, or the next one, again."""
+
+    async def at_leader(self: LeaderRouter, *args: Any, **more: Any) -> Any:
+        return await inner(self, *args, **{**more, "repeatable": True})
+
+    inner = LeaderRouter.at_leader
+    patch.setattr(LeaderRouter, "at_leader", at_leader)
+
+
+def answer_operations_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """A message that is published by an operation is acknowledged when the leader has it."""
+
+    async def publish(partition: Partition, records: bytes, **more: Any) -> int:
+        offset = partition.log_end_offset
+        asyncio.ensure_future(inner(partition, records, **more))  # noqa: RUF006
+        await asyncio.sleep(0)
+        return offset
+
+    inner = publication.publish
+    patch.setattr(local_leader, "publish", publish)
+
+
 def create_streams_at_once(patch: pytest.MonkeyPatch) -> None:
-    """The controller does not wait for nodes that led a deleted stream and do not know so yet."""
-    patch.setattr(FormerLeaders, "unaware", lambda *_, **__: frozenset())
+    """The controller does not wait for nodes that do not know yet of a deletion."""
+    patch.setattr(StreamDeletions, "unaware", lambda *_, **__: frozenset())
 
 
 def lend_to_who_does_not_know(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat extends the lease of a node that has yet to hear of a deletion."""
-    patch.setattr(FormerLeaders, "offset_wanted", lambda *_: 0)
+    patch.setattr(StreamDeletions, "offset_wanted", lambda *_: 0)
 
 
 def forget_deletions_with_the_controller(patch: pytest.MonkeyPatch) -> None:
     """A new controller waits for its own deletions alone."""
 
-    def started(self: FormerLeaders, image: MetadataImage, now_ms: int) -> None:
-        inner(self, MetadataImage(image.cluster_id), now_ms)
+    def started(self: StreamDeletions, _newest_offset: int) -> None:
+        inner(self, 0)
 
-    inner = FormerLeaders.started
-    patch.setattr(FormerLeaders, "started", started)
+    inner = StreamDeletions.started
+    patch.setattr(StreamDeletions, "started", started)
 
 
 def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,12 @@ from tests.simulation.cluster.late import (
     ReplicasReturnSoon,
 )
 from tests.simulation.cluster.older import OlderCopiesReturn
+from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
     DamageWorld,
+    FencedComeBack,
     FilesLostInUse,
     FilesLostWhileJoining,
     MovesWorld,
@@ -46,6 +48,8 @@ SWARMS = [
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
     pytest.param(NamesakesOfKilled, range(4), id="namesakes-of-killed"),
     pytest.param(ControllersForget, range(4), id="controllers-forget"),
+    pytest.param(FencedComeBack, range(4), id="fenced-come-back"),
+    pytest.param(OperationsWorld, range(4), id="operations"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(PurgesWorld, range(6), id="records-purged"),
     pytest.param(DamageWorld, range(5), id="files-lost"),

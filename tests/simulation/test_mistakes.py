@@ -17,9 +17,11 @@ from tests.simulation.cluster.cruel import (
 )
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.older import OlderCopiesReturn
+from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
+    FencedComeBack,
     FilesLostInUse,
     FilesLostWhileJoining,
     IngestsLate,
@@ -36,6 +38,7 @@ from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
+    answer_operations_before_the_commit,
     apply_when_nats_has_answered,
     await_the_high_watermark_alone,
     believe_whoever_has_the_time_of_append,
@@ -55,6 +58,7 @@ from tests.simulation.mistakes import (
     open_without_ids_that_cannot_be_read,
     owe_no_erasure,
     repair_without_the_leaders_word,
+    send_again_what_may_be_done,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_ingests,
     take_high_watermarks_by_name,
@@ -100,10 +104,12 @@ CASES = [
     (count_with_the_logged_in_sync_replicas, FollowersLag, range(9, 69), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(10, 70), UNPURGED),
     (ignore_incarnations, ReplicasReturnLate, range(29, 89), LOST),
-    (follow_by_name, NamesakesLate, range(10, 70), MIXED),
+    (follow_by_name, FencedComeBack, range(29, 89), MIXED),
     (create_streams_at_once, NamesakesLate, range(1, 61), MIXED),
-    (lend_to_who_does_not_know, NamesakesLate, range(2, 62), MIXED),
-    (forget_deletions_with_the_controller, ControllersForget, range(5, 65), MIXED),
+    (lend_to_who_does_not_know, FencedComeBack, range(60), MIXED),
+    (forget_deletions_with_the_controller, ControllersForget, range(2, 62), MIXED),
+    (send_again_what_may_be_done, OperationsWorld, range(2, 62), STORED_TWICE),
+    (answer_operations_before_the_commit, OperationsWorld, range(60), ACKNOWLEDGED_GONE),
     (take_high_watermarks_by_name, NamesakesOfKilled, range(7, 67), UNCOMMITTED),
     (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 61), CUT_SHORT),
     (take_appends_of_older_ingests, IngestsLate, range(7, 67), STORED_TWICE),

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from streamlog.authn.session import ANONYMOUS_SESSION
 from streamlog.config import (
     ClusterSection,
     GroupsSection,
@@ -17,6 +18,9 @@ from streamlog.config import (
     ReplicationSection,
     SyncPolicy,
 )
+from streamlog.control.control import Control
+from streamlog.control.operation import Caller
+from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
@@ -182,6 +186,24 @@ class ClusterNode:
             keys=a_key_ring(),
             power_lost=self._runs.power_was_lost(),
         )
+        groups = GroupService(
+            node_id=node_id,
+            settings=GroupsSection(),
+            metadata=self.metadata,
+            partitions=self.registry,
+        )
+        control = ControlService(
+            node_id=node_id,
+            metadata=self.metadata,
+            partitions=self.registry,
+            peers=Peers(CLUSTER_ID, node_id),
+            lease=self.metadata.lease,
+            groups=groups,
+            log=self._log,
+            metrics=metrics,
+        )
+        self.control = Control(control, Caller(ANONYMOUS_SESSION))
+        """What operators and applications ask of this node."""
         self._context = Context(
             node_id=node_id,
             address=lambda: (f"n{node_id}", settings.KAFKA.port),
@@ -189,12 +211,8 @@ class ClusterNode:
             partitions=self.registry,
             metadata=self.metadata,
             metrics=metrics,
-            groups=GroupService(
-                node_id=node_id,
-                settings=GroupsSection(),
-                metadata=self.metadata,
-                partitions=self.registry,
-            ),
+            groups=groups,
+            control_service=control,
         )
         self.source = IngestService(
             node_id=node_id,

@@ -8,8 +8,10 @@ from uuid import UUID
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.subjects import partition_subject
 from tests.simulation.checkers import AcknowledgedNeverLost, PublisherOrder, Violation
+from tests.simulation.cluster.api_publisher import ApiPublisher
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.nats import SimNats
+from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.observer import Observer
 from tests.simulation.cluster.partition_checkers import Replica
 from tests.simulation.events import Events
@@ -53,7 +55,7 @@ class Publishers:
         self._rng = rng
         self._observer = observer
         self._until_us = until_us
-        self._by_name: dict[str, Publisher] = {}
+        self._by_name: dict[str, Publisher | ApiPublisher] = {}
         self._places: dict[str, Replica] = {}
         self._ended: set[str] = set()
         """Their streams are deleted."""
@@ -92,6 +94,27 @@ class Publishers:
                 )
                 publisher.start()
 
+    def publish_by_operations(
+        self, stream: StreamImage, node: Callable[[], ClusterNode | None]
+    ) -> None:
+        """``stream`` is new. ``node``: one that takes requests."""
+        until_us = max(self._until_us, self._events.now_us + PUBLISH_US_MIN)
+        config = stream.config
+        for number in range(config.partitions):
+            name = f"{config.name}{number}p{len(self._by_name)}"
+            self._places[name] = Replica(stream.stream_id, number)
+            self._by_name[name] = publisher = ApiPublisher(
+                name,
+                stream,
+                number,
+                events=self._events,
+                rng=self._rng,
+                until_us=until_us,
+                node=node,
+                acknowledged=self._acknowledged,
+            )
+            publisher.start()
+
     def end(self, stream_id: UUID) -> None:
         """The stream is to be deleted: nothing is sent to it any more."""
         for name, place in self._places.items():
@@ -110,7 +133,8 @@ class Publishers:
     def check(self) -> None:
         """At the end: order, and that something was acknowledged at all."""
         for name, publisher in self._by_name.items():
-            if not publisher.acknowledged and name not in self._ended:
+            is_patient = isinstance(publisher, Publisher)  # others may ask nodes that are killed
+            if is_patient and not publisher.acknowledged and name not in self._ended:
                 raise Violation(f"nothing of {name} was ever acknowledged")
         for replica, log in self._observer.partitions.logs.items():
             if replica not in self._observer.partitions.forgiven:
@@ -154,6 +178,7 @@ class Publishers:
 
     def _tell(self, reply: str, payload: bytes) -> None:
         publisher = self._by_name[reply.partition(".")[0]]
+        assert isinstance(publisher, Publisher)
         delay_us = self._rng.randint(50, 1_000)
         self._events.after(delay_us, lambda: publisher.answered(reply, payload))
 

@@ -43,6 +43,8 @@ ACTS_WITHIN_US = 50_000
 PATIENCE_US = 250_000
 """How long whoever moves a replica away waits at most before it is moved back."""
 CONTROLLER_KILLED_US = (10_000, 200_000)
+FENCED_US = 1_400_000
+"""Longer than a session."""
 SEGMENT_BYTES = 4 * 1024
 
 
@@ -157,11 +159,14 @@ class SwarmWorld(ClusterWorld):
 
         async def ask() -> None:
             try:
-                await node.metadata.request(command)
+                await self._carry_out(node, command)
             except StreamlogError as error:
                 self.troubles.tell(f"operator: not done: {error!r}")
 
         node.loop.call_soon(lambda: node.spawn(ask()))
+
+    async def _carry_out(self, node: ClusterNode, command: Command) -> None:
+        await node.metadata.request(command)
 
     def _look(self) -> None:
         before = self.observer.newest.offset
@@ -200,9 +205,9 @@ class SwarmWorld(ClusterWorld):
     def _delete(self, name: str) -> None:
         """Created anew soon, sometimes with other settings."""
         rng, stream = self.rng, self._known.get(name)
-        config = self._wanted.pop(name, None)
-        if stream is None or config is None:
+        if stream is None or name not in self._wanted:
             return
+        config = self._wanted.pop(name)
         if rng.random() < 0.5:
             self._lag_one_of(stream.partitions[0])
         self.publishers.end(stream.stream_id)
@@ -696,6 +701,34 @@ class NamesakesOfKilled(SwarmWorld):
     def _config(self, name: str, nodes: int) -> StreamConfig:
         rng = self.rng
         return StreamConfig.of(name=name, partitions=2, replicas=2, min_isr=rng.choice((1, 2)))
+
+
+class FencedComeBack(SwarmWorld):
+    """A leader is cut off until others lead in its place, comes back, and hears late of that and of the
+    deletion of its streams, which are created again.
+    """
+
+    def faults(self) -> list[Kind]:
+        return []
+
+    def always(self) -> list[Kind]:
+        return [self._fence_and_recreate]
+
+    def _fence_and_recreate(self) -> None:
+        place = self._place()
+        if place is None:
+            return
+        stream, number = place
+        leader = stream.partitions[number].leader
+        if leader == NO_LEADER or len(self.nodes()) < len(self.hosts):
+            return
+        host, node = self.hosts[leader], self.hosts[leader].process
+        host.late_us = self.events.now_us + FENCED_US + self.rng.randint(*LAG_US)
+        self.troubles.tell(f"node {leader} is cut off, and acts late until {host.late_us / 1e6} s")
+        node.loop.call_soon(lambda: node.spawn(node.act_late()))
+        self.links.isolate(leader, [it for it in self.hosts if it != leader])
+        self.events.after(FENCED_US, lambda: self._delete(stream.config.name))
+        self.events.after(FENCED_US + self.rng.randint(0, 200_000), self.links.heal)
 
 
 class ControllersForget(SwarmWorld):
