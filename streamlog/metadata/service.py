@@ -549,7 +549,7 @@ class MetadataService:
             self._membership.hurry()
 
     def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Who deletes a stream waits until the nodes say that they know."""
+        """The answer to a deletion waits until the nodes say that they know."""
         for name in new.touched if new.parent_offset == old.offset else old.streams:
             before, after = old.streams.get(name), new.streams.get(name)
             if before is not None and (after is None or after.stream_id != before.stream_id):

@@ -65,7 +65,9 @@ def test_a_signal_is_an_exit_code(nats_server: NatsServer, tmp_path: Path) -> No
     assert node.stop() == 0
 
 
-def test_children_end_with_whoever_started_them(nats_server: NatsServer, tmp_path: Path) -> None:
+def test_children_end_with_the_process_that_asked_for_them(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     node = NodeProcess.alone(tmp_path / "node", nats_server.url)
     command = [sys.executable, "-c", ENDS_WITHOUT_CHILDREN, str(node.config), str(node.log)]
     with subprocess.Popen(

@@ -193,7 +193,7 @@ def create_streams_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamDeletions, "unaware", lambda *_, **__: frozenset())
 
 
-def lend_to_who_does_not_know(patch: pytest.MonkeyPatch) -> None:
+def lend_to_unaware_nodes(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat extends the lease of a node that has yet to hear of a deletion."""
     patch.setattr(StreamDeletions, "offset_wanted", lambda *_: 0)
 

@@ -117,7 +117,7 @@ def fork_server() -> ForkServer:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Returns in the fork server when nobody is left who asks; a child never returns from here."""
+    """Returns in the fork server when the process that asks is gone. A child never returns."""
     wakeup, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -150,7 +150,7 @@ def _reap(statuses: dict[int, int]) -> None:
             break
         fd = statuses.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+        with contextlib.suppress(BrokenPipeError):  # the process that asked is gone
             os.write(fd, code.to_bytes(_STATUS_BYTES, "big", signed=True))
         os.close(fd)
 

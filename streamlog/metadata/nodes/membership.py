@@ -217,7 +217,8 @@ class Membership:
                 logger.debug("heartbeat failed", extra={"error": str(error)})
             else:
                 self._compare_clocks(sent_ms, granted)
-                if await self._has_applied(int(granted.result["offset_wanted"])):
+                # A controller of an earlier build wants none.
+                if await self._has_applied(int(granted.result.get("offset_wanted", 0))):
                     self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
             pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
             try:
@@ -227,8 +228,9 @@ class Membership:
                 pass
 
     async def _has_applied(self, offset: int) -> bool:
-        """Wait a little for the metadata below ``offset``, for who leads a stream that is deleted must
-        not go on; the next heartbeat, which is due at once then, tells that they have been applied.
+        """Wait a little for the metadata below ``offset``: a node that does not know that a stream is
+        deleted must not acknowledge for it. After a wait the next heartbeat is due at once, to tell
+        the controller.
         """
         if self._applied_offset() >= offset:
             return True

@@ -149,8 +149,8 @@ class Publishers:
 
     def _may_hold(self, replica: Replica, message_id: str) -> bool:
         """The stream for which it was meant, or a later one of that name that was there when it came
-        to NATS. Never an earlier one: nothing is created in its place before all who led it know
-        that it is gone.
+        to NATS. Never an earlier one: nothing is created in its place before every node knows
+        that it is gone, or has no lease.
         """
         name, _, number = message_id.partition(":")
         place = self._places[name]

@@ -393,7 +393,7 @@ class SwarmWorld(ClusterWorld):
         return super()._is_well()
 
     def _end_drains(self) -> None:
-        """Of whoever asked for them: streams that are to be there need all nodes."""
+        """All of them: streams that are to be there need all nodes."""
         for node in self.observer.newest.nodes.values():
             if node.draining:
                 self._ask(DrainNode(node_id=node.node_id, undo=True))

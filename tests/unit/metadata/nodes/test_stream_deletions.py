@@ -15,7 +15,7 @@ def config(name: str = "s", **settings: object) -> StreamConfig:
 
 @pytest.fixture
 def known() -> StreamDeletions:
-    """A controller's who began with an empty log."""
+    """Of a controller that began with an empty log."""
     deletions = StreamDeletions(SESSION_MS)
     deletions.started(0)
     return deletions
@@ -39,7 +39,7 @@ def test_nodes_are_asked_for_until_they_know(known: StreamDeletions) -> None:
     assert known.unaware(ALL, 0, 11) == frozenset()
 
 
-def test_no_lease_is_given_to_who_does_not_know_of_the_last_deletion(
+def test_a_lease_needs_knowledge_of_the_last_deletion(
     known: StreamDeletions,
 ) -> None:
     assert known.offset_wanted(9) == 0
