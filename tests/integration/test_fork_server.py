@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_the_environment_is_that_of_the_test(
     monkeypatch.setenv("STREAMLOG_NODE__ID", "nonsense")
     assert fork_server().start(["serve"], log).wait(30) == 2
     assert "STREAMLOG_NODE__ID" in log.read_text()
+
+
+def test_a_command_is_run_to_its_end() -> None:
+    done = fork_server().run(["--version"], {"LANG": "C"}, timeout_s=30)
+    assert (done.returncode, done.stdout[:10], done.stderr) == (0, "streamlog ", "")
+    done = fork_server().run(["no-such-command"], {}, timeout_s=30)
+    assert (done.returncode, done.stdout) == (2, "") and "no-such-command" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        waits = ["stream", "ls", "--bootstrap-server", f"127.0.0.1:{silent.getsockname()[1]}"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            fork_server().run(waits, {}, timeout_s=0.5)
 
 
 def test_a_signal_is_an_exit_code(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ What is known of leaders and in-sync replicas comes from stock Kafka clients and
 """
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from tools.nodes.node_process import (
     View,
 )
 from tools.nodes.replica_log import ReplicaLog
-from tools.nodes.server_process import NatsServer, program, wait_until
+from tools.nodes.server_process import NatsServer, run_streamlog, wait_until
 
 NODES: Final = 3
 COMMAND_TIMEOUT_S: Final = 60.0
@@ -143,14 +142,8 @@ class Cluster:
 
     def command_without_servers(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         """One that goes over NATS."""
-        done = subprocess.run(
-            [program("streamlog"), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-            env={**os.environ, "NATS_URL": self.nats.url},
-        )
+        environment = {**os.environ, "NATS_URL": self.nats.url}
+        done = run_streamlog(arguments, environment, timeout_s=timeout_s)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -21,8 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -84,13 +85,22 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    def start(self, arguments: Sequence[str], log: Path) -> ForkedProcess:
-        """``streamlog <arguments>``, with its output at the end of ``log``."""
+    def start(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        errors: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> ForkedProcess:
+        """``streamlog <arguments>``, with its output at the end of ``log``; what it writes to standard
+        error goes there too, or to ``errors``. ``environment``: instead of ours.
+        """
         request = {
             "arguments": [*arguments],
-            "log": str(log.resolve()),
+            "output": [str(it.resolve()) for it in (log, errors or log)],
             "cwd": str(Path.cwd()),
-            "environment": dict(os.environ),
+            "environment": dict(os.environ if environment is None else environment),
         }
         status, theirs = os.pipe()
         try:
@@ -101,6 +111,23 @@ class ForkServer:
         if not answer:
             raise OSError("the fork server is gone")
         return ForkedProcess(int(answer), status)
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Until it ends. Raises TimeoutExpired, after it was killed."""
+        with tempfile.TemporaryDirectory() as folder:
+            output, errors = Path(folder, "output"), Path(folder, "errors")
+            process = self.start(arguments, output, errors=errors, environment=environment)
+            try:
+                code = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                raise
+            return subprocess.CompletedProcess(
+                [*arguments], code, output.read_text(), errors.read_text()
+            )
 
     def stop(self) -> None:
         """Its children are ended."""
@@ -162,10 +189,10 @@ def _become(request: dict[str, Any], parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it ended before the call
-    output = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for fd, path in zip((1, 2), request["output"], strict=True):
+        output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.dup2(output, fd)
+        os.close(output)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])

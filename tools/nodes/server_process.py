@@ -158,6 +158,18 @@ class StreamlogProcess(ServerProcess):
         return super()._start()
 
 
+def run_streamlog(
+    arguments: Sequence[str], environment: Mapping[str, str], *, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """The command, until it ends, in this environment. Raises TimeoutExpired."""
+    if StreamlogProcess.is_forked:
+        return fork_server().run(arguments, environment, timeout_s=timeout_s)
+    command = [program("streamlog"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout_s, env=environment
+    )
+
+
 class NatsServer(ServerProcess):
     """nats-server without JetStream. ``tuned``: with what ``streamlog dev`` gives to its own."""
 
