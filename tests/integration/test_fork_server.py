@@ -62,6 +62,17 @@ def test_a_command_is_run_to_its_end() -> None:
             fork_server().run(waits, {}, timeout_s=0.5)
 
 
+def test_a_node_can_be_killed_as_soon_as_it_is_started(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    node = NodeProcess.alone(tmp_path / "node", nats_server.url)
+    for _ in range(20):
+        node.spawn()
+        assert node.log.exists()
+        node.kill()
+        assert not node.is_running()
+
+
 def test_a_signal_is_an_exit_code(nats_server: NatsServer, tmp_path: Path) -> None:
     node = NodeProcess.alone(tmp_path / "node", nats_server.url)
     assert StreamlogProcess.is_forked

@@ -57,7 +57,8 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its exit code is on its way
+                os.kill(self.pid, number)
 
     def _read(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
@@ -96,6 +97,8 @@ class ForkServer:
         """``streamlog <arguments>``, with its output at the end of ``log``; what it writes to standard
         error goes there too, or to ``errors``. ``environment``: instead of ours.
         """
+        for path in (log, errors or log):
+            path.touch()  # it is there as soon as the process is
         request = {
             "arguments": [*arguments],
             "output": [str(it.resolve()) for it in (log, errors or log)],
@@ -158,12 +161,17 @@ def _serve(requests: socket.socket) -> None:
             data, fds, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 1)
             if not data:
                 break
+            leads, led = os.pipe()
             parent, pid = os.getpid(), os.fork()
             if pid == 0:
+                os.setsid()
                 signal.set_wakeup_fd(-1)
-                for fd in (requests.fileno(), wakeup, woken, *fds, *statuses.values()):
+                for fd in (requests.fileno(), wakeup, woken, leads, led, *fds, *statuses.values()):
                     os.close(fd)
                 _become(json.loads(data), parent)
+            os.close(led)
+            os.read(leads, 1)  # nothing: the child leads its process group, which can be killed
+            os.close(leads)
             statuses[pid] = fds[0]
             requests.send(str(pid).encode())
     for pid in statuses:
@@ -185,7 +193,6 @@ def _reap(statuses: dict[int, int]) -> None:
 def _become(request: dict[str, Any], parent: int) -> None:
     """The child: it ends as the program does."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it ended before the call

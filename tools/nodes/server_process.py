@@ -1,5 +1,6 @@
 """Server processes: children in groups of their own that end with the process that started them."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -106,7 +107,8 @@ class ServerProcess:
         """As a crash: no chance to say goodbye."""
         if self._process is not None:
             if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def pause(self) -> None:
