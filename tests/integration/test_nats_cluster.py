@@ -51,6 +51,7 @@ class Route:
         self._target = target
         self._is_open = True
         self._writers: set[asyncio.StreamWriter] = set()
+        self._ways: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Route"]:
@@ -60,6 +61,8 @@ class Route:
         finally:
             server.close()
             self.cut()
+            if self._ways:
+                await asyncio.wait(self._ways)
 
     def cut(self) -> None:
         self._is_open = False
@@ -73,8 +76,15 @@ class Route:
         if not self._is_open:
             writer.transport.abort()
             return
+        way = asyncio.current_task()
+        assert way is not None
+        self._ways.add(way)
+        self._writers.add(writer)
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, far_writer}
+        self._writers.add(far_writer)
+        if not self._is_open:  # since a moment ago
+            writer.transport.abort()
+            far_writer.transport.abort()
         await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
 
 
