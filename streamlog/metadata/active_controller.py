@@ -7,7 +7,7 @@ over, goes on with moves, rebalances leaders, and has a voter that lost its fold
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -126,13 +126,9 @@ class ActiveController:
         node_id: NodeId,
         settings: ClusterSection,
         applied_offset: Callable[[], int],
-        applied: Callable[[int], Awaitable[None]],
     ) -> None:
-        """``applied_offset``: up to where this node acts on the metadata; ``applied`` waits until it
-        does, and raises NoController when the node stops.
-        """
+        """``applied_offset``: up to where this node acts on the metadata."""
         self._applied_offset = applied_offset
-        self._applied = applied
         self._sessions = Sessions(settings.session_timeout_ms)
         self._deletions = StreamDeletions(settings.session_timeout_ms)
         self._nonces = NonceCache()
@@ -290,11 +286,8 @@ class ActiveController:
             if deletion is not None:
                 self._deletions.not_deleted(deletion)
             raise
-        timeout_ms = DELETION_WAIT_FACTOR * self._settings.session_timeout_ms
-        deadline_ms = clock_ms() + timeout_ms
-        with contextlib.suppress(NoController, TimeoutError):  # NoController: the node stops
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._applied(granted.offset)
+        deadline_ms = clock_ms() + DELETION_WAIT_FACTOR * self._settings.session_timeout_ms
+        # This node's own heartbeat comes as soon as it has applied the deletion, as the others' do.
         # Also when another node has become the controller: leases end then as they do now.
         while unaware := self._unaware(deleted_below=granted.offset):
             if clock_ms() >= deadline_ms:

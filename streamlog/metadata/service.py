@@ -264,7 +264,6 @@ class MetadataService:
             node_id=node_id,
             settings=settings,
             applied_offset=lambda: self._applier.image.offset,
-            applied=self._applier.wait,
         )
         self._membership = Membership(
             node_id=node_id,
