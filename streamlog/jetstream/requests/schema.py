@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
+import orjson
+
 from streamlog.jetstream.errors import ApiRefused, invalid_json
 
 INT32_MAX: Final = 2**31 - 1
@@ -55,7 +57,14 @@ class Shape:
 
 
 def read_json(body: bytes) -> Any:
-    """Raises Refused. What is not UTF-8 inside of a text is replaced, as Go does."""
+    """Raises Refused. What is not UTF-8 inside of a text is replaced, as Go does.
+
+    orjson takes a fifth of the time, and refuses more than Go does: what it refuses is read again.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
     try:
         return _DECODER.decode(body.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
@@ -108,6 +117,8 @@ def _text(value: Any) -> str:
     """Half of a pair of surrogates is replaced, as Go does."""
     if not isinstance(value, str):
         raise WrongType(f"{_shown(value)} is not a text")
+    if value.isascii():
+        return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
