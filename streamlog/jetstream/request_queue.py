@@ -1,9 +1,13 @@
 """Requests wait here for their turn: first come, first served, a limited number side by side.
 
 Workers take them one after the other. A request that is answered without waiting costs no task of its
-own, and those that came with one read of the socket are answered in one turn of the event loop, a
-limited number of them: then all others have their turn. That is a number, since a time would mean
-nothing on a busy machine, where it passes while other processes run.
+own, and wakes no worker of its own: each worker that begins a request calls one more if others wait,
+which goes on with them if the first has to wait for something.
+
+Requests that came with one read of the socket are answered in one turn of the event loop, a limited
+number of them: then all others have their turn, and the answers leave, so that the NATS server and the
+clients work while this node answers the rest. That is a number, since a time would mean nothing on a
+busy machine, where it passes while other processes run.
 """
 
 import asyncio
@@ -18,7 +22,7 @@ AT_ONCE_MAX: Final = 64
 WAITING_MAX: Final = 20_000
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than this does not wait: the client is told at once."""
-IN_A_TURN_MAX: Final = 32
+IN_A_TURN_MAX: Final = 16
 """Are begun in one turn of the event loop."""
 
 
@@ -34,6 +38,8 @@ class RequestQueue:
         self._workers: list[asyncio.Task[None]] = []
         self._idle: list[asyncio.Future[None]] = []
         """Of workers that have nothing to do."""
+        self._is_one_called = False
+        """A worker that has not begun yet takes what waits."""
         self._busy = 0
         """Requests that are being answered."""
         self._done = asyncio.Event()
@@ -53,7 +59,7 @@ class RequestQueue:
         self._waiting.append(request)
         self._waiting_bytes = size_bytes
         self._begin_turn_soon()
-        self._wake_one()
+        self._call_one()
 
     async def wait_all_done(self) -> None:
         """For all that were put."""
@@ -67,19 +73,26 @@ class RequestQueue:
         for worker in self._workers:
             worker.cancel()
 
-    def _wake_one(self) -> None:
+    def _call_one(self) -> None:
+        """Where all are busy, the first that is done goes on."""
+        if self._is_one_called:
+            return
         while self._idle:
             idle = self._idle.pop()
             if not idle.done():
                 idle.set_result(None)
+                self._is_one_called = True
                 return
         if len(self._workers) < AT_ONCE_MAX and self._group is not None:
             self._workers.append(self._group.create_task(self._work()))
+            self._is_one_called = True
 
     async def _work(self) -> None:
+        self._is_one_called = False
         while True:
             if not self._waiting:
                 await self._rest()
+                self._is_one_called = False
             elif self._left:
                 self._left -= 1
                 await self._answer_next()
@@ -96,6 +109,8 @@ class RequestQueue:
         request = self._waiting.popleft()
         self._waiting_bytes -= len(request.data)
         self._busy += 1
+        if self._waiting:
+            self._call_one()
         try:
             await self._answer(request)
         finally:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -90,8 +89,10 @@ class LeaderRouter:
         """Of partition 0. Raises MessageNotFound, NotLeader, NodeUnreachable, ..."""
         tp = TopicPartition(stream, 0)
         if self._image().stream(stream).partition(0).leader == self._node_id:
-            with suppress(NotLeader):  # it is about to be another's
+            try:
                 return await self._here.message(tp, query)
+            except NotLeader:  # it is about to be another's
+                pass
         fields = {"stream": stream, "partition": 0, "query": query._asdict()}
         return await self.at_leader(
             tp,

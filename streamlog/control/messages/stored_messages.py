@@ -6,11 +6,9 @@ made.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.control.messages.matching import LOOKED_AT_ONCE, LOOKS_AT_ONCE, TRIES_MAX, Matching
 from streamlog.control.messages.message_query import MessageQuery
@@ -37,8 +35,7 @@ LOOKED_FOR_MAX: Final = 100_000
 _WITHOUT_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """A record as the NATS message that it was."""
 
     subject: str
@@ -57,23 +54,19 @@ def stored_message(record: Record) -> StoredMessage:
     A Kafka producer's headers, and those of an envelope, are any bytes. Line ends in them become
     blanks: they would begin headers of their own in a message of NATS, or end them all.
     """
-    headers = list(record.headers)
-    subject = ""
+    headers, subject, own = record.headers, "", 0
     if headers and headers[0][0] == "subject":
-        subject = _in_a_line(headers.pop(0)[1] or b"").decode(errors="replace")
-        if headers and headers[0][0] == "reply":
-            headers.pop(0)
-    block = b"".join(
-        b"%b: %b\r\n" % (_in_a_line(name.encode()), _in_a_line(value or b""))
-        for name, value in headers
-    )
+        subject = _in_a_line(headers[0][1] or b"").decode(errors="replace")
+        own = 2 if len(headers) > 1 and headers[1][0] == "reply" else 1
+    block = b""
+    if len(headers) > own:
+        lines = b"".join(
+            b"%b: %b\r\n" % (_in_a_line(name.encode()), _in_a_line(value or b""))
+            for name, value in headers[own:]
+        )
+        block = b"NATS/1.0\r\n%b\r\n" % lines
     return StoredMessage(
-        subject=subject,
-        sequence=record.offset + 1,
-        timestamp_ms=record.timestamp_ms,
-        header_block=b"NATS/1.0\r\n%b\r\n" % block if block else b"",
-        data=record.value or b"",
-        key=record.key,
+        subject, record.offset + 1, record.timestamp_ms, block, record.value or b"", record.key
     )
 
 
@@ -154,9 +147,10 @@ async def next_message(partition: Partition, pattern: str, from_sequence: int) -
     matching = Matching(partition.subjects, pattern, partition.high_watermark)
     offset = max(from_sequence - 1, 0)
     while (found := await matching.next(offset)) != NOTHING:
-        with contextlib.suppress(MessageNotFound):  # taken away meanwhile
+        try:
             return await message_at(partition, found + 1)
-        offset = found + 1
+        except MessageNotFound:  # taken away meanwhile
+            offset = found + 1
     raise MessageNotFound(f"{partition.tp} has no message whose subject matches {pattern!r}")
 
 
@@ -165,8 +159,10 @@ async def last_message(partition: Partition, pattern: str) -> StoredMessage:
     below = partition.high_watermark
     matching = Matching(partition.subjects, pattern, below)
     while (below := await matching.last(below)) != NOTHING:
-        with contextlib.suppress(MessageNotFound):
+        try:
             return await message_at(partition, below + 1)
+        except MessageNotFound:  # taken away meanwhile
+            continue
     raise MessageNotFound(f"{partition.tp} has no message whose subject matches {pattern!r}")
 
 

@@ -32,7 +32,7 @@ async def test_first_come_first_served_and_not_too_many_at_once() -> None:
         order.append(it.subject)
         busy.add(it.subject)
         most = max(most, len(busy))
-        for _ in range(3):
+        for _ in range(2 * AT_ONCE_MAX):  # one more is begun in each turn
             await asyncio.sleep(0)
         busy.remove(it.subject)
 
