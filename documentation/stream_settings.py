@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from streamlog.metadata.stream.setting import INT64_MAX, UNLIMITED, StreamSetting
+from streamlog.metadata.stream.setting_type import INT64_MAX, UNLIMITED, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
 
 ROOT: Final = Path(__file__).parents[1]

@@ -47,13 +47,6 @@ class LogId(NamedTuple):
         return f"{self.tp} (stream id {self.stream_id}, assigned at {self.incarnation})"
 
 
-def consumer_lag(end_offset: int, committed_offset: int) -> int:
-    """The committed records of a partition that a consumer group has yet to read. ``end_offset``: the
-    high watermark, which may have been asked for before the offset was committed.
-    """
-    return max(0, end_offset - committed_offset)
-
-
 class EpochEnd(NamedTuple):
     """Where a leader epoch ends: the first offset that is *not* of ``epoch`` or an older one."""
 

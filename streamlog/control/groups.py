@@ -28,11 +28,12 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.fairness import cooperatively
+from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import PartitionId
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
-from streamlog.model import NodeId, TopicPartition, consumer_lag
+from streamlog.model import NodeId, TopicPartition
 
 LIST_MAX: Final = 1_000
 """Groups in one list."""

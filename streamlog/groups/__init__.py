@@ -6,7 +6,7 @@ and values: offsets, and each generation of a group with what it assigns to whom
 
 - ``offsets_topic`` the internal stream and a group's partition of it; ``records`` its keys and values.
 - ``coordinator`` the core of one partition: ``requests`` and the time in, replies and records to write
-  out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations) and ``commits``
+  out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations) and ``offset_commits``
   (offsets), over a ``table`` of groups; ``group`` one group and its members; ``replay`` from the log back
   to groups. Pure.
 - ``shard`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;

@@ -17,9 +17,9 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
-from streamlog.groups.commits import Commits
 from streamlog.groups.group import Group
 from streamlog.groups.membership import GroupMembership, Joining
+from streamlog.groups.offset_commits import Commits
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.requests import (
     CommitRequest,

@@ -9,7 +9,7 @@ States, and where each may come from::
     Stable               every member has its assignment        <- CompletingRebalance
     Dead                 about to be forgotten                  <- Empty
 
-``rebalance``, ``membership`` and ``commits`` move it; what is here keeps its parts together.
+``rebalance``, ``membership`` and ``offset_commits`` move it; what is here keeps its parts together.
 
 Members of the protocol type ``consumer`` say what they subscribe to: ``ConsumerProtocolSubscription``
 begins with its version and the names of topics, in every version; what follows (user data, owned

@@ -95,7 +95,7 @@ class Due(NamedTuple):
 
 
 class GroupTable:
-    """What ``rebalance``, ``membership`` and ``commits`` share; each gathers effects here."""
+    """What ``rebalance``, ``membership`` and ``offset_commits`` share; each gathers effects here."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
 from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PubAcks
-from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.pub_ack_format import (
     Replies,
     ack_head,

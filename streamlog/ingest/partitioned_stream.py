@@ -15,7 +15,7 @@ from streamlog.ingest.liftbridge.translate import (
     envelope_key,
 )
 from streamlog.ingest.nats.connection import NS_PER_MS, PubAcks
-from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
 from streamlog.ingest.pub_ack_format import Replies
 from streamlog.metadata.image.metadata_image import StreamImage

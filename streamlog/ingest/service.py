@@ -28,7 +28,7 @@ from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.errors import NatsError
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
-from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.partitioned_stream import (
     PartitionedStream,
@@ -39,7 +39,7 @@ from streamlog.ingest.pub_ack_format import PREFIX, advisory
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
-from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig, is_internal
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill

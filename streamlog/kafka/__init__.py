@@ -4,7 +4,7 @@
 - ``dispatch`` finds the handler; a function in ``handlers`` translates one API. ``handlers/fetch``
   has delayed fetches.
 - ``fetch`` fetch sessions, and what one partition adds to an answer; ``producer_ids``.
-- ``config_entries`` settings in Kafka's form; ``quotas`` rate limits; ``topology``
+- ``config_entries`` settings in Kafka's form; ``quotas`` rate limits; ``advertised_listeners``
   nodes, leaders and replicas in Kafka's form; ``refusal`` errors.
 - ``read_barrier`` waits for the newest metadata; ``context`` is what is needed of the node.
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from streamlog.config import LogSection, Settings
 from streamlog.config.description import meaning
 from streamlog.metadata.stream.alteration import defaults_of
-from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
+from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
 from streamlog.metadata.stream.stream_config import StreamConfig
 

@@ -10,6 +10,7 @@ from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers import (
     acls,
+    api_versions,
     client_quotas,
     configs,
     fetch,
@@ -48,7 +49,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_GROUPS: groups.list_groups,
     registry.DELETE_GROUPS: groups.delete_groups,
     registry.OFFSET_DELETE: group_offsets.offset_delete,
-    registry.API_VERSIONS: metadata.api_versions,
+    registry.API_VERSIONS: api_versions.api_versions,
     registry.CREATE_TOPICS: topics.create_topics,
     registry.DELETE_TOPICS: topics.delete_topics,
     registry.INIT_PRODUCER_ID: produce.init_producer_id,
@@ -187,5 +188,5 @@ def _charged(
 def _newer_api_versions(header: RequestHeader) -> Response:
     """The client speaks a newer ApiVersions: the oldest form tells it so, and what we offer."""
     response_header = encode_response_header(header.api, 0, header.correlation_id)
-    values = metadata.offered(ErrorCode.unsupported_version)
+    values = api_versions.offered(ErrorCode.unsupported_version)
     return Response([frame(response_header, control.encode_response(header.api, 0, values))])

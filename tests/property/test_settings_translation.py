@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamlog.jetstream.requests.request_schemas import STREAM_CONFIG
 from streamlog.jetstream.verbs.stream_config import config_from_json, config_to_json, normalised
-from streamlog.metadata.stream.setting import StreamSetting
+from streamlog.metadata.stream.setting_type import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
     SETTINGS,
     from_jetstream,

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
+from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS
 
 _GIVEN: Final = "streamlog.settings"

@@ -1,20 +1,17 @@
-"""What a node answers about the partitions that it leads, and about no others.
-
-Purges and deletions are among it: which messages are meant, and their end.
-"""
+"""What a node answers about the partitions that it leads, and about no others."""
 
 import base64
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
-from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.passage import Passage, PassageQuery, read_passage
 from streamlog.control.messages.publication import publish
-from streamlog.control.messages.stored_messages import StoredMessage, find_message, message_at
+from streamlog.control.messages.purge import delete, purge
+from streamlog.control.messages.stored_messages import StoredMessage, find_message
 from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import (
     DeletionDenied,
@@ -29,78 +26,6 @@ from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.record.offset_set import OffsetSet
-
-ALL: Final = ("", ">")
-"""Filters that any subject matches."""
-OFFSETS_AT_ONCE: Final = 20_000
-"""Noted before others have their turn of the event loop."""
-
-
-async def purge(
-    partition: Partition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
-) -> int:
-    """Have messages go whose subjects match, those before ``sequence`` (0: all), or all but the
-    last ``keep``; how many they were. Returns when that is committed.
-
-    Raises NotLeader, NotEnoughReplicas, StorageFull, ...
-    """
-    start, end = partition.log_start_offset, partition.high_watermark
-    upper = min(sequence - 1, end) if sequence else end
-    erased = partition.erased
-    if pattern in ALL:
-        if keep:
-            upper = erased.start_of_last_absent(keep, start, end)
-        count = max(0, upper - start) - erased.count(start, upper)
-        await partition.purge(upper)
-    else:
-        found = await _matching(partition, pattern, upper)
-        if keep:
-            found.keep_between(start, _start_of_last(found, keep, upper))
-        count = len(found)
-        await partition.erasing.erase(found)
-    await _forget_front(partition)
-    return count
-
-
-async def delete(partition: Partition, sequence: int) -> None:
-    """Have one message go. Returns when that is committed. Raises MessageNotFound, as ``purge`` else."""
-    await message_at(partition, sequence)
-    await partition.erasing.erase(OffsetSet([sequence - 1]))
-    await _forget_front(partition)
-
-
-async def _forget_front(partition: Partition) -> None:
-    """What is erased at the log's start need not be there at all. No client need wait for that: the
-    replicas have the erasures.
-    """
-    start = partition.erased.first_absent(partition.log_start_offset)
-    await partition.shorten(min(start, partition.high_watermark))
-
-
-async def _matching(partition: Partition, pattern: str, upper: int) -> OffsetSet:
-    """The offsets of messages below ``upper`` that are there."""
-    matching, found = Matching(partition.subjects, pattern, upper), OffsetSet()
-    start = partition.log_start_offset
-    while start < upper:
-        offsets, start = await matching.offsets(start, upper, limit=OFFSETS_AT_ONCE)
-        for offset in offsets:
-            found.add(offset)
-    found.keep_between(partition.log_start_offset, upper)
-    found.remove_all(partition.erased)
-    return found
-
-
-def _start_of_last(found: OffsetSet, keep: int, upper: int) -> int:
-    """From where on there are at most ``keep`` of them below ``upper``."""
-    low, high = 0, upper
-    while low < high:
-        middle = (low + high) // 2
-        if found.count(middle, upper) <= keep:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 class StreamPartition(NamedTuple):
@@ -179,7 +104,7 @@ class LocalLeader:
         return await read_passage(self._informed(tp), query)
 
     async def purge(self, place: StreamPartition, *, sequence: int, keep: int, pattern: str) -> int:
-        """See ``purge`` above."""
+        """See ``messages.purge``."""
         partition = self._cuttable(place)
         if partition.config.deny_purge:
             raise DeletionDenied(f"{place.tp.stream!r} denies to be purged")

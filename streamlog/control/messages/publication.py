@@ -18,7 +18,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.log.segment.append_validation import check_batch_size
-from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import check_subject, overlap
 from streamlog.metadata.stream.write_state import check_takes_records

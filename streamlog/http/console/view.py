@@ -10,6 +10,7 @@ from heapq import nsmallest
 from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
 from streamlog.http.console.event_log import EVENTS_MAX, ClusterEvent, EventLog
 from streamlog.http.console.names import FilteredNames, RankedNames
@@ -19,7 +20,7 @@ from streamlog.http.console.query import LED_HERE, Query
 from streamlog.http.console.traffic import StreamSum, Traffic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.stream_config import is_internal
-from streamlog.model import NO_LEADER, NodeId, TopicPartition, consumer_lag
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 Row = dict[str, Any]
 T = TypeVar("T")

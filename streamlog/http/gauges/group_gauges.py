@@ -7,9 +7,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamlog.condition import Condition
+from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.groups.group import State
 from streamlog.groups.service import GroupProgress, GroupStatistics
-from streamlog.model import TopicPartition, consumer_lag
+from streamlog.model import TopicPartition
 
 GROUP_BEHIND: Final = Condition(
     "SL-0903",

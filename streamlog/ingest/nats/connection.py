@@ -30,7 +30,7 @@ from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscriptions import Subscriptions
+from streamlog.ingest.nats.subscription_list import Subscriptions
 from streamlog.ingest.nats.transport import NatsTransport
 from streamlog.ingest.pub_ack_format import Replies, error_json, publication
 from streamlog.metrics import NodeMetrics

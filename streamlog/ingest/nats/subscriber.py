@@ -10,7 +10,7 @@ from streamlog.ingest.frames import Partitioner, RecordCollector
 from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscriptions import (
+from streamlog.ingest.nats.subscription_list import (
     SubjectFilter,
     Subscription,
     Subscriptions,

@@ -19,7 +19,7 @@ from streamlog.jetstream.requests.schema import (
     choice,
     objects,
 )
-from streamlog.metadata.stream.setting import JsonType, StreamSetting
+from streamlog.metadata.stream.setting_type import JsonType, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS
 
 PLACEMENT: Final = Shape(cluster=TEXT, tags=TEXTS, preferred=TEXT)

@@ -18,7 +18,7 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.replies import JsonText, encoded
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.metadata.stream.setting import StreamSetting
+from streamlog.metadata.stream.setting_type import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
     JETSTREAM_FIELDS,
     SETTINGS,

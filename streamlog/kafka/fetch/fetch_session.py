@@ -40,9 +40,9 @@ from streamlog.errors import (
     UnknownLeaderEpoch,
     UnknownTopicId,
 )
+from streamlog.kafka.advertised_listeners import current_leader
 from streamlog.kafka.auth.resource_checks import check_epoch, not_here
 from streamlog.kafka.cluster_view import ClusterView
-from streamlog.kafka.topology import current_leader
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.partition import Partition

@@ -18,7 +18,7 @@ from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.stream.alteration import Operation as Alteration
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.setting import OUR_KEYS
+from streamlog.metadata.stream.setting_type import OUR_KEYS
 from streamlog.metadata.stream.settings_translation import SETTINGS, setting_of_topic_config
 from streamlog.wire.control import Message
 

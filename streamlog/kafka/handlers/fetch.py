@@ -28,13 +28,13 @@ from kio.schema.errors import ErrorCode
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
 from streamlog.fairness import stepwise
+from streamlog.kafka.advertised_listeners import endpoints
 from streamlog.kafka.context import Context
 from streamlog.kafka.fetch.fetch_session import STEP, FetchCaller, FetchSession, PartitionFetch
 from streamlog.kafka.handlers import quorum
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import RequestQuota
-from streamlog.kafka.topology import endpoints
 from streamlog.log.segment.slice import FileSlice
 from streamlog.wire import fetch as wire
 from streamlog.wire.control import AT_ONCE_BYTES

@@ -25,12 +25,12 @@ from streamlog.errors import (
     UnsupportedVersion,
 )
 from streamlog.fairness import stepwise
+from streamlog.kafka.advertised_listeners import current_leader, endpoints
 from streamlog.kafka.auth.resource_checks import led_partition
 from streamlog.kafka.context import Context
 from streamlog.kafka.producer_ids import EPOCH_MAX
-from streamlog.kafka.topology import current_leader, endpoints
 from streamlog.log.segment.append_validation import check_batch_size
-from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition

@@ -17,11 +17,11 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.fairness import cooperatively
+from streamlog.kafka.advertised_listeners import live_nodes
 from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import PartitionLookup, newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
-from streamlog.kafka.topology import live_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.settings_translation import from_topic_configs, to_topic_configs

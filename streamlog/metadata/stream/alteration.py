@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.setting import NO_LIMIT, StreamSetting
+from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_translation import BY_NAME, value_of_text
 from streamlog.metadata.stream.stream_config import StreamConfig
 

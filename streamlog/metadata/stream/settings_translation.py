@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from streamlog.config.value_type import value_type
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.setting import OUR_KEYS, Setting, StreamSetting
+from streamlog.metadata.stream.setting_type import OUR_KEYS, Setting, StreamSetting
 from streamlog.metadata.stream.stream_config import StreamConfig, default_min_isr
 
 

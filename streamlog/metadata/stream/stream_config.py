@@ -24,7 +24,7 @@ from pydantic import (
 from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.metadata.stream.republish import check_republish
-from streamlog.metadata.stream.setting import (
+from streamlog.metadata.stream.setting_type import (
     CLUSTER,
     COMPRESSION,
     INT64_MAX,

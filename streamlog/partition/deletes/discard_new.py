@@ -4,7 +4,7 @@ import sys
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamFull
-from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.record.offset_set import OffsetSet
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.metadata.stream.setting import NO_LIMIT
+from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import PartitionState

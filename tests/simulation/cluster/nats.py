@@ -11,7 +11,7 @@ from typing import Any
 
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.nats.connection import InFlightBytes
-from streamlog.ingest.nats.subscriptions import Subscriptions
+from streamlog.ingest.nats.subscription_list import Subscriptions
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
 from tests.simulation.events import Events

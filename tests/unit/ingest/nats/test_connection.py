@@ -11,7 +11,7 @@ from streamlog.config import NatsSection
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.nats.connection import IngestClient
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions
+from streamlog.ingest.nats.subscription_list import Subscription, Subscriptions
 from tests.local_node import until
 from tests.unit.ingest.nats.fake_nats import INFO, FakeNats, Greeting
 

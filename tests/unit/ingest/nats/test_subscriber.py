@@ -13,7 +13,7 @@ from streamlog.ingest.nats.connection import InFlightBytes
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
-from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.metrics import NodeMetrics
 from tests.local_node import until
 from tests.unit.ingest.nats.fake_nats import FakeNats

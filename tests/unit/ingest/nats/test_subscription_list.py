@@ -1,5 +1,9 @@
 from streamlog.ingest.frames import FrameParser, RecordCollector
-from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.nats.subscription_list import (
+    Subscription,
+    Subscriptions,
+    unsubscribe_commands,
+)
 
 
 def test_commands_and_sids() -> None:

@@ -1,4 +1,4 @@
-"""Nodes with their advertised listeners, and partitions, as Metadata answers show them."""
+"""The advertised listeners of nodes, and the partitions with their leaders, as answers show them."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet

@@ -1,0 +1,46 @@
+"""ApiVersions: the APIs and versions that this node speaks, and the cluster's feature level."""
+
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.kafka.context import Context
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
+from streamlog.wire.control import Message
+from streamlog.wire.registry import APIS
+
+FEATURE: Final = "streamlog.level"
+"""What ``streamlog cluster features ls`` tells, as Kafka's clients ask for it (KIP-584)."""
+
+
+async def api_versions(_request: Message, _version: int, context: Context) -> Message:
+    """ApiVersions (18), versions 0 to 4: what this node speaks. A newer one is answered as 0.
+
+    No guards: any client may ask.
+    """
+    image = context.metadata.image
+    supported = {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}
+    finalized = {
+        "name": FEATURE,
+        "max_version_level": image.level,
+        "min_version_level": image.level,
+    }
+    return {
+        **offered(ErrorCode.none),
+        "supported_features": [supported],
+        # It has to grow with each change of a feature, and with nothing else: a client that may not see
+        # streams would see them come and go by it.
+        "finalized_features_epoch": image.level,
+        "finalized_features": [finalized],
+    }
+
+
+def offered(error_code: ErrorCode) -> Message:
+    """The list is given beside an error, too: clients choose from it when they ask again."""
+    return {
+        "error_code": error_code,
+        "api_keys": [
+            {"api_key": api.key, "min_version": api.version_min, "max_version": api.version_max}
+            for api in APIS.values()
+        ],
+    }
