@@ -3,7 +3,6 @@
 Each answer has headers that keep a browser from being used against its user.
 """
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -11,7 +10,6 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from streamlog.clock import wall_ms
@@ -20,6 +18,7 @@ from streamlog.findings import condition_of_part
 from streamlog.http.access import HttpAccess
 from streamlog.http.api.errors import OtherSite, errors_as_json, refused
 from streamlog.http.hosts import refuse_other_names
+from streamlog.http.metrics_endpoint import MetricsEndpoint
 from streamlog.http.server import HttpServer
 
 Condition = Callable[[], str | None]
@@ -56,8 +55,7 @@ class HttpEndpoints:
         access: HttpAccess | None = None,
     ) -> None:
         """``access``: None: everything is open to every client."""
-        self._registry = registry
-        self._gauges = gauges  # made again for each scrape
+        self._metrics = MetricsEndpoint(registry, gauges)
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
         self._pages = pages
@@ -80,7 +78,7 @@ class HttpEndpoints:
         app.add_routes(
             [
                 *self._pages(),
-                web.get("/metrics", self._metrics),
+                *self._metrics.routes(),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
             ]
@@ -90,11 +88,6 @@ class HttpEndpoints:
     async def stop(self) -> None:
         """Close the socket and what is open on it."""
         await self._server.stop()
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        sources = (self._registry, *await self._gauges())
-        text = await asyncio.to_thread(lambda: b"".join(map(generate_latest, sources)))
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _healthz(self, request: web.Request) -> web.Response:
         lag_s = round(self._loop_lag_s(), 6)
