@@ -22,8 +22,10 @@ from tests.property.frame_fuzzer import FrameFuzzer
 
 INPUTS = 6_000
 INPUTS_SLOW = 300_000
-RESTORED_EVERY = 500
-"""Inputs create and delete streams."""
+INPUTS_OF_A_NODE = 500
+"""Inputs create and delete streams, so that another node is needed then."""
+INPUTS_OF_A_TEST = 10_000
+"""Where there are many."""
 STANDSTILL_S = 1.1
 """Longer than a connection of the node may be idle."""
 STANDSTILLS = 5
@@ -46,9 +48,7 @@ ENDS = [
 
 async def play(seeds: range) -> None:
     async with FrameFuzzer() as node:
-        for number, seed in enumerate(seeds):
-            if number and number % RESTORED_EVERY == 0:
-                await node.restore()
+        for seed in seeds:
             data = node.input(seed)
             try:
                 await node.check(data)
@@ -57,14 +57,21 @@ async def play(seeds: range) -> None:
         assert node.node.metric("streamlog_connections_closed_total", reason="failure") == 0
 
 
-def test_every_frame_is_answered_or_ends_its_connection() -> None:
-    uvloop.run(play(range(INPUTS)))
+def parts(seeds: range, size: int) -> list[range]:
+    return [seeds[start : start + size] for start in range(0, len(seeds), size)]
+
+
+@pytest.mark.parametrize("seeds", parts(range(INPUTS), INPUTS_OF_A_NODE), ids=str)
+def test_every_frame_is_answered_or_ends_its_connection(seeds: range) -> None:
+    """Some wait until a connection has been idle for too long: other tests run meanwhile."""
+    uvloop.run(play(seeds))
 
 
 @pytest.mark.slow
-def test_every_frame_is_answered_or_ends_its_connection_for_longer() -> None:
-    for start in range(INPUTS, INPUTS_SLOW, 10_000):
-        uvloop.run(play(range(start, min(start + 10_000, INPUTS_SLOW))))
+@pytest.mark.parametrize("seeds", parts(range(INPUTS, INPUTS_SLOW), INPUTS_OF_A_TEST), ids=str)
+def test_every_frame_is_answered_or_ends_its_connection_for_longer(seeds: range) -> None:
+    for some in parts(seeds, INPUTS_OF_A_NODE):
+        uvloop.run(play(some))
 
 
 async def test_a_process_that_stood_still_blames_no_client() -> None:
