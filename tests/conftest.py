@@ -19,6 +19,7 @@ LOG_TAIL_BYTES: Final = 4_000
 """Of each server's log in the report of a failed test."""
 
 LONG_FIRST: Final = (
+    "property/test_random_frames.py",
     "simulation/",
     "property/",
     "integration/test_encryption.py",
@@ -34,7 +35,7 @@ LONG_FIRST: Final = (
     "security/",
 )
 """How the paths of files begin that take long, the longest first: a worker that takes such a file
-last keeps all the others waiting.
+last keeps all the others waiting. The very first waits most of its time: others run meanwhile.
 """
 
 
