@@ -8,8 +8,8 @@ from tests.simulation.world import World
 
 SEEDS = range(300)
 ASKING_SEEDS = range(100)
-BUDGET = Budget(seeds_min=100, cpu_s=3)
-ASKING_BUDGET = Budget(seeds_min=30, cpu_s=3)
+BUDGET = Budget(seeds_min=100, cpu_s=5)
+ASKING_BUDGET = Budget(seeds_min=30, cpu_s=5)
 
 
 def test_promises_hold(player: Player) -> None:
