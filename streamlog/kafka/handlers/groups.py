@@ -366,8 +366,7 @@ async def delete_groups(request: Message, _version: int, context: Context) -> Me
     """
     names = dict.fromkeys(request["groups_names"])
     codes: dict[str, ErrorCode] = dict.fromkeys(names, ErrorCode.coordinator_not_available)
-    loop, free = asyncio.get_running_loop(), asyncio.Semaphore(DELETES_AT_ONCE)
-    ends_s = loop.time() + context.groups.settings.commit_timeout_ms / 1000
+    free = asyncio.Semaphore(DELETES_AT_ONCE)
 
     async def delete(name: str) -> None:
         try:
@@ -376,10 +375,11 @@ async def delete_groups(request: Message, _version: int, context: Context) -> Me
             free.release()
 
     async with asyncio.TaskGroup() as group:
-        # A timer ends it, and not a look at the clock: this timer is older than those of the deletions, so that
-        # it comes before them, whatever a clock of whole milliseconds makes of the sum.
+        # A timer ends the loop, not a comparison of times: uvloop's clock counts whole milliseconds, and
+        # "now + timeout" can be one rounding above the time at which the deletions' own timers fire. Timers of
+        # one time fire in the order in which they were set, so this one comes first.
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(ends_s):
+            async with asyncio.timeout(context.groups.settings.commit_timeout_ms / 1000):
                 for name in names:
                     await free.acquire()
                     group.create_task(delete(name))

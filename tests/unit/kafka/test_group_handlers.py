@@ -401,7 +401,8 @@ async def test_groups_are_deleted_no_longer_than_a_commit_takes(
         log.commit()
         log.commits = True
     groups.groups.settings = SETTINGS
-    assert await deleted(groups, *names) == [69] * begun + [0] * (6 - begun)
+    # One that was begun may have run out of time before it wrote anything: then it is not the first that is gone.
+    assert sorted(await deleted(groups, *names)) == [0] * (6 - begun) + [69] * begun
 
 
 @pytest.mark.usefixtures("impatient")
