@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from crc32c import crc32c
 
-from pyspark_streamlog.piece import OpenedPieces
+from pyspark_streamlog.files.segment_piece import OpenedPieces
 from streamlog.backup.piece import opened_batch
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
 from streamlog.log.compaction.reading import read_batches

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pyspark_streamlog import fetch_reader, replicas
-from pyspark_streamlog.fetch_reader import FetchReader
-from pyspark_streamlog.loss import DataLoss
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.servers.fetch_reader import FetchReader
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.data_loss import DataLoss
+from pyspark_streamlog.source.location import PartitionRange
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.client.blocking import CLIENT_ID
 from streamlog.errors import (
     ConfigError,
@@ -55,8 +55,8 @@ def options(node: ThreadedNode, **given: str) -> ReadOptions:
 
 def plan(node: ThreadedNode, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
     asked = options(node, **given)
-    with open_place(asked) as place:
-        ranges = take_snapshot(place, asked)
+    with open_location(asked) as place:
+        ranges = plan_offset_ranges(place, asked)
         return asked, place.cut(ranges, asked.task_bytes_max, asked.tasks_min)
 
 
@@ -141,8 +141,8 @@ def test_what_is_not_there_is_named(
 ) -> None:
     wanted = {"servers": node.address, "subscribe": "orders", **given}
     asked = ReadOptions.parse({name: value for name, value in wanted.items() if value})
-    with pytest.raises(error, match=text), open_place(asked) as place:
-        take_snapshot(place, asked)
+    with pytest.raises(error, match=text), open_location(asked) as place:
+        plan_offset_ranges(place, asked)
 
 
 def test_control_batches_and_gaps_are_no_loss(node: ThreadedNode) -> None:
@@ -226,8 +226,8 @@ def test_a_partition_that_nobody_serves_is_named_with_the_remedy(node: ThreadedN
 
 def test_no_server_answers_the_driver() -> None:
     asked = ReadOptions.parse({"servers": "127.0.0.1:1", "subscribe": "orders"})
-    with pytest.raises(NodeUnreachable, match=r"127.0.0.1:1: "), open_place(asked) as place:
-        take_snapshot(place, asked)
+    with pytest.raises(NodeUnreachable, match=r"127.0.0.1:1: "), open_location(asked) as place:
+        plan_offset_ranges(place, asked)
 
 
 def test_retention_between_plan_and_read_is_loss(

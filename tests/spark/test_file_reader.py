@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_streamlog import file_reader
-from pyspark_streamlog.file_reader import FileReader
-from pyspark_streamlog.loss import DataLoss
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.files import file_reader
+from pyspark_streamlog.files.file_reader import FileReader
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.data_loss import DataLoss
+from pyspark_streamlog.source.location import PartitionRange
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.record.columns import arrow_schema
@@ -46,8 +46,8 @@ def log(folder: HandFolder) -> HandFolder:
 def plan(path: Path, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
     base = {"path": str(path), "subscribe": "orders", "encryption.keys": "k1=env:A_KEY"}
     options = ReadOptions.parse({**base, **given})
-    place = open_place(options)
-    ranges = take_snapshot(place, options)
+    place = open_location(options)
+    ranges = plan_offset_ranges(place, options)
     return options, place.cut(ranges, options.task_bytes_max, options.tasks_min)
 
 
@@ -278,8 +278,8 @@ def test_without_any_key_not_even_offsets_come_of_what_is_encrypted(
     log: HandFolder, columns: tuple[str, ...]
 ) -> None:
     options = ReadOptions.parse({"path": str(log.path), "subscribe": "orders"})
-    place = open_place(options)
-    (task,) = place.cut(take_snapshot(place, options), options.task_bytes_max, 1)
+    place = open_location(options)
+    (task,) = place.cut(plan_offset_ranges(place, options), options.task_bytes_max, 1)
     found = FileReader(task, options, arrow_schema(columns)).read()
     if log.keys is None:
         assert sum(batch.num_rows for batch in found) == 60

@@ -6,11 +6,18 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from pyspark_streamlog import folder as folder_module
-from pyspark_streamlog.file_reader import FileReader
-from pyspark_streamlog.files import ArrowFiles, Files, LocalFiles, files_at, opened, read_small
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.files.file_reader import FileReader
+from pyspark_streamlog.files.file_system import (
+    ArrowFiles,
+    Files,
+    LocalFiles,
+    files_at,
+    opened,
+    read_small,
+)
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.errors import ConfigError
 from streamlog.record.columns import arrow_schema
 from tests.spark.data_folder import HandFolder
@@ -48,8 +55,8 @@ def test_a_folder_is_read_through_pyarrow(
     remote = ArrowFiles(LocalFileSystem()), str(folder.path)
     monkeypatch.setattr(folder_module, "files_at", lambda _: remote)
     options = ReadOptions.parse({"path": "s3://bucket/node", "subscribe": "orders"})
-    place = open_place(options)
-    tasks = place.cut(take_snapshot(place, options), 300, 1)
+    place = open_location(options)
+    tasks = place.cut(plan_offset_ranges(place, options), 300, 1)
     assert len(tasks) > 1
     found = [
         value

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_streamlog.files import LocalFiles
-from pyspark_streamlog.keys import Openers
-from pyspark_streamlog.options import ReadOptions
+from pyspark_streamlog.files.file_system import LocalFiles
+from pyspark_streamlog.options.encryption_keys import Openers
+from pyspark_streamlog.options.read_options import ReadOptions
 from streamlog.errors import ConfigError
 from streamlog.log.encryption.key_ring import KeyRing
 

@@ -1,8 +1,8 @@
 import pytest
 
-from pyspark_streamlog.offsets import EARLIEST, LATEST
-from pyspark_streamlog.option_names import BATCH, NAMES, SOCKET, STREAM
-from pyspark_streamlog.options import ReadOptions, TriggerLimits
+from pyspark_streamlog.options.offset_options import EARLIEST, LATEST
+from pyspark_streamlog.options.option_names import BATCH, NAMES, SOCKET, STREAM
+from pyspark_streamlog.options.read_options import ReadOptions, TriggerLimits
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
 

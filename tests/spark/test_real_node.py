@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pyspark_streamlog.fetch_reader import FetchReader
-from pyspark_streamlog.file_reader import FileReader
-from pyspark_streamlog.loss import DataLoss
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.place import PartitionRange
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.files.file_reader import FileReader
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.servers.fetch_reader import FetchReader
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.data_loss import DataLoss
+from pyspark_streamlog.source.location import PartitionRange
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema
 from tests.checkpoints import offsets_in
@@ -62,8 +62,8 @@ def places(cluster: Cluster) -> list[dict[str, str]]:
 
 def plan(place: dict[str, str], stream: str) -> tuple[ReadOptions, list[PartitionRange]]:
     options = ReadOptions.parse({**place, "subscribe": stream})
-    with open_place(options) as opened:
-        return options, take_snapshot(opened, options)
+    with open_location(options) as opened:
+        return options, plan_offset_ranges(opened, options)
 
 
 def read(range_: PartitionRange, options: ReadOptions) -> list[Row]:

@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from pyspark_streamlog.schema import TYPES, arrow_schema_of, source_schema
+from pyspark_streamlog.source.schema import TYPES, arrow_schema_of, source_schema
 from streamlog.errors import ConfigError
 from streamlog.record.columns import COLUMNS
 

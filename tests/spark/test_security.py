@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pyspark_streamlog.fetch_reader import FetchReader
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.security import Security
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.options.security import Security
+from pyspark_streamlog.servers.fetch_reader import FetchReader
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
@@ -91,8 +91,8 @@ def test_records_are_read_through_tls(tmp_path: Path) -> None:
             "security.keyFile": str(alice.key),
         }
         options = ReadOptions.parse(given)
-        with open_place(options) as place:
-            (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
+        with open_location(options) as place:
+            (task,) = place.cut(plan_offset_ranges(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
         assert batch.to_pydict() == {"value": [b"a", b"b"]}
 
@@ -143,10 +143,10 @@ def test_records_are_read_after_a_login(tmp_path: Path) -> None:
         node.append("orders", [b"a", b"b"])
         given = {"servers": node.address, "subscribe": "orders", "security.user": "alice"}
         options = ReadOptions.parse({**given, "security.passwordFile": str(word)})
-        with open_place(options) as place:
-            (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
+        with open_location(options) as place:
+            (task,) = place.cut(plan_offset_ranges(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
         assert batch.to_pydict() == {"value": [b"a", b"b"]}
         word.write_text("wrong\n")
-        with pytest.raises(AuthenticationFailed), open_place(options) as place:
-            take_snapshot(place, options)
+        with pytest.raises(AuthenticationFailed), open_location(options) as place:
+            plan_offset_ranges(place, options)

@@ -157,7 +157,7 @@ def test_importing_the_package_is_cheap() -> None:
 def test_reading_loads_no_server(module: str, packages: str, foreign: str) -> None:
     """Executors stay light."""
     check = (
-        f"import sys, pyspark_streamlog.reader, pyspark_streamlog.{module};"
+        f"import sys, pyspark_streamlog.source.batch_reader, pyspark_streamlog.{module};"
         "loaded = {'.'.join(m.split('.')[:2]) for m in sys.modules};"
         f"allowed = {{'streamlog.' + m for m in '{packages} condition errors model'.split()}};"
         "ours = {m for m in loaded if m.startswith('streamlog.')};"

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from pyspark_streamlog import stream_reader
-from pyspark_streamlog.loss import DataLoss
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.stream_reader import StreamlogStreamReader
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.source import stream_reader
+from pyspark_streamlog.source.data_loss import DataLoss
+from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
 from streamlog.log.encryption.key_ring import KeyRing
 from tests.kafka_node import ThreadedNode

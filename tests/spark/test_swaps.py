@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_streamlog.file_reader import FileReader
-from pyspark_streamlog.files import File, LocalFiles
-from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.reader import open_place
-from pyspark_streamlog.snapshot import take_snapshot
+from pyspark_streamlog.files.file_reader import FileReader
+from pyspark_streamlog.files.file_system import File, LocalFiles
+from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.source.batch_reader import open_location
+from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms
 from streamlog.log.log import PartitionLog
@@ -135,8 +135,8 @@ class World:
 
 def rows(path: Path, **given: str) -> list[Row]:
     options = ReadOptions.parse({"path": str(path), "subscribe": "orders", **given})
-    place = open_place(options)
-    tasks = place.cut(take_snapshot(place, options), options.task_bytes_max, options.tasks_min)
+    place = open_location(options)
+    tasks = place.cut(plan_offset_ranges(place, options), options.task_bytes_max, options.tasks_min)
     found: list[dict[str, Any]] = []
     for task in tasks:
         reader = FileReader(task, options, arrow_schema(("offset", "value")))
@@ -223,7 +223,8 @@ def test_a_swap_that_goes_on_between_two_looks(
 
             files = Watched(look, go_on)
             monkeypatch.setattr(
-                "pyspark_streamlog.folder.files_at", lambda url, files=files: (files, url)
+                "pyspark_streamlog.files.stream_folder.files_at",
+                lambda url, files=files: (files, url),
             )
             found = rows(world.path)
             monkeypatch.undo()

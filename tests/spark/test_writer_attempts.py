@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_streamlog.attempt import Attempt
-from pyspark_streamlog.rows import Rows
-from pyspark_streamlog.task_writer import TaskWriter
-from pyspark_streamlog.writer_options import WriteOptions
+from pyspark_streamlog.options.write_options import WriteOptions
+from pyspark_streamlog.sink.rows import Rows
+from pyspark_streamlog.sink.task_attempt import TaskAttempt
+from pyspark_streamlog.sink.task_writer import TaskWriter
 from streamlog.errors import InvalidProducerEpoch
 from streamlog.model import TopicPartition
-from tests.spark.hand_leaders import HandLeaders, Killed
+from tests.spark.scripted_leaders import Killed, ScriptedLeaders
 
 Made = tuple[bytes | None, bytes | None]
 """Key and value."""
@@ -28,7 +28,7 @@ def options(**given: Any) -> WriteOptions:
 
 
 def write(
-    leaders: HandLeaders, made: list[Made], *, times: list[int] | None = None, **given: Any
+    leaders: ScriptedLeaders, made: list[Made], *, times: list[int] | None = None, **given: Any
 ) -> int:
     """One attempt, always of the same task."""
     columns: dict[str, pa.Array] = {
@@ -40,7 +40,7 @@ def write(
         columns["timestamp"] = pa.array(micros, pa.timestamp("us", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(columns)
     rows = Rows(columns, "orders")
-    writer = TaskWriter(leaders, Attempt.of_batch("w", 0), rows, options(**given))
+    writer = TaskWriter(leaders, TaskAttempt.of_batch("w", 0), rows, options(**given))
     return writer.write(batch.slice(at, 3) for at in range(0, len(made), 3))
 
 
@@ -51,7 +51,7 @@ def numbered(count: int) -> list[Made]:
 class Fate:
     """Comes in between at each batch, as hypothesis wills."""
 
-    def __init__(self, leaders: HandLeaders, made: list[Made], data: st.DataObject) -> None:
+    def __init__(self, leaders: ScriptedLeaders, made: list[Made], data: st.DataObject) -> None:
         self._leaders = leaders
         self._made = made
         self._data = data
@@ -96,7 +96,7 @@ values = st.sampled_from([None, b"", b"1", b"2", b"3", b"4", b"5" * 30])
 def test_no_row_comes_twice_and_none_is_missing(
     made: list[Made], partitions: int, data: st.DataObject
 ) -> None:
-    leaders = HandLeaders(partitions=partitions)
+    leaders = ScriptedLeaders(partitions=partitions)
     fate = Fate(leaders, made, data)
     fate.attempt()
     rows = Counter(value for _, value in made)
@@ -108,7 +108,7 @@ def test_no_row_comes_twice_and_none_is_missing(
 
 
 def test_a_batch_whose_answer_was_lost_is_there_once() -> None:
-    leaders = HandLeaders()
+    leaders = ScriptedLeaders()
 
     def resend(tp: TopicPartition) -> None:
         leaders.after = lambda tp: None
@@ -123,7 +123,7 @@ def test_a_batch_whose_answer_was_lost_is_there_once() -> None:
 
 def test_the_rest_follows_in_its_order() -> None:
     """The first attempt dies after some batches; what it wrote stays where it is."""
-    leaders, seen = HandLeaders(), []
+    leaders, seen = ScriptedLeaders(), []
 
     def third(tp: TopicPartition) -> None:
         seen.append(tp)
@@ -142,7 +142,7 @@ def test_the_rest_follows_in_its_order() -> None:
 
 @pytest.mark.parametrize("append_time_ms", [None, 99])
 def test_times_tell_rows_apart_unless_the_log_gives_its_own(append_time_ms: int | None) -> None:
-    leaders = HandLeaders()
+    leaders = ScriptedLeaders()
     leaders.append_time_ms = append_time_ms
     write(leaders, [(None, b"x")] * 2, times=[1, 2])
     write(leaders, [(None, b"x")] * 3, times=[3, 2, 1])
@@ -153,21 +153,21 @@ def test_times_tell_rows_apart_unless_the_log_gives_its_own(append_time_ms: int 
 def test_other_tasks_and_other_writes_are_left_alone() -> None:
     """Equal rows of theirs are no repetitions."""
     ids = {
-        Attempt.of_batch(name, task).producer_id for name in ("w", "w1") for task in (0, 1, 11)
+        TaskAttempt.of_batch(name, task).producer_id for name in ("w", "w1") for task in (0, 1, 11)
     } | {
-        Attempt.of_stream(name, epoch, task).producer_id
+        TaskAttempt.of_stream(name, epoch, task).producer_id
         for name in ("w", "w1")
         for epoch in (0, 1)
         for task in (0, 1)
     }
     assert len(ids) == 6 + 8
     assert all(2**62 <= it < 2**63 for it in ids)
-    assert Attempt.of_stream("q", 3, 4) == Attempt.of_stream("q", 3, 4)
+    assert TaskAttempt.of_stream("q", 3, 4) == TaskAttempt.of_stream("q", 3, 4)
 
 
 def test_what_only_the_first_attempt_had_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """It cannot be taken back; the query gives other rows at each attempt."""
-    leaders = HandLeaders()
+    leaders = ScriptedLeaders()
     write(leaders, [(None, b"1"), (None, b"2")])
     write(leaders, [(None, b"2"), (None, b"3")])
     assert [it.value for it in leaders.records()] == [b"1", b"2", b"3"]
@@ -177,10 +177,10 @@ def test_what_only_the_first_attempt_had_is_told(caplog: pytest.LogCaptureFixtur
 
 def test_two_that_chose_the_same_epoch_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch of each, of equal numbers: the leader takes the second for a repetition."""
-    from pyspark_streamlog import partition_writer
+    from pyspark_streamlog.sink import partition_writer
 
     monkeypatch.setattr(partition_writer, "epoch_after", lambda epoch: epoch + 1)
-    leaders, made = HandLeaders(), numbered(4)
+    leaders, made = ScriptedLeaders(), numbered(4)
     write(leaders, made[:1])
 
     def other(tp: TopicPartition) -> None:

@@ -15,15 +15,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_streamlog.attempt import Attempt
-from pyspark_streamlog.rows import NO_PARTITION, Row, Rows
-from pyspark_streamlog.schema import source_schema
-from pyspark_streamlog.task_writer import TaskWriter
-from pyspark_streamlog.writer_options import WriteOptions
-from pyspark_streamlog.writer_schema import check_schema
+from pyspark_streamlog.options.write_options import WriteOptions
+from pyspark_streamlog.sink.rows import NO_PARTITION, Row, Rows
+from pyspark_streamlog.sink.schema import check_schema
+from pyspark_streamlog.sink.task_attempt import TaskAttempt
+from pyspark_streamlog.sink.task_writer import TaskWriter
+from pyspark_streamlog.source.schema import source_schema
 from streamlog.errors import ConfigError, InvalidRecord, PartitionNotFound, StreamNotFound
 from streamlog.record.compression import Compression
-from tests.spark.hand_leaders import HandLeaders
+from tests.spark.scripted_leaders import ScriptedLeaders
 
 GIVEN = {"servers": "a:1,b:2", "topic": "orders"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -133,10 +133,10 @@ def test_a_wrong_row_is_refused(column: dict[str, pa.Array], text: str) -> None:
         rows_of(**{"topic": pa.array(["t"]), "value": pa.array([b"v"]), **column})
 
 
-def write(leaders: HandLeaders, task: int = 0, **columns: pa.Array) -> int:
+def write(leaders: ScriptedLeaders, task: int = 0, **columns: pa.Array) -> int:
     options = WriteOptions.parse(GIVEN, streaming=False)
     topic = None if "topic" in columns else "orders"
-    writer = TaskWriter(leaders, Attempt.of_batch("w", task), Rows(columns, topic), options)
+    writer = TaskWriter(leaders, TaskAttempt.of_batch("w", task), Rows(columns, topic), options)
     return writer.write([pa.RecordBatch.from_pydict(columns)])
 
 
@@ -144,7 +144,7 @@ def test_rows_go_where_kafka_s_clients_put_them() -> None:
     """By the hash of the key, which the row's own choice goes before; without both, the partitions
     take turns, task by task.
     """
-    leaders = HandLeaders(partitions=3)
+    leaders = ScriptedLeaders(partitions=3)
     keys = [b"21", b"foobar", None, b"abc"]
     write(leaders, 4, key=pa.array(keys, pa.binary()), value=pa.array([b"v"] * len(keys)))
     expected = {key: (hashed & 0x7FFFFFFF) % 3 for key, hashed in HASHES.items()} | {None: 4 % 3}
@@ -162,13 +162,13 @@ def test_rows_go_where_kafka_s_clients_put_them() -> None:
 def test_what_is_not_there_is_named() -> None:
     value = pa.array([b"v"])
     with pytest.raises(PartitionNotFound, match="stream 'orders' has 2 partitions, no 2"):
-        write(HandLeaders(partitions=2), value=value, partition=pa.array([2], pa.int32()))
+        write(ScriptedLeaders(partitions=2), value=value, partition=pa.array([2], pa.int32()))
     with pytest.raises(StreamNotFound):
-        write(HandLeaders(), value=value, topic=pa.array(["other"]))
+        write(ScriptedLeaders(), value=value, topic=pa.array(["other"]))
 
 
 def test_batches_end_before_they_are_too_large() -> None:
-    leaders = HandLeaders()
+    leaders = ScriptedLeaders()
     sizes = [10, 600_000, 400_000, 2_000_000, 5]
     write(leaders, value=pa.array([bytes(size) for size in sizes]))
     assert leaders.counts() == [2, 1, 1, 1]

@@ -1,0 +1,177 @@
+"""The options of a read, checked before anything is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pyspark_streamlog.options.duration import parse_duration_ms
+from pyspark_streamlog.options.encryption_keys import KeySources
+from pyspark_streamlog.options.offset_options import (
+    EARLIEST,
+    LATEST,
+    Position,
+    Times,
+    parse_offsets,
+    parse_times,
+)
+from pyspark_streamlog.options.option_map import OptionMap
+from pyspark_streamlog.options.option_names import check_names
+from pyspark_streamlog.options.security import Security
+from pyspark_streamlog.options.subscription import Subscription
+from streamlog.errors import ConfigError
+
+MIB: Final = 1 << 20
+FETCH_BYTES: Final = 4 * MIB
+FETCH_TIMEOUT_MS: Final = 120_000
+FETCH_RETRIES: Final = 3
+TRIGGER_DELAY_MS: Final = 15 * 60_000
+
+
+@dataclass(frozen=True)
+class TriggerLimits:
+    """How much a micro-batch may hold, and how little it may wait for. None: no limit."""
+
+    offsets_max: int | None = None
+    offsets_min: int | None = None
+    bytes_max: int | None = None
+    delay_max_ms: int = TRIGGER_DELAY_MS
+    """So long ``offsets_min`` is waited for."""
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """How executors ask the nodes."""
+
+    max_bytes: int = FETCH_BYTES
+    timeout_ms: int = FETCH_TIMEOUT_MS
+    """How long a partition may be without a node that serves it."""
+    retries: int = FETCH_RETRIES
+    """How often a batch that comes damaged is asked for again, each time of another replica."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read was asked to do. Travels to the executors."""
+
+    path: str | None
+    servers: str | None
+    """Either this or ``path``."""
+    subscription: Subscription
+    starting: Position
+    ending: Position
+    starting_times: Times
+    """If set, it wins over ``starting``; the same holds for the end."""
+    ending_times: Times
+    late_start: Literal["error", "latest"]
+    """What to do where no record is as late as ``starting_times``."""
+    include_headers: bool
+    tasks_min: int
+    task_bytes_max: int
+    fail_on_data_loss: bool
+    check_crc: bool
+    batch_rows: int
+    batch_bytes: int
+    filter_pushdown: bool = False
+    limits: TriggerLimits = field(default_factory=TriggerLimits)
+    fetch: FetchOptions = field(default_factory=FetchOptions)
+    security: Security = field(default_factory=Security)
+    keys: KeySources = field(default_factory=KeySources)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
+        """Raises ConfigError."""
+        given = OptionMap(options)
+        servers = given.text("servers")
+        check_names(given.names(), streaming=streaming, from_servers=servers is not None)
+        given.word("isolationLevel", ("committed",), "committed")
+        return cls(
+            path=_path(given),
+            servers=servers,
+            subscription=Subscription.of(given),
+            starting=_starting(given, streaming=streaming),
+            ending=_ending(given),
+            starting_times=_times(given, "starting"),
+            ending_times=_times(given, "ending"),
+            late_start=_late_start(given),
+            include_headers=includes_headers(options),
+            tasks_min=given.integer("minPartitions", 1),
+            task_bytes_max=given.integer("maxBytesPerPartition", 128 * MIB),
+            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+            check_crc=given.boolean("checkCrc", default=True),
+            batch_rows=given.integer("batchRows", 65_536),
+            batch_bytes=given.integer("batchBytes", 4 * MIB, most=64 * MIB),
+            filter_pushdown=given.boolean("filterPushdown", default=False),
+            limits=_limits(given),
+            fetch=FetchOptions(
+                given.integer("fetchMaxBytes", FETCH_BYTES, most=256 * MIB),
+                given.integer("fetchTimeoutMs", FETCH_TIMEOUT_MS),
+                given.integer("fetchRetries", FETCH_RETRIES, least=0, most=1_000),
+            ),
+            security=Security.of(given),
+            keys=KeySources.of(given),
+        )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """All that the schema hangs on, of any kind of read."""
+    return OptionMap(options).boolean("includeHeaders", default=False)
+
+
+def _path(given: OptionMap) -> str | None:
+    path, servers = given.text("path"), given.text("servers")
+    if path is None and servers is None:
+        remedy = "name the nodes (host:port,...), or with path a node's data folder"
+        raise ConfigError("servers", "is missing, and so is path", remedy)
+    if path is not None and servers is not None:
+        raise ConfigError("servers", "path is given, too", "keep one of them")
+    return path
+
+
+def _starting(given: OptionMap, *, streaming: bool) -> Position:
+    default = "latest" if streaming else "earliest"
+    position = parse_offsets("startingOffsets", given.text("startingOffsets") or default)
+    if streaming:
+        return position
+    if position == LATEST or (isinstance(position, dict) and LATEST in position.values()):
+        problem = "a batch read cannot start at the latest offset: it would read nothing"
+        raise ConfigError("startingOffsets", problem, "set earliest or offsets")
+    return position
+
+
+def _ending(given: OptionMap) -> Position:
+    position = parse_offsets("endingOffsets", given.text("endingOffsets") or "latest")
+    if position == EARLIEST or (isinstance(position, dict) and EARLIEST in position.values()):
+        problem = "a read cannot end at the earliest offset: it would read nothing"
+        raise ConfigError("endingOffsets", problem, "set latest or offsets")
+    return position
+
+
+def _times(given: OptionMap, end: str) -> Times:
+    """One time for all wins over one for each partition."""
+    timestamp_ms = given.optional_integer(f"{end}Timestamp", least=0)
+    name = f"{end}OffsetsByTimestamp"
+    text = given.text(name)
+    times = None if text is None else parse_times(name, text)
+    return times if timestamp_ms is None else timestamp_ms
+
+
+def _late_start(given: OptionMap) -> Literal["error", "latest"]:
+    name = "startingOffsetsByTimestampStrategy"
+    return "latest" if given.word(name, ("error", "latest"), "error") == "latest" else "error"
+
+
+def _limits(given: OptionMap) -> TriggerLimits:
+    limits = TriggerLimits(
+        given.optional_integer("maxOffsetsPerTrigger"),
+        given.optional_integer("minOffsetsPerTrigger"),
+        given.optional_integer("maxBytesPerTrigger"),
+        parse_duration_ms("maxTriggerDelay", given.text("maxTriggerDelay") or "15m"),
+    )
+    least, most = limits.offsets_min, limits.offsets_max
+    if least is not None and most is not None and least > most:
+        problem = f"{least} is above maxOffsetsPerTrigger, {most}"
+        raise ConfigError("minOffsetsPerTrigger", problem, "set it no higher")
+    if given.text("maxTriggerDelay") is not None and least is None:
+        problem = "it says how long minOffsetsPerTrigger is waited for, which is missing"
+        raise ConfigError("maxTriggerDelay", problem, "set that, too")
+    return limits

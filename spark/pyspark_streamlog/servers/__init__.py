@@ -1,0 +1,1 @@
+"""Streams read from running nodes by Fetch requests."""

@@ -1,0 +1,1 @@
+"""The sink: tasks that write rows to partitions, each row once."""

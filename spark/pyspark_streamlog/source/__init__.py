@@ -1,0 +1,1 @@
+"""What the driver plans: batch reads and streaming reads, from options to input partitions."""
