@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamlog.log.compaction.blocking import clean
-from streamlog.log.compaction.cleaning import Terms
+from streamlog.log.compaction.cleaner import Terms
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings
 from streamlog.log.storage.disk import OsDisk

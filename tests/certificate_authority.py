@@ -9,7 +9,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
+from streamlog.tls.contexts import File, KeyPair, Trust, client_context, server_context
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 

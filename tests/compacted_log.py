@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from streamlog.log.compaction.blocking import clean
-from streamlog.log.compaction.cleaning import Cleaning, Terms
+from streamlog.log.compaction.cleaner import Cleaning, Terms
 from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from streamlog.log.compaction.cleaning import Terms
+from streamlog.log.compaction.cleaner import Terms
+from streamlog.log.erasure.erasures_file import FILE_NAME, encode
+from streamlog.log.erasure.erasures_load import load, note_all
 from streamlog.log.erasure.expunging import Expunging, due_segments
-from streamlog.log.erasure.kept_file import FILE_NAME, encode
-from streamlog.log.erasure.loading import load, note_all
 from streamlog.log.settings import LogSettings
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet

@@ -16,12 +16,12 @@ from streamlog.metadata.commands import (
     CreateStream,
     DeleteStream,
     DescribeCluster,
+    Granted,
     PlaceStream,
     UpdateStream,
 )
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.controller.clients import alter_user
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.credential import Credentials, StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage, partition_changed
 from streamlog.metadata.image.records import NodeFenced

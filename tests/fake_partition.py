@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend

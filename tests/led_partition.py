@@ -10,7 +10,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
-from streamlog.partition.subjects.reading import note_batches, nothing_erased
+from streamlog.partition.subjects.index_build import note_batches, nothing_erased
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.compiled.subjects import SubjectIndex

@@ -5,7 +5,7 @@ import contextlib
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from streamlog.wire import control, fetch
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from streamlog.wire.framing import frame
@@ -73,8 +73,8 @@ class RawClient:
     async def frame(self) -> bytes:
         return await self.read(int.from_bytes(await self.read(4), "big"))
 
-    def send(self, key: int, version: int, values: control.Message) -> Sent:
-        return self._send(key, version, control.encode_request(APIS[key], version, values))
+    def send(self, key: int, version: int, values: api_messages.Message) -> Sent:
+        return self._send(key, version, api_messages.encode_request(APIS[key], version, values))
 
     def send_fetch(self, request: FetchRequest, version: int | None = None) -> Sent:
         """By default in the newest version that names topics as the request does."""
@@ -94,10 +94,10 @@ class RawClient:
         assert read_response_header(cursor, APIS[sent.key], sent.version) == sent.correlation_id
         return cursor
 
-    async def ask(self, key: int, version: int, values: control.Message) -> dict[str, Any]:
+    async def ask(self, key: int, version: int, values: api_messages.Message) -> dict[str, Any]:
         sent = self.send(key, version, values)
         cursor = await self.answer(sent)
-        answer = control.read_response(cursor, APIS[key], version)
+        answer = api_messages.read_response(cursor, APIS[key], version)
         assert cursor.remaining == 0
         return answer
 

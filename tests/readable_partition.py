@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from streamlog.errors import OffsetOutOfRange
 from streamlog.model import TopicPartition
-from streamlog.partition.subjects.reading import note_batches, nothing_erased
+from streamlog.partition.subjects.index_build import note_batches, nothing_erased
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.offset_set import OffsetSet

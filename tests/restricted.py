@@ -5,8 +5,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import Rule
+from streamlog.acl.rules import Rule, RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal

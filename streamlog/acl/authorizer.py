@@ -8,16 +8,17 @@ everything, whatever the rules say.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamlog.acl.rulebook import NO_RULES, RuleBook
 from streamlog.acl.rules import (
     ANYBODY,
     ANYTHING,
     IMPLIED_BY,
+    NO_RULES,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     Rule,
+    RuleBook,
     canonical_host,
 )
 
@@ -38,7 +39,7 @@ class Authorizer:
             return True
         implying = IMPLIED_BY[operation]
         allowed = False
-        for rule in self._covering(principal, kind, name):
+        for rule in self._matching(principal, kind, name):
             if rule.host not in (ANYTHING, host):
                 continue
             if rule.permission is Permission.ALLOW:
@@ -89,11 +90,11 @@ class Authorizer:
                 return True
         return False
 
-    def _covering(self, principal: str, kind: ResourceType, name: str) -> Iterator[Rule]:
+    def _matching(self, principal: str, kind: ResourceType, name: str) -> Iterator[Rule]:
         for book in self.books:
             if book:
-                yield from book.covering(principal, kind, name)
-                yield from book.covering(ANYBODY, kind, name)
+                yield from book.matching(principal, kind, name)
+                yield from book.matching(ANYBODY, kind, name)
 
     def _about(self, principal: str, kind: ResourceType) -> Iterator[Rule]:
         for book in self.books:

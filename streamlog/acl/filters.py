@@ -5,8 +5,15 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import ANYTHING, Operation, PatternType, Permission, ResourceType, Rule
+from streamlog.acl.rules import (
+    ANYTHING,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+    RuleBook,
+)
 from streamlog.errors import InvalidRequest
 
 

@@ -17,7 +17,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
-from streamlog.acl.rulebook import NO_RULES, RuleBook
+from streamlog.acl.rules import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
@@ -76,8 +76,7 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.tls.certificate_reload import CertificateReload
-from streamlog.tls.certificates import HTTP, KAFKA, Certificates
+from streamlog.tls.certificates import HTTP, KAFKA, CertificateReload, Certificates
 
 
 class LifecycleStep(NamedTuple):

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.app.logs import JsonLines
 from streamlog.authn import scram
 from streamlog.authn.principal import Principal

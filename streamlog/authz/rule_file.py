@@ -29,7 +29,6 @@ from typing import Annotated, Any, Final
 import aiofiles
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from streamlog.acl.rulebook import RuleBook
 from streamlog.acl.rules import (
     ANYTHING,
     CLUSTER_NAME,
@@ -39,6 +38,7 @@ from streamlog.acl.rules import (
     Permission,
     ResourceType,
     Rule,
+    RuleBook,
 )
 from streamlog.errors import ConfigError, InvalidRequest
 

@@ -9,7 +9,7 @@ from typing import Final
 import aiofiles.os
 
 from streamlog.acl.authorizer import Authorizer
-from streamlog.acl.rulebook import NO_RULES, RuleBook
+from streamlog.acl.rules import NO_RULES, RuleBook
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.decision_cache import DecisionCache

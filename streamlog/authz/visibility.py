@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import PartitionNotFound
-from streamlog.metadata.commands import Command
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Command, Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamlog.backup.batch_file import batches_of, check_piece
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.metadata_image import image_in
-from streamlog.backup.piece import batches_of, check_piece
 from streamlog.backup.placement import directory_id, node_file, placements, restored_image
 from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
-from streamlog.log.erasure.loading import load
+from streamlog.log.erasure.erasures_file import FILE_NAME, encode, owner_of
+from streamlog.log.erasure.erasures_load import load
 from streamlog.log.layout import METADATA_NAME, encode_mark
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings

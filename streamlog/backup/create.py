@@ -9,13 +9,13 @@ from typing import Final
 from uuid import UUID
 
 from streamlog import __version__
+from streamlog.backup.batch_file import PieceWriter
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import (
     MetadataBackup,
     PartitionBackup,
     StreamBackup,
 )
-from streamlog.backup.piece import PieceWriter
 from streamlog.backup.source import BackupExtent, BackupSource, Batch
 from streamlog.clock import wall_ms
 from streamlog.errors import (

@@ -12,7 +12,7 @@ from typing import Final
 
 import aiofiles
 
-from streamlog.backup.piece import opened_batch, opener_of
+from streamlog.backup.batch_file import opened_batch, opener_of
 from streamlog.backup.source import BackupExtent, Batch
 from streamlog.errors import (
     CorruptBatch,
@@ -36,7 +36,7 @@ from streamlog.log.layout import (
     segment_stem,
 )
 from streamlog.log.leader_epochs import LeaderEpochs
-from streamlog.log.segment.scan import BatchPlace, scan
+from streamlog.log.segment.batch_scan import BatchPlace, scan
 from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage

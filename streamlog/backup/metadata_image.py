@@ -1,8 +1,8 @@
 """The metadata in a backup. Blocking."""
 
+from streamlog.backup.batch_file import checked_content
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import Piece
-from streamlog.backup.piece import checked_content
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot
 

@@ -6,10 +6,10 @@ Blocking.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from streamlog.backup.batch_file import kept_batches
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends, restored
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
-from streamlog.backup.piece import kept_batches
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
 from streamlog.log.encryption.key_ring import KeyRing

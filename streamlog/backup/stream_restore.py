@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
+from streamlog.backup.batch_file import batches_of, check_piece
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
-from streamlog.backup.piece import batches_of, check_piece
 from streamlog.client.cluster import Cluster, with_retries
 from streamlog.errors import (
     InvalidRequest,

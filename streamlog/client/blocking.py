@@ -28,7 +28,7 @@ from streamlog.errors import (
 )
 from streamlog.model import NodeId, TopicPartition
 from streamlog.tls.errors import trouble
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import LENGTH_BYTES
@@ -97,7 +97,7 @@ class BlockingConnection:
         self.close()
 
     def request(
-        self, key: int, values: control.Message, *, timeout_ms: int | None = None
+        self, key: int, values: api_messages.Message, *, timeout_ms: int | None = None
     ) -> dict[str, Any]:
         """The answer as a dict; its error codes are the caller's to read.
 
@@ -274,11 +274,11 @@ class BlockingCluster:
         """A new connection, the caller's to close. Raises NodeUnreachable, RequestTimedOut."""
         return self._open(node.host, node.port)
 
-    def ask(self, node: NodeInfo, key: int, values: control.Message) -> dict[str, Any]:
+    def ask(self, node: NodeInfo, key: int, values: api_messages.Message) -> dict[str, Any]:
         """What this node answers. Raises NodeUnreachable, RequestTimedOut."""
         return self.connection(node).request(key, values)
 
-    def ask_any(self, key: int, values: control.Message) -> dict[str, Any]:
+    def ask_any(self, key: int, values: api_messages.Message) -> dict[str, Any]:
         """What the first node to answer says; a question, which may be asked twice.
 
         Raises NodeUnreachable with the reason of each.

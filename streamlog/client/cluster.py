@@ -18,10 +18,10 @@ from streamlog.errors import (
 )
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import check, error_named
-from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP, NOT_FOUND
 from streamlog.wire.operation_request import encode_operation
+from streamlog.wire.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, NOT_FOUND
 
 SILENCE_MS: Final = 5_000
 """After that the next node is asked, where any will do, or who leads now."""

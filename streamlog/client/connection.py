@@ -13,7 +13,7 @@ from streamlog.client.protocol import Call, ClientProtocol, Steps
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.tls_stream import TlsStream
 from streamlog.errors import NodeUnreachable, RequestTimedOut
-from streamlog.wire import control, fetch
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import LENGTH_BYTES
 
@@ -109,7 +109,7 @@ class Connection:
         self.close()
 
     async def request(
-        self, key: int, values: control.Message, *, timeout_ms: int | None = None
+        self, key: int, values: api_messages.Message, *, timeout_ms: int | None = None
     ) -> dict[str, Any]:
         """The answer as a dict; its error codes are the caller's to read.
 

@@ -19,7 +19,7 @@ from streamlog.errors import (
     UnsupportedVersion,
 )
 from streamlog.tls.errors import trouble
-from streamlog.wire import control, registry
+from streamlog.wire import api_messages, registry
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.errors import check
@@ -40,7 +40,7 @@ _TLS_KINDS: Final = (0x15, 0x16)
 """An alert and a handshake (RFC 8446, section 5.1); the byte after it is TLS's major version."""
 _TLS_MAJOR: Final = 3
 
-Steps = Generator[tuple[int, control.Message], dict[str, Any], None]
+Steps = Generator[tuple[int, api_messages.Message], dict[str, Any], None]
 """Requests to be sent, each for its answer."""
 
 
@@ -112,10 +112,10 @@ class ClientProtocol:
 
     # Requests
 
-    def request(self, key: int, values: control.Message) -> Call:
+    def request(self, key: int, values: api_messages.Message) -> Call:
         """Raises UnsupportedVersion."""
         api, version = self._agreed(key)
-        return self._call(api, version, control.encode_request(api, version, values))
+        return self._call(api, version, api_messages.encode_request(api, version, values))
 
     def fetch(self, request: wire.FetchRequest) -> Call:
         """By the ids of the topics where the request has them, else by their names.
@@ -136,7 +136,9 @@ class ClientProtocol:
         connection before it.
         """
         api = APIS[registry.API_VERSIONS]
-        call = self._call(api, api.version_min, control.encode_request(api, api.version_min, {}))
+        call = self._call(
+            api, api.version_min, api_messages.encode_request(api, api.version_min, {})
+        )
         self._unread.add(call.correlation_id)
         return call
 
@@ -191,7 +193,7 @@ class ClientProtocol:
 
     def read(self, call: Call, body: Cursor) -> dict[str, Any]:
         self._is_known = self._is_agreed
-        return control.read_response(body, call.api, call.version)
+        return api_messages.read_response(body, call.api, call.version)
 
     def read_fetch(self, call: Call, body: Cursor) -> wire.FetchResponse:
         """Record bytes are views into the answer."""

@@ -13,7 +13,7 @@ from streamlog.authn.scram import ClientExchange, Scram
 from streamlog.errors import AuthenticationFailed, ConfigError, UnsupportedMechanism
 from streamlog.model import MECHANISMS
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import check
 
 NONCE_BYTES: Final = 24

@@ -18,9 +18,9 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import check
-from streamlog.wire.offset_marks import LATEST
+from streamlog.wire.special_offsets import LATEST
 
 _CONSUMER: Final = -1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
-from streamlog.control.messages.passage import PassageQuery
+from streamlog.control.messages.ordered_read import PassageQuery
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import InvalidRequest, NoController, NodeUnreachable, RequestTimedOut
 from streamlog.fairness import cooperatively

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from streamlog.control.cluster import ClusterOperations
 from streamlog.control.groups import GroupOperations
+from streamlog.control.messages.operations import MessageOperations
 from streamlog.control.operation import Caller, OperationSpec, specs_of
 from streamlog.control.placement import PlacementOperations
-from streamlog.control.reading import MessageOperations
 from streamlog.control.security import QuotaOperations, RuleOperations, UserOperations
 from streamlog.control.service import ControlService
 from streamlog.control.streams import StreamOperations

@@ -14,7 +14,7 @@ from streamlog.control.leaders.group_coordinators import (
     WantedOffset,
 )
 from streamlog.control.leaders.partition_state import LeaderPartitionState
-from streamlog.control.messages.passage import PassageQuery
+from streamlog.control.messages.ordered_read import PassageQuery
 from streamlog.control.operation import DONE, Operations, operation
 from streamlog.errors import (
     GroupNotEmpty,

@@ -4,12 +4,12 @@ A group belongs to one partition of the internal stream ``__consumer_offsets``; 
 partition is its coordinator. What must outlive it is in the partition's log, under Kafka's own keys
 and values: offsets, and each generation of a group with what it assigns to whom.
 
-- ``offsets_topic`` the internal stream and a group's partition of it; ``records`` its keys and values.
+- ``offsets_topic_config`` the internal stream and a group's partition of it; ``records`` its keys and values.
 - ``coordinator`` the core of one partition: ``requests`` and the time in, replies and records to write
-  out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations) and ``offset_commits``
-  (offsets), over a ``table`` of groups; ``group`` one group and its members; ``replay`` from the log back
-  to groups. Pure.
-- ``shard`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;
+  out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations), ``offset_commits``
+  and ``offset_expiration``, over a ``group_table``; ``group`` one group and its members; ``replay`` from
+  the log back to groups. Pure.
+- ``offsets_topic`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;
   ``coordinator_loader`` reads the log; ``service`` all of it, for ``kafka``.
 
 Invariants: no client is told of an assignment or a commit before it is committed in the log; a shard

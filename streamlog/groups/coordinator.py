@@ -18,8 +18,10 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.group import Group
+from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.membership import GroupMembership, Joining
 from streamlog.groups.offset_commits import Commits
+from streamlog.groups.offset_expiration import OffsetExpiration
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.requests import (
     CommitRequest,
@@ -34,7 +36,6 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
-from streamlog.groups.table import Due, GroupTable
 
 NEXT_LOOK_MS: Final = 20
 """Until the next part of a look for what has expired."""
@@ -62,6 +63,7 @@ class Coordinator:
         self._joining = Joining(table, self._rebalance)
         self._membership = GroupMembership(table, self._rebalance)
         self._commits = Commits(table, self._rebalance)
+        self._expiration = OffsetExpiration(table, self._commits)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_retention_check_interval_ms)
         self._begin_sessions(now)
 
@@ -134,7 +136,7 @@ class Coordinator:
         """What has a deadline by now."""
         for due in self._table.deadlines.due(now.ms):
             if due == _EXPIRY:
-                done = self._commits.expire(now)
+                done = self._expiration.expire(now)
                 pause_ms = (
                     self._table.settings.offsets_retention_check_interval_ms
                     if done

@@ -8,9 +8,9 @@ from typing import Final
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.groups.group import Group
+from streamlog.groups.offsets_topic import Shard
 from streamlog.groups.replay import Replay
-from streamlog.groups.shard import Shard
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.led_partition import LedPartition, until
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from streamlog.groups.group import Group, Member, Protocols, State, same_subscription
+from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import group_record
 from streamlog.groups.requests import (
@@ -20,7 +21,6 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
-from streamlog.groups.table import NAME_BYTES_MAX, Due, GroupTable
 
 CLIENT_ID_SHOWN: Final = 255
 """Characters of a client's id that its members' ids begin with."""

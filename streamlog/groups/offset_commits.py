@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups, and what expires. Pure.
+"""OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups. Pure.
 
 An offset counts when it is in the log, and so committed there; until then the one before it does.
 Writes are told of in the order in which they were asked for, so that what a later one says holds.
@@ -12,6 +12,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from streamlog.groups.group import CONSUMER, Group, State
+from streamlog.groups.group_table import GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
     NO_TOPIC_ID,
@@ -29,12 +30,9 @@ from streamlog.groups.requests import (
     OffsetToCommit,
     PartitionId,
 )
-from streamlog.groups.table import GroupTable
 
 Outcome = dict[PartitionId, ErrorCode]
 NOTHING: Final = FoundOffset(None)
-LOOKED_AT_ONCE: Final = 2_000
-"""Groups and offsets, before others have a turn of the event loop."""
 
 
 class Commits:
@@ -43,8 +41,6 @@ class Commits:
     def __init__(self, table: GroupTable, rebalance: Rebalance) -> None:
         self._table = table
         self._rebalance = rebalance
-        self._unchecked: list[str] = []
-        """Groups at whose offsets the present look for what has expired has yet to come."""
 
     # OffsetCommit
 
@@ -177,7 +173,7 @@ class Commits:
             told = {it: error if code is NONE else code for it, code in outcome.items()}
             self._table.answer(token, told)
 
-        self._forget(group, gone, done)
+        self.forget(group, gone, done)
 
     def delete_group(self, name: str, token: object, now: Now) -> None:
         """``token`` is answered with an error code."""
@@ -187,9 +183,9 @@ class Commits:
         elif group.state is not State.EMPTY or group.pending:
             self._table.answer(token, ErrorCode.non_empty_group)
         else:
-            self._end(group, lambda error: self._table.answer(token, error), now)
+            self.end_group(group, lambda error: self._table.answer(token, error), now)
 
-    def _end(self, group: Group, done: Callable[[ErrorCode], None], now: Now) -> None:
+    def end_group(self, group: Group, done: Callable[[ErrorCode], None], now: Now) -> None:
         """Nothing is to be left of it, in the log either."""
         before_ms = group.state_ms
         group.move(State.DEAD, now.wall_ms)
@@ -204,7 +200,7 @@ class Commits:
 
         self._table.write(records, ended)
 
-    def _forget(
+    def forget(
         self, group: Group, places: Iterable[PartitionId], done: Callable[[ErrorCode], None]
     ) -> None:
         """These offsets, be they committed or about to be."""
@@ -222,7 +218,7 @@ class Commits:
 
         self._table.write(_tombstones(group, gone), forgotten)
 
-    # What expires
+    # Streams that are gone
 
     def streams_changed(self, ids: Mapping[str, UUID | None]) -> None:
         """Streams of these names have these ids now, or are gone (None): offsets of others go."""
@@ -232,63 +228,12 @@ class Commits:
                 for place in _places(group)
                 if place[0] in ids and _is_any_of_another(group, place, ids[place[0]])
             ]
-            self._forget(group, gone, _nothing)
+            self.forget(group, gone, _nothing)
 
     def only_streams(self, ids: Mapping[str, UUID]) -> None:
         """These are all the streams there are: offsets of others go."""
         topics = {place[0] for group in self._table.groups.values() for place in group.offsets}
         self.streams_changed({topic: ids.get(topic) for topic in topics})
-
-    def expire(self, now: Now) -> bool:
-        """Drop offsets that no member wants any more, and groups that have nothing left.
-
-        A part of them at a time; whether that was the last part.
-        """
-        if not self._unchecked:
-            self._unchecked.extend(self._table.groups)
-        looked_at = 0
-        while self._unchecked and looked_at < LOOKED_AT_ONCE:
-            group = self._table.groups.get(self._unchecked.pop())
-            if group is not None:
-                looked_at += 1 + len(group.offsets)
-                self._expire(group, now)
-        return not self._unchecked
-
-    def _expire(self, group: Group, now: Now) -> None:
-        gone = [place for place in group.offsets if self._is_expired(group, place, now)]
-
-        def done(error: ErrorCode) -> None:
-            if error is NONE:
-                self._table.expired += len(gone)
-
-        if group.state is State.EMPTY and len(gone) == len(group.offsets):
-            if not group.writing and not group.pending:
-                self._end(group, done, now)
-        elif gone:
-            self._forget(group, gone, done)
-
-    def _is_expired(self, group: Group, place: PartitionId, now: Now) -> bool:
-        """Kafka's rules (KIP-211, KIP-496). A group that has members keeps what they consume; one
-        that lost them, all, for as long again; without members ever, each offset goes by its age.
-        """
-        if place in group.writing:
-            return False
-        committed = group.offsets[place]
-        if group.state is State.EMPTY:
-            since_ms = committed.commit_ms
-            if group.protocol_type is not None:
-                since_ms = max(since_ms, group.state_ms)
-        elif group.state is State.STABLE:
-            subscribed = group.subscribed()
-            if subscribed is None or place[0] in subscribed:
-                return False
-            since_ms = committed.commit_ms
-        else:
-            return False
-        if committed.expire_ms is not None:
-            return now.wall_ms >= committed.expire_ms
-        since_ms = max(since_ms, self._table.since_ms)
-        return now.wall_ms - since_ms >= self._table.settings.offsets_retention_ms
 
     def _drop_if_idle(self, group: Group) -> None:
         """One that only was to keep offsets, and keeps none."""

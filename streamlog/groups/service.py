@@ -16,11 +16,11 @@ from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.coordinator_loader import CoordinatorLoader
 from streamlog.groups.group import Group
-from streamlog.groups.offsets_topic import config_of, partition_of
+from streamlog.groups.group_table import NAME_BYTES_MAX
+from streamlog.groups.offsets_topic import GroupReply, Shard
+from streamlog.groups.offsets_topic_config import config_of, partition_of
 from streamlog.groups.records import CommittedOffset
 from streamlog.groups.requests import NONE, Effect, Now, PartitionId
-from streamlog.groups.shard import GroupReply, Shard
-from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata

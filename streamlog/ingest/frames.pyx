@@ -371,7 +371,7 @@ cdef class RecordCollector:
                 value = of_bytes(opened[1])
                 extra_bytes = PAIR_OVERHEAD_BYTES * len(opened[2])
                 reply = of_bytes(opened[4])
-        if self._is_too_large(message, reply.size, extra_bytes):
+        if is_too_large(self, message, reply.size, extra_bytes):
             self._oversize.append(to_bytes(reply))
             self.oversize_count += 1
             return 0
@@ -413,18 +413,8 @@ cdef class RecordCollector:
             self.reply_count += 1
         return 0
 
-    cdef bint _is_too_large(
-        self, Message* message, Py_ssize_t answer_bytes, Py_ssize_t extra_bytes
-    ) noexcept:
-        cdef Py_ssize_t size = RECORD_OVERHEAD_BYTES + HEADER_GROWTH * message.block.size
-        size += message.subject.size + message.reply.size + message.payload.size + extra_bytes
-        return (
-            message.block.size + message.payload.size > self.message_bytes_max
-            or answer_bytes > REPLY_BYTES_MAX
-            or size > self.run.bytes_max - self.run._size
-        )
 
-
+include "message_size_limit.pxi"
 include "partitioner.pxi"
 
 

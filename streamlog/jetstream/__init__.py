@@ -6,7 +6,7 @@ META.LEADER.STEPDOWN, and DIRECT.GET. Everything else gets JetStream's own "bad 
 
 - ``api`` the service; ``dispatcher`` from a verb to what answers it.
 - ``verbs`` streams, cluster, account, messages: each has ``control`` do it, and translates.
-- ``messages`` direct gets, answered by any replica in sync; what is published again.
+- ``direct_get`` DIRECT.GET, answered by any replica in sync; ``republisher`` what is published again.
 - ``requests`` the JSON of each request; ``errors`` our errors as JetStream's numbers, and back.
 - ``auth`` who asks, and what they may see.
 - ``connection``, ``request_queue`` requests come in, wait for their turn, and are answered.

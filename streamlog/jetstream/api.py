@@ -33,14 +33,14 @@ from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import NOT_ASKED, ReplayGuard, RequestIdentities
 from streamlog.jetstream.connection import AdminConnection, NatsLatency, Request
+from streamlog.jetstream.direct_get.direct_get import no_responders, status
+from streamlog.jetstream.direct_get.direct_get_requests import DIRECT as DIRECT_OF_NODE
+from streamlog.jetstream.direct_get.direct_get_requests import PREFIX as DIRECT
+from streamlog.jetstream.direct_get.direct_get_requests import DirectRequests
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import OVERLOADED, ApiError
-from streamlog.jetstream.messages.direct_get import no_responders, status
-from streamlog.jetstream.messages.direct_get_requests import DIRECT as DIRECT_OF_NODE
-from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
-from streamlog.jetstream.messages.direct_get_requests import DirectRequests
-from streamlog.jetstream.messages.republisher import Republisher, Unpublished
 from streamlog.jetstream.replies import encoded
+from streamlog.jetstream.republisher import Republisher, Unpublished
 from streamlog.jetstream.request_queue import RequestQueue
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage

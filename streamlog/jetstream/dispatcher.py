@@ -28,6 +28,7 @@ from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
+from streamlog.jetstream.verbs.messages import MessageVerbs
 from streamlog.jetstream.verbs.streams import Consumers, Streams
 
 # When a request's body is read at all: nats-server has four ways, each verb one of them.
@@ -103,10 +104,15 @@ class Routes:
     """Finds the route of a subject's tokens."""
 
     def __init__(
-        self, streams: Streams, cluster: ClusterVerbs, consumers: Consumers, account: Account
+        self,
+        streams: Streams,
+        messages: MessageVerbs,
+        cluster: ClusterVerbs,
+        consumers: Consumers,
+        account: Account,
     ) -> None:
         self._plain = _plain(streams, cluster, account)
-        self._of_stream = _of_stream(streams, cluster, consumers)
+        self._of_stream = _of_stream(streams, messages, cluster, consumers)
         self._of_consumer = _of_consumer(consumers)
 
     def find(self, verb: str) -> tuple[Route | None, str]:
@@ -158,7 +164,9 @@ def _plain(streams: Streams, cluster: ClusterVerbs, account: Account) -> dict[st
     }
 
 
-def _of_stream(streams: Streams, cluster: ClusterVerbs, consumers: Consumers) -> dict[str, Route]:
+def _of_stream(
+    streams: Streams, messages: MessageVerbs, cluster: ClusterVerbs, consumers: Consumers
+) -> dict[str, Route]:
     shapes, config = request_schemas, request_schemas.STREAM_CONFIG
     return {
         "STREAM.CREATE": Route("stream_create", streams.create, config, whole),
@@ -178,10 +186,10 @@ def _of_stream(streams: Streams, cluster: ClusterVerbs, consumers: Consumers) ->
             optional,
             with_error={"purged": 0},
         ),
-        "STREAM.MSG.GET": Route("stream_msg_get", streams.message, shapes.MESSAGE, needed),
+        "STREAM.MSG.GET": Route("stream_msg_get", messages.get, shapes.MESSAGE, needed),
         "STREAM.MSG.DELETE": Route(
             "stream_msg_delete",
-            streams.delete_message,
+            messages.delete,
             shapes.MESSAGE_DELETE,
             needed,
         ),
@@ -267,7 +275,13 @@ class RequestDispatcher:
         )
         self._streams: Streams = streams
         account = Account(self.control, service.leaders, domain, self._counts)
-        self._routes = Routes(streams, ClusterVerbs(self.control), Consumers(streams), account)
+        self._routes = Routes(
+            streams,
+            MessageVerbs(self.control),
+            ClusterVerbs(self.control),
+            Consumers(streams),
+            account,
+        )
 
     def of(self, caller: Caller) -> "RequestDispatcher":
         """For one caller. It is kept for the next request: to make one takes longer than to answer."""

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.kafka.cluster_view import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 
 OPERATIONS_UNKNOWN: Final = -(2**31)

@@ -18,6 +18,7 @@ from streamlog.kafka.handlers import (
     groups,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
     quorum,
     replicas,
@@ -29,16 +30,20 @@ from streamlog.kafka.handlers.produce import DelayedProduce
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import UNCOUNTED, RequestQuota
-from streamlog.wire import control, registry
+from streamlog.wire import api_messages, registry
 from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
 _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
-Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
-WaitingHandler = Callable[[control.Message, int, Context, Requester], Awaitable[control.Message]]
-LoginHandler = Callable[[control.Message, int, Peer, RequestWait], Awaitable[control.Message]]
+Handler = Callable[[api_messages.Message, int, Context], Awaitable[api_messages.Message]]
+WaitingHandler = Callable[
+    [api_messages.Message, int, Context, Requester], Awaitable[api_messages.Message]
+]
+LoginHandler = Callable[
+    [api_messages.Message, int, Peer, RequestWait], Awaitable[api_messages.Message]
+]
 
 _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_OFFSETS: list_offsets.list_offsets,
@@ -54,7 +59,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DELETE_TOPICS: topics.delete_topics,
     registry.INIT_PRODUCER_ID: produce.init_producer_id,
     registry.DELETE_RECORDS: topics.delete_records,
-    registry.OFFSET_FOR_LEADER_EPOCH: list_offsets.offset_for_leader_epoch,
+    registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.offset_for_leader_epoch,
     registry.DESCRIBE_ACLS: acls.describe_acls,
     registry.CREATE_ACLS: acls.create_acls,
     registry.DELETE_ACLS: acls.delete_acls,
@@ -132,16 +137,16 @@ async def answer(
         )
     response_header = encode_response_header(api, version, header.correlation_id)
     if context.access is not None:  # only a node has reason to name more
-        cursor.limit(control.ELEMENTS_MAX)
+        cursor.limit(api_messages.ELEMENTS_MAX)
     if api.key == registry.FETCH:
         return await fetch.fetch(cursor, version, response_header, context, poll, charge=charge)
     if api.key == registry.PRODUCE:
         produced = await produce.produce(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
-    if len(request) <= control.AT_ONCE_BYTES:
-        asked = control.read_request(cursor, api, version)
+    if len(request) <= api_messages.AT_ONCE_BYTES:
+        asked = api_messages.read_request(cursor, api, version)
     else:
-        asked = await stepwise(control.read_request_in_steps(cursor, api, version))
+        asked = await stepwise(api_messages.read_request_in_steps(cursor, api, version))
     values = await _values(header, asked, peer, poll)
     if api.key in audit_actions.ADMINISTRATIVE:
         audit_actions.tell(api, asked, values, context)
@@ -150,14 +155,14 @@ async def answer(
         charge.request()
         throttle_ms = charge.throttle_ms
         values = {**values, "throttle_time": throttle_ms}
-    encoded = await stepwise(control.encode_response_in_steps(api, version, values))
+    encoded = await stepwise(api_messages.encode_response_in_steps(api, version, values))
     answered = [frame(response_header, encoded)]
     return Response(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
 
 
 async def _values(
-    header: RequestHeader, asked: control.Message, peer: Peer, poll: RequestWait
-) -> control.Message:
+    header: RequestHeader, asked: api_messages.Message, peer: Peer, poll: RequestWait
+) -> api_messages.Message:
     """What the handler answers, if it is asked."""
     key, version, context = header.api.key, header.version, peer.context
     if context.access is not None:
@@ -189,4 +194,4 @@ def _newer_api_versions(header: RequestHeader) -> Response:
     """The client speaks a newer ApiVersions: the oldest form tells it so, and what we offer."""
     response_header = encode_response_header(header.api, 0, header.correlation_id)
     values = api_versions.offered(ErrorCode.unsupported_version)
-    return Response([frame(response_header, control.encode_response(header.api, 0, values))])
+    return Response([frame(response_header, api_messages.encode_response(header.api, 0, values))])

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import (
@@ -25,13 +25,13 @@ from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
-from streamlog.log.retention import expired_count
+from streamlog.log.retention import Retention
 from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
+from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.end_checksums import EndChecksums
-from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import ActiveSegment, Segment, cut_segment, place_of_cut
 from streamlog.log.segment.segments import Segments
-from streamlog.log.segment.slice import FileSlice
 from streamlog.log.segment.time_search import (
     TimedOffset,
     Verify,
@@ -40,7 +40,7 @@ from streamlog.log.segment.time_search import (
     latest_time,
     time_at,
 )
-from streamlog.log.settings import UNLIMITED, LogSettings
+from streamlog.log.settings import LogSettings
 from streamlog.log.sidecar_files import SidecarFiles
 from streamlog.log.storage.disk import (
     Disk,
@@ -76,18 +76,6 @@ CLOSED_WITHOUT_INDEXES: Final = Condition(
     "the next start builds them again; look at the disk",
     meaning="A log was closed and its indexes were not written.",
 )
-
-
-_NEVER_MS: Final = 2**63
-
-
-class _Retained(NamedTuple):
-    """So long nothing is to go of a log that is still in that state."""
-
-    settings: LogSettings
-    state: tuple[int, int, int, int]
-    """Its start and end, the high watermark, how many segments there are."""
-    until_ms: int
 
 
 class SyncTicket:
@@ -282,7 +270,7 @@ class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active", "_directory", "_disk", "_first_time", "_key_scope", "_owed_limit", "_pool", "_retained",
+        "_active", "_directory", "_disk", "_first_time", "_key_scope", "_owed_limit", "_pool", "_retention",
         "_segments", "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
         "log_end_offset", "log_start_offset", "lost_end", "manifest", "recovery", "recovery_limit",
@@ -324,7 +312,7 @@ class PartitionLog:
         self._unsynced.manifest = self.manifest_is_behind
         self._owed_limit: int | None = None  # see ``_limit``
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
-        self._retained: _Retained | None = None  # by the last look
+        self._retention = Retention()
 
     @classmethod
     def open(
@@ -775,33 +763,17 @@ class PartitionLog:
         """
         if not self.settings.is_limited:
             return self.log_start_offset
-        state = self.log_start_offset, self.log_end_offset, high_watermark, len(self._segments)
-        known = self._retained
-        is_same = known is not None and (known.settings, known.state) == (self.settings, state)
-        is_known = is_same and self._active.segment.rebuilt is None
-        if known is not None and is_known and now_ms <= known.until_ms:
-            return self.log_start_offset
-        segments = list(self._segments)
         with storage_errors(self._directory):
-            self._active.mend_indexes()
-            count = expired_count(
-                segments,
+            if self._active.segment.rebuilt is not None:
+                self._active.mend_indexes()
+                self._retention.forget()
+            return self._retention.start_offset(
+                self._segments,
                 self.settings,
+                (self.log_start_offset, self.log_end_offset, high_watermark, len(self._segments)),
                 now_ms=now_ms,
-                high_watermark=high_watermark,
                 latest_time=latest_time,
             )
-            self._retained = None if count else self._retained_now(state)
-        return max(self.log_start_offset, segments[count - 1].next_offset if count else 0)
-
-    def _retained_now(self, state: tuple[int, int, int, int]) -> "_Retained | None":
-        """Nothing goes of the log as it is until its first segment is too old. Raises OSError."""
-        if self.settings.retention_ms == UNLIMITED:
-            return _Retained(self.settings, state, _NEVER_MS)
-        time_ms = latest_time(self._segments.first)
-        if time_ms is None:  # as far as can be told now
-            return None
-        return _Retained(self.settings, state, time_ms + self.settings.retention_ms)
 
     def _remove_below(self, offset: int, *, is_kept: bool = False) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
@@ -850,7 +822,8 @@ class PartitionLog:
         self._segments.replace(old, new)
         for segment in old:
             self._unsynced.segments.pop(segment, None)
-        self._first_time = self._retained = None
+        self._first_time = None
+        self._retention.forget()
 
     def truncate_to(self, offset: int) -> None:
         """Forget the batches that end above ``offset``, durably. Blocking.

@@ -1,11 +1,11 @@
-"""Retention: the segments that a log may delete. Pure.
+"""Retention: the segments that a log may delete. ``PartitionLog.advance_log_start`` removes them.
 
 Whole segments go, oldest first. What stays is at least what a limit says, and less than one segment
 more; a limit on messages or bytes thus keeps a little more than JetStream would.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from streamlog.log.settings import UNLIMITED, LogSettings
 
@@ -52,3 +52,71 @@ def expired_count(
                 break
         count += 1
     return count
+
+
+_NEVER_MS: Final = 2**63
+
+
+class _LastLook(NamedTuple):
+    """So long nothing is to go of a log that is still in that state."""
+
+    settings: LogSettings
+    state: tuple[int, int, int, int]
+    """Its start and end, the high watermark, how many segments there are."""
+    until_ms: int
+
+
+class Retention:
+    """Of one log. It remembers until when nothing can go: most looks cost no more than a comparison."""
+
+    __slots__ = ("_last_look",)
+
+    def __init__(self) -> None:
+        self._last_look: _LastLook | None = None
+
+    def forget(self) -> None:
+        """Look again: segments have been replaced, or their times are others."""
+        self._last_look = None
+
+    def start_offset(
+        self,
+        segments: Iterable[S],
+        settings: LogSettings,
+        state: tuple[int, int, int, int],
+        *,
+        now_ms: int,
+        latest_time: Callable[[S], int | None],
+    ) -> int:
+        """Where the log begins once the segments are gone that the limits no longer keep: never past the
+        high watermark, and the active segment goes only if it is all too old.
+
+        ``state``: log start, log end, high watermark, number of segments. Raises what ``latest_time`` does.
+        """
+        log_start_offset, _, high_watermark, _ = state
+        known = self._last_look
+        is_same = known is not None and (known.settings, known.state) == (settings, state)
+        if known is not None and is_same and now_ms <= known.until_ms:
+            return log_start_offset
+        found = list(segments)
+        count = expired_count(
+            found, settings, now_ms=now_ms, high_watermark=high_watermark, latest_time=latest_time
+        )
+        if count:
+            self._last_look = None
+            return max(log_start_offset, found[count - 1].next_offset)
+        self._last_look = self._looked(settings, state, lambda: latest_time(found[0]))
+        return log_start_offset
+
+    def _looked(
+        self,
+        settings: LogSettings,
+        state: tuple[int, int, int, int],
+        first_time: Callable[[], int | None],
+    ) -> _LastLook | None:
+        """Nothing goes of the log as it is until its first segment is too old."""
+        if settings.retention_ms == UNLIMITED:
+            return _LastLook(settings, state, _NEVER_MS)
+        time_ms = first_time()
+        if time_ms is None:  # as far as can be told now
+            return None
+        return _LastLook(settings, state, time_ms + settings.retention_ms)

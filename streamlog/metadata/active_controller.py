@@ -35,6 +35,7 @@ from streamlog.metadata.commands import (
     DescribeCluster,
     ExportMetadata,
     FenceNode,
+    Granted,
     Heartbeat,
     PlaceStream,
     RaiseLevel,
@@ -47,7 +48,6 @@ from streamlog.metadata.commands import (
     UpdateStream,
 )
 from streamlog.metadata.controller import Decision, decide, next_moves
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage

@@ -1,10 +1,10 @@
-"""What a node may ask the controller for: one JSON object per command, with a tag. Pure.
+"""What a node may ask the controller for, and what comes of it: one JSON object per command, with a tag. Pure.
 
-Any node takes a command and hands it on; ``decode_command`` is what came over the wire.
+Any node takes a command; ``forwarding`` hands it on. ``decode_command`` is what came over the wire.
 """
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 from pydantic import (
@@ -17,13 +17,14 @@ from pydantic import (
 from streamlog.acl.filters import RuleFilter
 from streamlog.acl.rules import Rule
 from streamlog.config import SyncPolicy
-from streamlog.errors import InvalidRequest
+from streamlog.errors import InvalidRequest, MalformedFrame, StreamlogError
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.feature_level import KNOWN, LevelRange
 from streamlog.metadata.image.quota import QuotaKey, Rate
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, ScramName
+from streamlog.wire.errors import error_named
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 
@@ -382,3 +383,29 @@ def decode_command(data: bytes | memoryview) -> Command:
         raise InvalidRequest(f"not a command: {error}") from None
     except RecursionError:
         raise InvalidRequest("not a command: it nests too deep") from None
+
+
+class Granted(NamedTuple):
+    """A command is carried out: all that came of it stands below ``offset`` of the metadata log."""
+
+    offset: int
+    result: dict[str, Any]
+
+
+def encode_granted(granted: Granted) -> bytes:
+    return json.dumps({"offset": granted.offset, "result": granted.result}).encode()
+
+
+def encode_refused(error: StreamlogError) -> bytes:
+    return json.dumps({"error": type(error).__name__, "message": str(error)}).encode()
+
+
+def decode_result(data: bytes | memoryview) -> Granted:
+    """Raises the error that the answer tells of."""
+    try:
+        content = json.loads(bytes(data))
+        if "error" in content:
+            raise error_named(str(content["error"]), str(content["message"]))
+        return Granted(int(content["offset"]), dict(content["result"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise MalformedFrame("the answer to a command does not decode") from None

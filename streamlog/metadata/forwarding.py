@@ -1,33 +1,155 @@
-"""Commands and what becomes of them, as bytes on their way between nodes. Pure."""
+"""A command is forwarded to the controller, from whichever node was asked.
 
-import json
-from typing import Any, NamedTuple
+The controller may be this node. One that has just been elected is waited for. What may have been done is
+never sent a second time, unless twice is as good as once (``REPEATABLE``): the answer is then
+RequestTimedOut.
+"""
 
-from streamlog.errors import MalformedFrame, StreamlogError
-from streamlog.wire.errors import error_named
+import asyncio
+from typing import Final
+
+from streamlog.config import ClusterSection
+from streamlog.errors import (
+    NoController,
+    NodeIdTaken,
+    NodeUnreachable,
+    RequestTimedOut,
+)
+from streamlog.metadata.active_controller import ActiveController
+from streamlog.metadata.commands import (
+    AllocateProducerIds,
+    AlterIsr,
+    AlterQuota,
+    AlterStream,
+    AwaitApplied,
+    Command,
+    CreateStream,
+    DeleteStream,
+    DescribeCluster,
+    ExportMetadata,
+    Granted,
+    Heartbeat,
+    PlaceStream,
+    RegisterNode,
+    ReportLeader,
+    SpendNonce,
+    StampFolder,
+    UpdateStream,
+    decode_result,
+    encode_command,
+)
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.raft_driver import RaftDriver
+from streamlog.model import NodeId
+
+RETRY_S: Final = 0.02
+PATIENCE_FACTOR: Final = 2
+"""A command waits for a controller as long as so many request time-outs."""
+
+REPEATABLE: Final = (
+    Heartbeat,
+    RegisterNode,
+    StampFolder,
+    ReportLeader,
+    AlterIsr,
+    AllocateProducerIds,
+    AlterQuota,
+    AwaitApplied,
+    DescribeCluster,
+    ExportMetadata,
+)
+"""Twice is as good as once."""
+
+CHANGES_OF_STREAMS: Final = (CreateStream, PlaceStream, UpdateStream, AlterStream, DeleteStream)
+"""They wait for nodes that may not know of a deletion."""
+
+FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
+"""Worth a connection that is kept."""
 
 
-class Granted(NamedTuple):
-    """A command is carried out: all that came of it stands below ``offset`` of the metadata log."""
+class CommandForwarder:
+    """Has commands carried out by the controller, here or over the socket."""
 
-    offset: int
-    result: dict[str, Any]
+    def __init__(
+        self,
+        quorum: RaftDriver,
+        controller: ActiveController,
+        peers: Peers,
+        *,
+        node_id: NodeId,
+        settings: ClusterSection,
+    ) -> None:
+        self._quorum = quorum
+        self._controller = controller
+        self._peers = peers
+        self._node_id = node_id
+        self._settings = settings
+        self._timeout_ms = settings.request_timeout_ms
+        self._stepped = asyncio.Event()
+        """The quorum has taken a step: there may be a controller now."""
 
+    def quorum_stepped(self) -> None:
+        """Try again at once what waits for a controller."""
+        self._stepped.set()
 
-def encode_granted(granted: Granted) -> bytes:
-    return json.dumps({"offset": granted.offset, "result": granted.result}).encode()
+    async def carry_out(self, command: Command) -> Granted:
+        """Raises what the controller answers; NoController: nothing has been done; RequestTimedOut: it
+        may have been.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
+        while True:
+            try:
+                if self._quorum.is_active:
+                    return await self._controller.take(command)
+                return await self.ask(self._quorum.leader, command)
+            except NoController:
+                if self._quorum.hopeless is not None:
+                    raise self._quorum.hopeless from None
+                if loop.time() >= deadline:
+                    raise
+            await self.pause()
 
+    async def ask(self, node_id: NodeId | None, command: Command) -> Granted:
+        """Have this node carry it out. Raises NoController where it was not heard; NodeIdTaken for
+        a registration while another process of this node's id is the controller.
+        """
+        address = None if node_id is None else self._quorum.address_of(node_id)
+        if address is None and self._quorum.twin_leads and isinstance(command, RegisterNode):
+            # Only a process that has not registered can be a second one. A controller that has just
+            # resigned sees the same: a late answer says that its peer still follows it.
+            raise NodeIdTaken(f"node {self._node_id} is alive, and leads the metadata quorum")
+        if address is None and node_id is not None:
+            text = f"node {node_id}, which leads the metadata quorum, is not in cluster.voters"
+            raise NoController(text)
+        if address is None or node_id == self._node_id:
+            text = "the metadata quorum has no leader that this node knows"
+            complaint = self._quorum.complaint
+            raise NoController(f"{text}: {complaint}" if complaint else text)
+        wait_ms = 0
+        if isinstance(command, AwaitApplied):
+            wait_ms = command.wait_ms
+        elif isinstance(command, CHANGES_OF_STREAMS):  # see ``nodes.stream_deletions``
+            wait_ms = self._settings.session_timeout_ms
+        try:
+            data = await self._peers.command(
+                address,
+                encode_command(command),
+                self._timeout_ms + wait_ms,
+                purpose=type(command).__name__ if isinstance(command, FREQUENT) else "",
+            )
+        except NodeUnreachable as error:
+            if error.refused or isinstance(command, REPEATABLE):
+                raise NoController(str(error)) from error
+            text = f"{error}; whether it was done is not known"
+            raise RequestTimedOut(text) from error
+        return decode_result(data)
 
-def encode_refused(error: StreamlogError) -> bytes:
-    return json.dumps({"error": type(error).__name__, "message": str(error)}).encode()
-
-
-def decode_result(data: bytes | memoryview) -> Granted:
-    """Raises the error that the answer tells of."""
-    try:
-        content = json.loads(bytes(data))
-        if "error" in content:
-            raise error_named(str(content["error"]), str(content["message"]))
-        return Granted(int(content["offset"]), dict(content["result"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise MalformedFrame("the answer to a command does not decode") from None
+    async def pause(self) -> None:
+        """Until the quorum has taken a step, but not for long."""
+        self._stepped.clear()
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._stepped.wait()
+        except TimeoutError:
+            pass

@@ -5,8 +5,7 @@ import logging
 from typing import Final, Protocol
 
 from streamlog.errors import StreamlogError
-from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster, Granted
 
 logger = logging.getLogger(__name__)
 

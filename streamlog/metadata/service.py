@@ -15,39 +15,28 @@ from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import (
     NoController,
-    NodeIdTaken,
-    NodeUnreachable,
     RequestTimedOut,
     StorageFailed,
     StreamlogError,
 )
 from streamlog.metadata.active_controller import ActiveController
 from streamlog.metadata.commands import (
-    AllocateProducerIds,
-    AlterIsr,
-    AlterQuota,
     AlterStream,
     AwaitApplied,
     Command,
     CreateStream,
-    DeleteStream,
     DescribeCluster,
-    ExportMetadata,
-    Heartbeat,
+    Granted,
     PlaceStream,
     RegisterNode,
     ReportLeader,
-    SpendNonce,
-    StampFolder,
-    UpdateStream,
-    encode_command,
 )
-from streamlog.metadata.forwarding import Granted, decode_result
+from streamlog.metadata.forwarding import CommandForwarder
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
 from streamlog.metadata.nodes.lease import Lease
-from streamlog.metadata.nodes.membership import Membership, Stamp
 from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.nodes.node_heartbeats import Membership, Stamp
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
@@ -87,30 +76,6 @@ READY_WAIT_MS: Final = 5_000
 """How long the creation of a stream waits for its leaders to listen."""
 RESIGN_WAIT_S: Final = 1.0
 """How long a controller that stops waits for another one."""
-RETRY_S: Final = 0.02
-PATIENCE_FACTOR: Final = 2
-"""A command waits for a controller as long as so many request time-outs."""
-
-REPEATABLE: Final = (
-    Heartbeat,
-    RegisterNode,
-    StampFolder,
-    ReportLeader,
-    AlterIsr,
-    AllocateProducerIds,
-    AlterQuota,
-    AwaitApplied,
-    DescribeCluster,
-    ExportMetadata,
-)
-"""Twice is as good as once."""
-
-CHANGES_OF_STREAMS: Final = (CreateStream, PlaceStream, UpdateStream, AlterStream, DeleteStream)
-"""They wait for nodes that may not know of a deletion."""
-
-FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
-"""Worth a connection that is kept."""
-
 Listener = Callable[[MetadataImage, MetadataImage], None]
 """Called with the image before and after each change; must not wait for anything."""
 
@@ -243,10 +208,6 @@ class MetadataService:
     ) -> None:
         self._node_id = node_id
         self._settings = settings
-        self._peers = peers
-        self._timeout_ms = settings.request_timeout_ms
-        self._stepped = asyncio.Event()
-        """The quorum has taken a step: there may be a controller now."""
         self._applier = Applier(MetadataImage(cluster_id), self._has_applied)
         self._quorum = RaftDriver(
             replica,
@@ -264,6 +225,9 @@ class MetadataService:
             node_id=node_id,
             settings=settings,
             applied_offset=lambda: self._applier.image.offset,
+        )
+        self._forwarder = CommandForwarder(
+            self._quorum, self._controller, peers, node_id=node_id, settings=settings
         )
         self._membership = Membership(
             node_id=node_id,
@@ -403,7 +367,7 @@ class MetadataService:
         partitions = () if stream is None else stream.partitions
         leaders = {it.leader for it in partitions} - {NO_LEADER, self._node_id}
         applied = AwaitApplied(offset=granted.offset, wait_ms=READY_WAIT_MS, stream=name)
-        asked = [self._ask(leader, applied) for leader in leaders]
+        asked = [self._forwarder.ask(leader, applied) for leader in leaders]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, StreamlogError):
                 extra = {"stream": name, "error": str(answer)}
@@ -529,7 +493,7 @@ class MetadataService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESIGN_WAIT_S):
                     while self.controller_id in (None, self._node_id):
-                        await self._pause()
+                        await self._forwarder.pause()
 
     async def close(self) -> None:
         """Refuse what waits, finish what has begun, close the log. May be called again."""
@@ -541,7 +505,7 @@ class MetadataService:
     def _quorum_changed(self) -> None:
         """The quorum has taken a step."""
         self._controller.look()
-        self._stepped.set()
+        self._forwarder.quorum_stepped()
         if self._last_controller != self.controller_id:
             self._last_controller = self.controller_id
             self._membership.forget_clocks()
@@ -565,54 +529,7 @@ class MetadataService:
         """
         if _is_local(command):
             return await self._answer_locally(command)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
-        while True:
-            try:
-                if self._quorum.is_active:
-                    return await self._controller.take(command)
-                return await self._ask(self._quorum.leader, command)
-            except NoController:
-                if self._quorum.hopeless is not None:
-                    raise self._quorum.hopeless from None
-                if loop.time() >= deadline:
-                    raise
-            await self._pause()
-
-    async def _ask(self, node_id: NodeId | None, command: Command) -> Granted:
-        """Have this node carry it out. Raises NoController where it was not heard; NodeIdTaken for
-        a registration while another process of this node's id is the controller.
-        """
-        address = None if node_id is None else self._quorum.address_of(node_id)
-        if address is None and self._quorum.twin_leads and isinstance(command, RegisterNode):
-            # Only a process that has not registered can be a second one. A controller that has just
-            # resigned sees the same: a late answer says that its peer still follows it.
-            raise NodeIdTaken(f"node {self._node_id} is alive, and leads the metadata quorum")
-        if address is None and node_id is not None:
-            text = f"node {node_id}, which leads the metadata quorum, is not in cluster.voters"
-            raise NoController(text)
-        if address is None or node_id == self._node_id:
-            text = "the metadata quorum has no leader that this node knows"
-            complaint = self._quorum.complaint
-            raise NoController(f"{text}: {complaint}" if complaint else text)
-        wait_ms = 0
-        if isinstance(command, AwaitApplied):
-            wait_ms = command.wait_ms
-        elif isinstance(command, CHANGES_OF_STREAMS):  # see ``nodes.stream_deletions``
-            wait_ms = self._settings.session_timeout_ms
-        try:
-            data = await self._peers.command(
-                address,
-                encode_command(command),
-                self._timeout_ms + wait_ms,
-                purpose=type(command).__name__ if isinstance(command, FREQUENT) else "",
-            )
-        except NodeUnreachable as error:
-            if error.refused or isinstance(command, REPEATABLE):
-                raise NoController(str(error)) from error
-            text = f"{error}; whether it was done is not known"
-            raise RequestTimedOut(text) from error
-        return decode_result(data)
+        return await self._forwarder.carry_out(command)
 
     async def _answer_locally(self, command: AwaitApplied | DescribeCluster) -> Granted:
         if isinstance(command, DescribeCluster):
@@ -623,15 +540,6 @@ class MetadataService:
         else:
             await _in_time(self._applier.wait_settled(offset, stream), offset)
         return Granted(offset, {})
-
-    async def _pause(self) -> None:
-        """Until the quorum has taken a step, but not for long."""
-        self._stepped.clear()
-        try:
-            async with asyncio.timeout(RETRY_S):
-                await self._stepped.wait()
-        except TimeoutError:
-            pass
 
     # Its own tasks
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun

@@ -5,7 +5,7 @@ import os
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)  # Linux
 

@@ -23,9 +23,9 @@ from streamlog.errors import (
 )
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.lost_end import Gone
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
 from streamlog.log.segment.segment import Segment
-from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -44,9 +44,9 @@ from streamlog.partition.state import Acknowledgement, PartitionState, Partition
 from streamlog.partition.storage.flusher import Flusher
 from streamlog.partition.storage.restore import restamped
 from streamlog.partition.stream_limits import log_settings, sync_policy
+from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
-from streamlog.partition.subjects.reading import erase_offsets
-from streamlog.partition.subjects.subjects import Subjects
+from streamlog.partition.subjects.subject_index import Subjects
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Buffer, Compression

@@ -14,8 +14,8 @@ from streamlog.errors import (
     NotLeader,
     OffsetOutOfRange,
 )
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
-from streamlog.log.segment.slice import FileSlice
 from streamlog.log.segment.time_search import latest_time
 from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.batch import BatchHeader, read_header

@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment.scan import Damage
+from streamlog.log.segment.batch_scan import Damage
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
-from streamlog.log.segment.slice import FileSlice
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 

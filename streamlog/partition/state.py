@@ -29,9 +29,9 @@ from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.maintenance.cleaning_state import CleaningState
 from streamlog.record.codec import RecordRun
+from streamlog.replication.divergence import divergence
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderProgress, Standings
-from streamlog.replication.truncation import divergence
 
 
 class Acknowledgement(Protocol):

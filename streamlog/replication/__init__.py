@@ -3,7 +3,7 @@
 - ``leader`` the leader's view: from its own end and its followers' fetches to the high watermark.
 - ``progress`` one follower as its leader knows it; ``isr`` the in-sync replicas: when they
   shrink and expand, and proposed changes.
-- ``truncation`` where a follower cuts its log, which diverges from the leader's; what it may serve.
+- ``divergence`` where a follower's log diverges from its leader's; what it may serve.
 - ``producer_table``, ``producer_state``: KIP-98's ids, epochs and sequences.
 
 Invariants: the high watermark never falls; it never passes the end of any replica that is in sync,

@@ -8,8 +8,8 @@ tagged fields.
 - ``framing``   a byte stream cut into frames, with a limit
 - ``header``    headers of requests and responses
 - ``registry``  which API keys and versions this node speaks
-- ``entity``    one schema class of ``kio`` as a pair of functions, read and write
-- ``control``   every API but Fetch, as plain dicts
+- ``schema_codec`` one schema class of ``kio`` as a pair of functions, read and write
+- ``api_messages`` every API but Fetch, as plain dicts
 - ``fetch``     Fetch by hand: the one that must cost microseconds
 - ``errors``    Kafka's error codes and ours, one table for both directions; errors by name
 

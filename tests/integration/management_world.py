@@ -20,13 +20,13 @@ from streamlog.metadata.commands import (
     DeleteStream,
     DescribeCluster,
     FenceNode,
+    Granted,
     Heartbeat,
     RegisterNode,
     TransferController,
     UpdateStream,
 )
 from streamlog.metadata.controller import decide
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.metadata.stream.stream_config import StreamConfig

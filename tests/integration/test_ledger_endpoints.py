@@ -18,7 +18,7 @@ from streamlog.ledger.core.encoding import decode_block, decode_records
 from streamlog.ledger.core.signing import Keyring, Signer
 from streamlog.ledger.core.verifier import ChainVerifier
 from streamlog.ledger.endpoints import NatsEndpoints
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Granted
 from tests.kafka_node import KafkaNode, until
 from tests.ledger_channel import ServedChannel, config_of, limits
 from tools.nodes.server_process import NatsServer

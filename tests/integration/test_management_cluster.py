@@ -16,7 +16,7 @@ from streamlog.control.leaders import leader_router
 from streamlog.control.leaders.local_leader import StreamPartition
 from streamlog.control.leaders.node_requests import decode_answer, encode_request
 from streamlog.errors import DeletionDenied, NotLeader, StreamlogError, StreamNotFound
-from streamlog.jetstream.messages import direct_get
+from streamlog.jetstream.direct_get import direct_get
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.integration.management_world import FRONT, IDS, Member, World

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from immutables import Map
 
 from streamlog.errors import ProtocolViolation
-from streamlog.metadata.commands import Command, CreateStream, DescribeCluster
-from streamlog.metadata.forwarding import Granted
-from streamlog.wire import control, fetch
+from streamlog.metadata.commands import Command, CreateStream, DescribeCluster, Granted
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import (
@@ -205,6 +204,6 @@ def _check_answer(answer: bytes, header: RequestHeader) -> None:
     elif api.key == PRODUCE and version < 3:
         return
     else:
-        values: dict[str, Any] = control.read_response(cursor, api, version)
+        values: dict[str, Any] = api_messages.read_response(cursor, api, version)
         assert values is not None
     assert cursor.remaining == 0

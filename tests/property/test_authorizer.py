@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from streamlog.acl.authorizer import Authorizer
 from streamlog.acl.filters import NameMatch, RuleFilter, found
-from streamlog.acl.rulebook import RuleBook
 from streamlog.acl.rules import (
     CLUSTER_NAME,
     OPERATIONS,
@@ -14,6 +13,7 @@ from streamlog.acl.rules import (
     Permission,
     ResourceType,
     Rule,
+    RuleBook,
 )
 
 PRINCIPALS = ("User:a", "User:b", "User:*")

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from streamlog.backup.checking import verify_backup
 from streamlog.backup.cluster_restore import restore_cluster
 from streamlog.backup.create import BackupOptions, take
 from streamlog.backup.folder import BackupFolder
+from streamlog.backup.verify import verify_backup
 from streamlog.errors import StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay

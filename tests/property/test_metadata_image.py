@@ -9,7 +9,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota, AlterUser
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.controller.beginning import LEADER_EPOCHS_SINCE_MS, begin_log
+from streamlog.metadata.controller.bootstrap import LEADER_EPOCHS_SINCE_MS, begin_log
 from streamlog.metadata.controller.clients import alter_user
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage

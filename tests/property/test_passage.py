@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.control.messages import matching, passage
-from streamlog.control.messages.passage import count_from, messages_from
+from streamlog.control.messages import matching, ordered_read
+from streamlog.control.messages.ordered_read import count_from, messages_from
 from streamlog.record.compression import Compression
 from streamlog.record.offset_set import OffsetSet
 from tests.oracles.subjects import matches
@@ -58,7 +58,7 @@ def test_what_matches_comes_once_and_in_order(
     ]
     named, looked, near = limits
     with (
-        patch.multiple(passage, NAMED_AT_ONCE=named, NEAR=near),
+        patch.multiple(ordered_read, NAMED_AT_ONCE=named, NEAR=near),
         patch.object(matching, "LOOKED_AT_ONCE", looked),
     ):
         found, count = asyncio.run(asked(partition, pattern, first))

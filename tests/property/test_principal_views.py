@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authz.audit import Audit
 from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection

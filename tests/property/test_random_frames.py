@@ -13,7 +13,7 @@ from random import Random
 import pytest
 import uvloop
 
-from streamlog.wire import control, cursor
+from streamlog.wire import api_messages, cursor
 from streamlog.wire.cursor import encode_array_length
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
@@ -102,7 +102,7 @@ async def test_as_many_as_are_allowed_cost_no_more_than_a_large_frame(
     spoken: tuple[Api, int],
 ) -> None:
     by_hand = spoken[0].key in (FETCH, PRODUCE)
-    count = cursor.ELEMENTS_MAX if by_hand else control.ELEMENTS_MAX
+    count = cursor.ELEMENTS_MAX if by_hand else api_messages.ELEMENTS_MAX
     await swell(spoken, count, 2 * count)
     await swell(spoken, count, 18 * count)
 
@@ -111,7 +111,7 @@ async def test_as_many_as_are_allowed_cost_no_more_than_a_large_frame(
 @pytest.mark.parametrize("spoken", ENDS, ids=lambda it: f"{it[0].name}-{it[1]}")
 async def test_as_many_as_are_allowed_do_not_hold_the_event_loop(spoken: tuple[Api, int]) -> None:
     by_hand = spoken[0].key in (FETCH, PRODUCE)
-    count = cursor.ELEMENTS_MAX if by_hand else control.ELEMENTS_MAX
+    count = cursor.ELEMENTS_MAX if by_hand else api_messages.ELEMENTS_MAX
     async with FrameFuzzer(idle_timeout_ms=IDLE_TRACED_MS) as node:
         for size in (2 * count, 18 * count):
             for data in swollen(node, spoken, count, size):

@@ -12,7 +12,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from streamlog.errors import MalformedFrame, ProtocolViolation
-from streamlog.wire import control, fetch, produce
+from streamlog.wire import api_messages, fetch, produce
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.registry import FETCH, PRODUCE, Api
 from tests.random_requests import SPOKEN, RandomRequests
@@ -30,7 +30,7 @@ def read_body(cursor: Cursor, api: Api, version: int) -> object:
         return fetch.read_request(cursor, version)
     if api.key == PRODUCE:
         return produce.read_request(cursor, version)
-    return control.read_request(cursor, api, version)
+    return api_messages.read_request(cursor, api, version)
 
 
 def plain(value: Any) -> Any:

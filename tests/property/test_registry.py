@@ -22,8 +22,8 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.replication.follower_append import LOG_CUT, _run
 from streamlog.partition.replication.partition_follower import Truncation
+from streamlog.partition.replication.truncation import LOG_CUT, _truncate
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import failures_of, run_of
 from tests.slow_disk import SlowDisk
@@ -213,7 +213,9 @@ async def _cut(partition: Partition, worker: ThreadPoolExecutor) -> None:
     state = partition.state
     is_quiet = partition.is_quiet and not partition.closed
     if is_quiet and not partition.is_leader and state.failure is None:
-        await _run(partition, Truncation(partition.log_start_offset, whole=True), worker, LOG_CUT)
+        await _truncate(
+            partition, Truncation(partition.log_start_offset, whole=True), worker, LOG_CUT
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

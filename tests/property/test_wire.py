@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
 from streamlog.model import EpochEnd, TopicPartition
-from streamlog.wire import control, fetch
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
     FetchedPartition,
@@ -46,7 +46,7 @@ topic_ids = st.binary(min_size=16, max_size=16)
 def read_body(cursor: Cursor, api: Api, version: int) -> object:
     if api.key == FETCH:
         return fetch.read_request(cursor, version)
-    return control.read_request(cursor, api, version)
+    return api_messages.read_request(cursor, api, version)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kio.index import load_request_schema
 
-from streamlog.acl.rulebook import NO_RULES
+from streamlog.acl.rules import NO_RULES
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.service import AuthorizationService
@@ -34,7 +34,7 @@ from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
     ALTER_USER_SCRAM_CREDENTIALS,
@@ -366,7 +366,7 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
     for size in SIZES:
         for kind, (api, version, body) in kafka_requests(size).items():
             data = encode_request_header(api, version, 7, "costs")
-            data += control.encode_request(api, version, body)
+            data += api_messages.encode_request(api, version, body)
             took = await cost(lambda data=data: asker.ask(data))  # type: ignore[misc]
             found.setdefault(kind, []).append(took)
     asker.close()

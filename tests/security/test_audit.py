@@ -9,10 +9,9 @@ import pytest
 
 from streamlog.app.logs import JsonLines
 from streamlog.authz.audit import Audit
-from streamlog.metadata.commands import DrainNode, encode_command
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import DrainNode, Granted, encode_command
 from streamlog.model import NodeId
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.operation_request import encode_operation
 from streamlog.wire.registry import (
@@ -35,7 +34,7 @@ async def node() -> AsyncIterator[KafkaNode]:
 
 def request(key: int, version: int, body: dict[str, Any]) -> bytes:
     header = encode_request_header(APIS[key], version, 7, "raw")
-    return header + control.encode_request(APIS[key], version, body)
+    return header + api_messages.encode_request(APIS[key], version, body)
 
 
 def creation(*names: str, validate_only: bool = False) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.metadata.stream.stream_subjects import bound_subjects
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS
 from tests.kafka_node import KafkaNode
@@ -14,7 +14,7 @@ from tests.restricted import Asker
 
 def request(key: int, version: int, **body: Any) -> bytes:
     header = encode_request_header(APIS[key], version, 7, "raw")
-    return header + control.encode_request(APIS[key], version, body)
+    return header + api_messages.encode_request(APIS[key], version, body)
 
 
 @pytest.mark.parametrize("first", ["subject", "partitions"])

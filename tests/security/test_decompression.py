@@ -10,7 +10,7 @@ import pytest
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
-from streamlog.control.messages.passage import PICKED_BYTES_MAX, messages_from
+from streamlog.control.messages.ordered_read import PICKED_BYTES_MAX, messages_from
 from streamlog.control.messages.stored_messages import message_at
 from streamlog.http.console.messages.partition_source import LeaderSource, LocalSource, newest
 from streamlog.ledger.channel.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace

@@ -22,13 +22,13 @@ from streamlog.metadata.commands import (
     Command,
     DescribeCluster,
     DrainNode,
+    Granted,
     encode_command,
 )
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.model import TopicPartition
-from streamlog.wire import control, fetch
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import encode_request_header, read_response_header
 from streamlog.wire.operation_request import encode_operation
@@ -243,7 +243,7 @@ async def test_an_envelope_is_looked_into(node: KafkaNode) -> None:
         asker = Asker(node.context, *rules)
         node.metadata.taken.clear()
         values = {"request_data": data, "request_principal": principal, "client_host_address": b""}
-        body = control.encode_request(APIS[ENVELOPE], 0, values)
+        body = api_messages.encode_request(APIS[ENVELOPE], 0, values)
         answer = await asker.ask(encode_request_header(APIS[ENVELOPE], 0, 7, "raw") + body)
         result = told(APIS[ENVELOPE], 0, answer or b"")["response_data"]
         assert bool(node.metadata.taken) == granted
@@ -271,7 +271,7 @@ async def test_records_as_they_were_stored_are_for_who_may_alter_the_stream(
         "timeout": 1_000,
         "topic_data": [{"name": "flights", "partition_data": [batch]}],
     }
-    body = control.encode_request(APIS[PRODUCE], 9, values)
+    body = api_messages.encode_request(APIS[PRODUCE], 9, values)
     answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
     (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
     assert topic["partition_responses"][0]["error_code"] == error_code  # it is not read-only
@@ -282,4 +282,4 @@ def told(api: Api, version: int, answer: bytes) -> dict[str, Any]:
     """The fields of an answer's frame."""
     cursor = Cursor(answer[4:])
     assert read_response_header(cursor, api, version) == 7
-    return control.read_response(cursor, api, version)
+    return api_messages.read_response(cursor, api, version)

@@ -11,9 +11,9 @@ import pytest
 from crc32c import crc32c
 
 from pyspark_streamlog.files.segment_piece import OpenedPieces
-from streamlog.backup.piece import opened_batch
+from streamlog.backup.batch_file import opened_batch
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
-from streamlog.log.compaction.reading import read_batches
+from streamlog.log.compaction.batch_reader import read_batches
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.key_file import NO_SCOPE, scope_of
 from streamlog.log.encryption.opener import SegmentOpener

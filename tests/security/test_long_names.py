@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.authz.audit import Audit
 from streamlog.errors import MalformedFrame
-from streamlog.wire import control, fetch, produce
+from streamlog.wire import api_messages, fetch, produce
 from streamlog.wire.cursor import STRING_BYTES_MAX, TOPIC_NAME_BYTES_MAX, Cursor
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX, encode_request_header
@@ -41,13 +41,13 @@ async def node() -> AsyncIterator[KafkaNode]:
     made.close()
 
 
-def request(key: int, version: int, body: control.Message, client_id: str = "raw") -> bytes:
+def request(key: int, version: int, body: api_messages.Message, client_id: str = "raw") -> bytes:
     api = APIS[key]
     header = encode_request_header(api, version, 7, client_id)
-    return header + control.encode_request(api, version, body)
+    return header + api_messages.encode_request(api, version, body)
 
 
-def about(key: int, name: str) -> control.Message:
+def about(key: int, name: str) -> api_messages.Message:
     """A request that names it."""
     match key:
         case _ if key == METADATA:
@@ -114,7 +114,7 @@ async def test_topics_that_nobody_can_have_are_neither_fetched_nor_produced_to()
         for text, is_good in ((name, True), (name + "x", False)):
             topics = [{"name": text, "partition_data": []}]
             body = {"transactional_id": None, "acks": 1, "timeout": 1, "topic_data": topics}
-            data = control.encode_request(APIS[PRODUCE], version, body)
+            data = api_messages.encode_request(APIS[PRODUCE], version, body)
             if is_good:
                 assert produce.read_request(Cursor(data), version).topics[0][0] == text
             else:

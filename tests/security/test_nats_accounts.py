@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.signature import KEY, sign
 from streamlog.config import AuthorizationSection

@@ -14,7 +14,7 @@ from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.kafka import dispatch
 from streamlog.kafka.handlers import configs, groups, metadata, replicas, topics
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.cursor import STEP_ITEMS
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS, DESCRIBE_LOG_DIRS, FETCH, PRODUCE
@@ -49,12 +49,12 @@ async def node() -> AsyncIterator[KafkaNode]:
 def encoded(kind: str, size: int) -> bytes:
     api, version, body = kafka_requests(size)[kind]
     header = encode_request_header(api, version, 7, "costs")
-    return header + control.encode_request(api, version, body)
+    return header + api_messages.encode_request(api, version, body)
 
 
 def has_lists(kind: str) -> bool:
     api, version, _ = kafka_requests(1)[kind]
-    schema = control._request_codec(api, version)
+    schema = api_messages._request_codec(api, version)
     return schema.read_steps is not None
 
 
@@ -133,7 +133,7 @@ async def test_many_things_are_done_in_turns(
     if kind == "DescribeLogDirs":
         api = APIS[DESCRIBE_LOG_DIRS]
         data = encode_request_header(api, 4, 7, "costs")
-        data += control.encode_request(api, 4, {"topics": None})
+        data += api_messages.encode_request(api, 4, {"topics": None})
     counting = asyncio.create_task(turns.run())
     await asyncio.create_task(asker.ask(data))
     counting.cancel()
@@ -152,7 +152,7 @@ async def test_a_large_request_takes_turns(
     """With turns of no time each step is one, so that they can be counted."""
     monkeypatch.setattr("streamlog.fairness.TURN_S", 0.0)
     data, turns = encoded(kind, SIZE), 0
-    if len(data) <= control.AT_ONCE_BYTES:
+    if len(data) <= api_messages.AT_ONCE_BYTES:
         pytest.skip("it does not grow")
     asker = Asker(node.context)
 
@@ -178,7 +178,7 @@ async def test_only_a_node_may_name_very_many_partitions(
     kind: str, node: KafkaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What follows the reading of a Fetch is not all done in turns."""
-    monkeypatch.setattr(control, "ELEMENTS_MAX", 100)
+    monkeypatch.setattr(api_messages, "ELEMENTS_MAX", 100)
     data = encoded(kind, 101)
     client, other = Asker(node.context), Asker(node.context, session=NODE)
     with pytest.raises(MalformedFrame, match="elements"):

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
-from streamlog.metadata.forwarding import Granted
-from streamlog.wire import control, registry
+from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster, Granted
+from streamlog.wire import api_messages, registry
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import encode_request_header, read_response_header
 from streamlog.wire.registry import APIS
@@ -183,12 +182,12 @@ async def codes(node: KafkaNode, case: Case, *rules: str) -> set[ErrorCode]:
     """All errors of the answer."""
     asker, api = Asker(node.context, *rules), APIS[case.key]
     version = api.version_max if case.version is None else case.version
-    body = control.encode_request(api, version, case.request)
+    body = api_messages.encode_request(api, version, case.request)
     frame = await asker.ask(encode_request_header(api, version, 7, "raw") + body)
     asker.close()
     cursor = Cursor((frame or b"")[4:])
     read_response_header(cursor, api, version)
-    found = codes_in(control.read_response(cursor, api, version))
+    found = codes_in(api_messages.read_response(cursor, api, version))
     return {ErrorCode(code) for code in found if code}
 
 

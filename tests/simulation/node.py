@@ -19,9 +19,9 @@ from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.pub_ack_format import Replies
-from streamlog.log.erasure.loading import load, note_all
+from streamlog.log.erasure.erasures_load import load, note_all
 from streamlog.log.log import PartitionLog, SyncTicket
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -30,7 +30,7 @@ from streamlog.model import EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import UNAWAITED, Acknowledgement, PartitionState, Step
 from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
-from streamlog.partition.subjects.reading import erase_offsets, note_batches
+from streamlog.partition.subjects.index_build import erase_offsets, note_batches
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.compiled.subjects import SubjectIndex

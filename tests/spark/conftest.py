@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamlog.log.encryption.key_ring import KeyRing
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,8 @@ def a_key(monkeypatch: pytest.MonkeyPatch) -> KeyRing:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> HandFolder:
-    return HandFolder(tmp_path)
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from tests.record_batches import HandRecord, hand_batch
 LOG_APPEND_TIME = 0x08
 
 
-class HandFolder:
+class DataFolder:
     """Segments are given as lists of batches, batches as lists of values or records."""
 
     def __init__(self, path: Path) -> None:

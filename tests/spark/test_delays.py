@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.record_batches import HandRecord
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def mean(carrier: str, origin: str, name: str) -> float | None:
     return statistics.fmean(delays) if delays else None
 
 
-def test_delays_are_those_of_the_records(spark: "SparkSession", folder: HandFolder) -> None:
+def test_delays_are_those_of_the_records(spark: "SparkSession", folder: DataFolder) -> None:
     records = [HandRecord(json.dumps(flight).encode()) for flight in FLIGHTS]
     folder.segment([records[:2], records[2:]], stream="flights")
     rows = load_job().delays(spark, str(folder.path), "flights").collect()

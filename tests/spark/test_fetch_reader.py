@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_streamlog import fetch_reader, replicas
 from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.servers import fetch_reader, replica_choice
 from pyspark_streamlog.servers.fetch_reader import FetchReader
 from pyspark_streamlog.source.batch_reader import open_location
 from pyspark_streamlog.source.data_loss import DataLoss
@@ -165,7 +165,7 @@ def test_the_leader_is_asked_where_a_follower_is_gone(
     node: ThreadedNode, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of the replicas has its turn first."""
-    monkeypatch.setattr(replicas.zlib, "crc32", lambda _: first)  # type: ignore[attr-defined]
+    monkeypatch.setattr(replica_choice.zlib, "crc32", lambda _: first)  # type: ignore[attr-defined]
     metadata = node.node.metadata
     node.call(lambda: metadata.register(free_port(), ELSEWHERE))
     isr = (NodeId(7), ELSEWHERE)

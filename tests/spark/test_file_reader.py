@@ -17,7 +17,7 @@ from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.conftest import A_KEY
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 COLUMNS = ("topic", "partition", "offset", "value")
 
@@ -27,16 +27,16 @@ def values(first: int, count: int) -> list[bytes]:
 
 
 @pytest.fixture(params=["clear", "encrypted", "mixed"], autouse=True)
-def folder(tmp_path: Path, request: pytest.FixtureRequest, a_key: KeyRing) -> HandFolder:
+def folder(tmp_path: Path, request: pytest.FixtureRequest, a_key: KeyRing) -> DataFolder:
     """Whatever holds of files does so whether they are encrypted, here and there or not at all."""
-    folder = HandFolder(tmp_path)
+    folder = DataFolder(tmp_path)
     folder.keys = None if request.param == "clear" else a_key
     folder.encrypts_each = 2 if request.param == "mixed" else 1
     return folder
 
 
 @pytest.fixture
-def log(folder: HandFolder) -> HandFolder:
+def log(folder: DataFolder) -> DataFolder:
     """60 records: three segments of four batches of five records."""
     for base in (0, 20, 40):
         folder.segment([values(base + 5 * i, 5) for i in range(4)], base)
@@ -75,14 +75,14 @@ def offsets(start: int, end: int) -> dict[str, str]:
     }
 
 
-def test_all_segments_are_read_in_order(log: HandFolder) -> None:
+def test_all_segments_are_read_in_order(log: DataFolder) -> None:
     assert read_all(log.path) == expected(0, 60)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 58), (19, 21), (20, 40), (33, 34), (7, 7)])
 @pytest.mark.parametrize("index", [True, False])
 def test_a_range_begins_and_ends_where_it_was_asked_to(
-    log: HandFolder, start: int, end: int, index: bool
+    log: DataFolder, start: int, end: int, index: bool
 ) -> None:
     if not index:
         for path in log.partition().glob("*.index"):
@@ -93,7 +93,7 @@ def test_a_range_begins_and_ends_where_it_was_asked_to(
 @pytest.mark.parametrize("minimum", [1, 2, 3, 7, 12, 500])
 @pytest.mark.parametrize("index", [True, False])
 def test_tasks_cut_at_batches_give_the_same_rows(
-    log: HandFolder, minimum: int, index: bool
+    log: DataFolder, minimum: int, index: bool
 ) -> None:
     if not index:
         for path in log.partition().glob("*.index"):
@@ -104,14 +104,14 @@ def test_tasks_cut_at_batches_give_the_same_rows(
     assert [row for task in tasks for row in read(task, options)] == expected(0, 60)
 
 
-def test_tasks_are_cut_by_bytes_inside_the_range(log: HandFolder) -> None:
+def test_tasks_are_cut_by_bytes_inside_the_range(log: DataFolder) -> None:
     bytes_of_batch = log.partition().joinpath(f"{20:020d}.log").stat().st_size // 4
     options, tasks = plan(log.path, maxBytesPerPartition=str(2 * bytes_of_batch), **offsets(17, 44))
     assert 2 <= len(tasks) <= 4
     assert [row for task in tasks for row in read(task, options)] == expected(17, 44)
 
 
-def test_minimum_tasks_are_shared_by_bytes(folder: HandFolder) -> None:
+def test_minimum_tasks_are_shared_by_bytes(folder: DataFolder) -> None:
     folder.segment([values(0, 5)] * 1, partition=0)
     folder.segment([values(5 * i, 5) for i in range(30)], partition=1)
     _, tasks = plan(folder.path, minPartitions="10")
@@ -119,26 +119,26 @@ def test_minimum_tasks_are_shared_by_bytes(folder: HandFolder) -> None:
     assert len(tasks) >= 10
 
 
-def test_an_empty_partition_is_no_task(folder: HandFolder) -> None:
+def test_an_empty_partition_is_no_task(folder: DataFolder) -> None:
     folder.segment([])
     assert plan(folder.path)[1] == []
 
 
 def test_batches_larger_than_a_read_are_read(
-    log: HandFolder, monkeypatch: pytest.MonkeyPatch
+    log: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in (1, 61, 100, 333):
         monkeypatch.setattr(file_reader, "CHUNK_BYTES", size)
         assert read_all(log.path) == expected(0, 60)
 
 
-def test_outputs_are_cut_as_asked(log: HandFolder) -> None:
+def test_outputs_are_cut_as_asked(log: DataFolder) -> None:
     options, tasks = plan(log.path, batchRows="7")
     reader = FileReader(tasks[0], options, arrow_schema(COLUMNS))
     assert [batch.num_rows for batch in reader.read()] == [7] * 8 + [4]
 
 
-def test_damaged_indexes_do_not_matter(log: HandFolder) -> None:
+def test_damaged_indexes_do_not_matter(log: DataFolder) -> None:
     for path in log.partition().glob("*.index"):
         path.write_bytes(b"\0\0\0\1\0\0\0\x0d" * 3 + b"odd")
     assert read_all(log.path, **offsets(11, 55)) == expected(11, 55)
@@ -147,13 +147,13 @@ def test_damaged_indexes_do_not_matter(log: HandFolder) -> None:
     assert read_all(log.path, minPartitions="5", **offsets(11, 55)) == expected(11, 55)
 
 
-def test_a_torn_batch_at_the_active_end_is_no_error(folder: HandFolder) -> None:
+def test_a_torn_batch_at_the_active_end_is_no_error(folder: DataFolder) -> None:
     folder.segment([values(0, 5)], torn=hand_batch([HandRecord(b"torn")], 5)[:-1])
     folder.commit(6)
     assert read_all(folder.path) == expected(0, 5)
 
 
-def test_a_torn_batch_inside_a_sealed_range_names_file_and_position(folder: HandFolder) -> None:
+def test_a_torn_batch_inside_a_sealed_range_names_file_and_position(folder: DataFolder) -> None:
     whole = folder.segment([values(0, 5)])
     size = whole.stat().st_size
     torn = hand_batch([HandRecord(b"torn")] * 5, 5)[:-1]
@@ -163,7 +163,7 @@ def test_a_torn_batch_inside_a_sealed_range_names_file_and_position(folder: Hand
         read_all(folder.path)
 
 
-def test_a_flipped_bit_names_file_and_position(log: HandFolder) -> None:
+def test_a_flipped_bit_names_file_and_position(log: DataFolder) -> None:
     path = log.partition() / f"{20:020d}.log"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -180,7 +180,7 @@ def test_a_flipped_bit_names_file_and_position(log: HandFolder) -> None:
     assert read_all(log.path, checkCrc="false", **offsets(0, 35)) == expected(0, 35)
 
 
-def test_a_missing_segment_in_the_middle_is_loss(log: HandFolder) -> None:
+def test_a_missing_segment_in_the_middle_is_loss(log: DataFolder) -> None:
     (log.partition() / f"{20:020d}.log").unlink()
     with pytest.raises(DataLoss, match=r"orders-0: offsets \[20, 40\)"):
         read_all(log.path)
@@ -189,7 +189,7 @@ def test_a_missing_segment_in_the_middle_is_loss(log: HandFolder) -> None:
 
 @pytest.mark.parametrize("gone", [[0], [0, 20], [0, 20, 40]])
 def test_retention_between_plan_and_read_is_loss(
-    log: HandFolder, gone: list[int], caplog: pytest.LogCaptureFixture
+    log: DataFolder, gone: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     strict, tasks = plan(log.path, **offsets(5, 55))
     lax, _ = plan(log.path, failOnDataLoss="false")
@@ -203,7 +203,7 @@ def test_retention_between_plan_and_read_is_loss(
     assert "records lost" in caplog.text
 
 
-def test_a_segment_that_vanishes_after_the_listing_is_loss(log: HandFolder) -> None:
+def test_a_segment_that_vanishes_after_the_listing_is_loss(log: DataFolder) -> None:
     options, tasks = plan(log.path, batchRows="20")
     rows = FileReader(tasks[0], options, arrow_schema(COLUMNS)).read()
     next(rows)
@@ -212,7 +212,7 @@ def test_a_segment_that_vanishes_after_the_listing_is_loss(log: HandFolder) -> N
         list(rows)
 
 
-def test_a_log_that_was_cut_back_is_loss(log: HandFolder) -> None:
+def test_a_log_that_was_cut_back_is_loss(log: DataFolder) -> None:
     options, tasks = plan(log.path)
     path = log.partition() / f"{40:020d}.log"
     path.write_bytes(path.read_bytes()[:-10])
@@ -220,7 +220,7 @@ def test_a_log_that_was_cut_back_is_loss(log: HandFolder) -> None:
         read(tasks[0], options)
 
 
-def test_records_that_arrive_later_are_not_read(log: HandFolder) -> None:
+def test_records_that_arrive_later_are_not_read(log: DataFolder) -> None:
     options, tasks = plan(log.path)
     log.segment([values(60, 5)], 60)
     assert read(tasks[0], options) == expected(0, 60)
@@ -228,7 +228,7 @@ def test_records_that_arrive_later_are_not_read(log: HandFolder) -> None:
 
 @pytest.mark.parametrize("batch_rows", ["7", "20", "64"])
 def test_a_segment_that_compaction_made_one_with_its_neighbour_is_found_again(
-    log: HandFolder, batch_rows: str
+    log: DataFolder, batch_rows: str
 ) -> None:
     options, tasks = plan(log.path, batchRows=batch_rows)
     for base in (0, 20):
@@ -241,7 +241,7 @@ def test_a_segment_that_compaction_made_one_with_its_neighbour_is_found_again(
     assert found == expected(0, 60)
 
 
-def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: HandFolder) -> None:
+def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: DataFolder) -> None:
     log.mark(UUID(int=1))
     strict, tasks = plan(log.path)
     lax, _ = plan(log.path, failOnDataLoss="false")
@@ -256,7 +256,7 @@ def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: Han
 
 
 def test_without_the_key_nothing_is_read_and_the_remedy_is_told(
-    log: HandFolder, monkeypatch: pytest.MonkeyPatch
+    log: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, tasks = plan(log.path, **{"encryption.keys": "k2=env:A_KEY"})
     if log.keys is None:
@@ -275,7 +275,7 @@ def test_without_the_key_nothing_is_read_and_the_remedy_is_told(
 
 @pytest.mark.parametrize("columns", [COLUMNS, ("offset",)])
 def test_without_any_key_not_even_offsets_come_of_what_is_encrypted(
-    log: HandFolder, columns: tuple[str, ...]
+    log: DataFolder, columns: tuple[str, ...]
 ) -> None:
     options = ReadOptions.parse({"path": str(log.path), "subscribe": "orders"})
     place = open_location(options)
@@ -288,7 +288,7 @@ def test_without_any_key_not_even_offsets_come_of_what_is_encrypted(
         list(found)
 
 
-def test_a_segment_without_its_key_names_both_files(log: HandFolder) -> None:
+def test_a_segment_without_its_key_names_both_files(log: DataFolder) -> None:
     if log.keys is None:
         pytest.skip("there are no keys")
     options, tasks = plan(log.path, batchRows="20")
@@ -299,7 +299,7 @@ def test_a_segment_without_its_key_names_both_files(log: HandFolder) -> None:
         list(rows)
 
 
-def test_another_segments_key_opens_nothing(log: HandFolder) -> None:
+def test_another_segments_key_opens_nothing(log: DataFolder) -> None:
     if log.keys is None:
         pytest.skip("there are no keys")
     first, second = log.partition() / f"{0:020d}.key", log.partition() / f"{20:020d}.key"
@@ -309,7 +309,7 @@ def test_another_segments_key_opens_nothing(log: HandFolder) -> None:
         read_all(log.path)
 
 
-def test_a_batch_that_only_claims_to_be_encrypted_is_no_batch(folder: HandFolder) -> None:
+def test_a_batch_that_only_claims_to_be_encrypted_is_no_batch(folder: DataFolder) -> None:
     """Its bit was set by a flip: the checksum tells, and nobody looks for a key."""
     folder.keys = None
     path = folder.segment([values(0, 5)])
@@ -320,7 +320,7 @@ def test_a_batch_that_only_claims_to_be_encrypted_is_no_batch(folder: HandFolder
         read_all(folder.path)
 
 
-def test_a_segment_that_becomes_encrypted_while_it_is_read(folder: HandFolder) -> None:
+def test_a_segment_that_becomes_encrypted_while_it_is_read(folder: DataFolder) -> None:
     """Compaction does that, once a stream is to be encrypted."""
     log, folder.keys = folder, None
     for base in (0, 20, 40):
@@ -335,7 +335,7 @@ def test_a_segment_that_becomes_encrypted_while_it_is_read(folder: HandFolder) -
     assert found + [row for batch in rows for row in batch.to_pylist()] == expected(0, 60)
 
 
-def test_times_of_single_records_are_looked_at(folder: HandFolder) -> None:
+def test_times_of_single_records_are_looked_at(folder: DataFolder) -> None:
     """The batch starts at 1,000 ms and says that its latest is of 2,000 ms."""
     folder.segment([[HandRecord(timestamp_delta=i * 250) for i in range(5)]])
     found = read_all(folder.path, startingTimestamp="1500")

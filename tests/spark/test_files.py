@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from pyspark_streamlog import folder as folder_module
+from pyspark_streamlog.files import stream_folder
 from pyspark_streamlog.files.file_reader import FileReader
 from pyspark_streamlog.files.file_system import (
     ArrowFiles,
@@ -20,7 +20,7 @@ from pyspark_streamlog.source.batch_reader import open_location
 from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.errors import ConfigError
 from streamlog.record.columns import arrow_schema
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 
 @pytest.fixture(params=["local", "arrow"])
@@ -48,12 +48,12 @@ def test_every_file_system_reads_alike(files: Files, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_through_pyarrow(
-    folder: HandFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.segment([[b"v"] * 5] * 4)
     folder.segment([[b"w"] * 5] * 4, 20, torn=b"torn")
     remote = ArrowFiles(LocalFileSystem()), str(folder.path)
-    monkeypatch.setattr(folder_module, "files_at", lambda _: remote)
+    monkeypatch.setattr(stream_folder, "files_at", lambda _: remote)
     options = ReadOptions.parse({"path": "s3://bucket/node", "subscribe": "orders"})
     place = open_location(options)
     tasks = place.cut(plan_offset_ranges(place, options), 300, 1)
@@ -68,7 +68,7 @@ def test_a_folder_is_read_through_pyarrow(
 
 
 def test_a_url_is_a_file_system_and_a_path_in_it(
-    folder: HandFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeFileSystem, "root", str(folder.path))
     monkeypatch.setattr("pyarrow.fs.FileSystem", FakeFileSystem)

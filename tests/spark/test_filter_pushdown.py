@@ -17,7 +17,7 @@ from pyspark_streamlog.options.read_options import ReadOptions
 from pyspark_streamlog.source.batch_reader import open_location
 from pyspark_streamlog.source.filter_pushdown import EVERYTHING, PushedFilters, pushed_filters
 from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 OFFSET, TIME, PARTITION = ("offset",), ("timestamp",), ("partition",)
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 1_500, tzinfo=UTC)
@@ -58,7 +58,7 @@ def test_filters_become_bounds(filters: list[Any], expected: PushedFilters) -> N
     ],
 )
 def test_ranges_are_narrowed(
-    folder: HandFolder, narrowing: PushedFilters, expected: list[tuple[int, int]]
+    folder: DataFolder, narrowing: PushedFilters, expected: list[tuple[int, int]]
 ) -> None:
     folder.segment([[b"v"] * 5] * 4, timestamp_ms=100_000)
     folder.segment([[b"v"] * 3], partition=1, timestamp_ms=100_000)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.record_batches import HandRecord
 from tests.spark.conftest import A_KEY
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ HEADERS = [(b"subject", b"orders.eu"), (b"trace", None)]
 
 
 @pytest.fixture
-def log(folder: HandFolder) -> HandFolder:
+def log(folder: DataFolder) -> DataFolder:
     for base in (0, 100):
         folder.segment(
             [
@@ -36,12 +36,12 @@ def log(folder: HandFolder) -> HandFolder:
     return folder
 
 
-def load(spark: "SparkSession", log: HandFolder, **options: Any) -> "DataFrame":
+def load(spark: "SparkSession", log: DataFolder, **options: Any) -> "DataFrame":
     return spark.read.format("streamlog").options(**options).load(str(log.path))
 
 
 def test_the_source_is_found_by_its_name_and_reads_committed_rows(
-    spark: "SparkSession", log: HandFolder
+    spark: "SparkSession", log: DataFolder
 ) -> None:
     frame = load(spark, log, subscribe="orders", minPartitions=4)
     assert frame.rdd.getNumPartitions() >= 4
@@ -58,7 +58,7 @@ def test_the_source_is_found_by_its_name_and_reads_committed_rows(
     assert "headers" not in frame.columns
 
 
-def test_headers_come_when_asked_for(spark: "SparkSession", log: HandFolder) -> None:
+def test_headers_come_when_asked_for(spark: "SparkSession", log: DataFolder) -> None:
     frame = load(spark, log, subscribe="orders", includeHeaders=True)
     rows = frame.where("offset = 7 or value = 'last'").orderBy("partition").collect()
     assert [(h.key, h.value) for h in rows[0].headers] == [
@@ -68,14 +68,14 @@ def test_headers_come_when_asked_for(spark: "SparkSession", log: HandFolder) -> 
     assert rows[1].headers is None
 
 
-def test_any_columns_in_any_order_may_be_asked_for(spark: "SparkSession", log: HandFolder) -> None:
+def test_any_columns_in_any_order_may_be_asked_for(spark: "SparkSession", log: DataFolder) -> None:
     reader = spark.read.format("streamlog").option("subscribe", "orders")
     frame = reader.schema("value binary, offset bigint").load(str(log.path))
     assert frame.columns == ["value", "offset"]
     assert frame.where("value = 'v42'").collect()[0].offset == 42
 
 
-def test_sql_reads_a_view(spark: "SparkSession", log: HandFolder) -> None:
+def test_sql_reads_a_view(spark: "SparkSession", log: DataFolder) -> None:
     spark.sql(
         "CREATE TEMPORARY VIEW orders USING streamlog"
         f" OPTIONS (path '{log.path / 'streams' / 'orders'}', endingTimestamp '1700000003000')"
@@ -85,13 +85,13 @@ def test_sql_reads_a_view(spark: "SparkSession", log: HandFolder) -> None:
     spark.sql("DROP VIEW orders")
 
 
-def test_an_empty_read_has_no_rows(spark: "SparkSession", log: HandFolder) -> None:
+def test_an_empty_read_has_no_rows(spark: "SparkSession", log: DataFolder) -> None:
     frame = load(spark, log, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 0}}')
     assert frame.count() == 0
 
 
 def test_an_encrypted_stream_is_read_with_its_key_on_driver_and_executors(
-    spark: "SparkSession", folder: HandFolder, a_key: "KeyRing"
+    spark: "SparkSession", folder: DataFolder, a_key: "KeyRing"
 ) -> None:
     folder.keys, folder.encrypts_each = a_key, 2
     records = [[HandRecord(b"v%d" % i, timestamp_delta=250 * i) for i in range(5)]] * 4
@@ -117,7 +117,7 @@ def test_an_encrypted_stream_is_read_with_its_key_on_driver_and_executors(
     ],
 )
 def test_a_mistake_is_one_clear_message(
-    spark: "SparkSession", log: HandFolder, options: dict[str, str], text: str
+    spark: "SparkSession", log: DataFolder, options: dict[str, str], text: str
 ) -> None:
     from pyspark.errors import AnalysisException
 
@@ -125,7 +125,7 @@ def test_a_mistake_is_one_clear_message(
         load(spark, log, **options).count()
 
 
-def test_damage_is_named_in_the_error_of_the_job(spark: "SparkSession", log: HandFolder) -> None:
+def test_damage_is_named_in_the_error_of_the_job(spark: "SparkSession", log: DataFolder) -> None:
     path = log.partition() / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -148,10 +148,14 @@ def test_importing_the_package_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("module", "packages", "foreign"),
     [
-        ("file_reader", "record log", "nats asyncio pydantic kio aiohttp"),
-        ("folder", "record log", "nats asyncio pydantic kio aiohttp"),
-        ("fetch_reader", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
-        ("servers", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
+        ("files.file_reader", "record log", "nats asyncio pydantic kio aiohttp"),
+        ("files.stream_folder", "record log", "nats asyncio pydantic kio aiohttp"),
+        (
+            "servers.fetch_reader",
+            "record log client wire authn tls",
+            "nats asyncio pydantic aiohttp",
+        ),
+        ("servers.cluster", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
     ],
 )
 def test_reading_loads_no_server(module: str, packages: str, foreign: str) -> None:

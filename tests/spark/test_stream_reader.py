@@ -21,7 +21,7 @@ from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
 from streamlog.log.encryption.key_ring import KeyRing
 from tests.kafka_node import ThreadedNode
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 Json = dict[str, Any]
 SCHEMA = StructType(
@@ -53,7 +53,7 @@ class FileLog:
 
     def __init__(self, path: Path, key: KeyRing | None = None) -> None:
         self.options = {"path": str(path)} | ({"encryption.keys": "k1=env:A_KEY"} if key else {})
-        self._folder = HandFolder(path)
+        self._folder = DataFolder(path)
         self._folder.keys = key
         self._ends: dict[tuple[str, int], int] = {}
         self._count = 0

@@ -12,7 +12,7 @@ from pyspark_streamlog.options.read_options import ReadOptions
 from pyspark_streamlog.source.batch_reader import open_location
 from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
 from streamlog.log.compaction.blocking import clean
-from streamlog.log.compaction.cleaning import Cleaning, Terms
+from streamlog.log.compaction.cleaner import Cleaning, Terms
 from streamlog.log.log import PartitionLog
 from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.log.storage.file_pool import FilePool
@@ -21,7 +21,7 @@ from streamlog.record.columns import arrow_schema
 from tests.compacted_log import COMPACTED, sealed
 from tests.log_folder import read_batches
 from tests.simulation.disk import PowerCut
-from tests.spark.data_folder import HandFolder
+from tests.spark.data_folder import DataFolder
 
 COUNT = 24
 TERMS = Terms(10_000)
@@ -82,7 +82,7 @@ class World:
 
     def __init__(self, path: Path) -> None:
         self.disk = StepDisk()
-        self.folder = HandFolder(path)
+        self.folder = DataFolder(path)
         self.pool = FilePool(self.disk, 16)
         self.log = PartitionLog.open(
             self.folder.partition(), COMPACTED, disk=self.disk, files=self.pool

@@ -20,8 +20,8 @@ from streamlog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_stem,
 )
+from streamlog.log.segment.batch_scan import BatchPlace, find_batch, scan
 from streamlog.log.segment.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
-from streamlog.log.segment.scan import BatchPlace, find_batch, scan
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.compression import Buffer

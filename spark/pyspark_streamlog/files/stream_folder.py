@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from pyspark_streamlog import file_tasks
+from pyspark_streamlog.files import input_partitions
 from pyspark_streamlog.files.file_system import Files, files_at, read_small
 from pyspark_streamlog.files.partition_folder import PartitionFiles
 from pyspark_streamlog.options.encryption_keys import KeySources, Openers
@@ -151,7 +151,7 @@ class FolderLocation:
         roots = self._found()
         return _of_now(
             lambda: roots.partition(range_.name),
-            lambda it: file_tasks.bytes_between(it, range_),
+            lambda it: input_partitions.bytes_between(it, range_),
         )
 
     def cut(
@@ -161,7 +161,7 @@ class FolderLocation:
         wanted = [it for it in ranges if it.start_offset < it.end_offset]
         return _of_now(
             lambda: [(it, roots.partition(it.name)) for it in wanted],
-            lambda there: file_tasks.cut(there, bytes_max, tasks_min),
+            lambda there: input_partitions.cut(there, bytes_max, tasks_min),
         )
 
     def _found(self) -> Roots:

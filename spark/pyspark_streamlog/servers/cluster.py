@@ -16,7 +16,7 @@ from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
-from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
+from streamlog.wire.special_offsets import EARLIEST, LATEST, NOT_FOUND
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, header_fie
 from streamlog.record.columns import arrow_batch
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
-from streamlog.wire.offset_marks import EARLIEST
+from streamlog.wire.special_offsets import EARLIEST
 
 if TYPE_CHECKING:
     import pyarrow as pa

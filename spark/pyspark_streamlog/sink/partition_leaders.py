@@ -19,8 +19,8 @@ from streamlog.record.batch import BatchHeader, batches, check_bytes
 from streamlog.wire import registry
 from streamlog.wire.errors import check, error_of
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
-from streamlog.wire.offset_marks import LATEST
 from streamlog.wire.produce import ACKS_ALL
+from streamlog.wire.special_offsets import LATEST
 
 COMMIT_TIMEOUT_MS: Final = 30_000
 """The leader gives up waiting for its followers; the batch may yet be committed."""

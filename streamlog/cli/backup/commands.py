@@ -133,8 +133,8 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
     With their keys encrypted files are decrypted as well, which shows that the keys fit.
     Exit code 1 if anything is wrong.
     """
-    from streamlog.backup.checking import verify_backup
     from streamlog.backup.folder import BackupFolder
+    from streamlog.backup.verify import verify_backup
 
     keys = told_keys(key, config)
     with BackupFolder.open(backup) as folder:
@@ -167,7 +167,7 @@ async def _take(
 
 
 def _streams(folder: "BackupFolder") -> list[dict[str, Any]]:
-    from streamlog.backup.piece import keys_of
+    from streamlog.backup.batch_file import keys_of
 
     return [
         {

@@ -31,7 +31,7 @@ REVOCATIONS_OLD: Final = Condition(
 
 def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
     """Of every file that the settings name: of a chain what expires first, of CAs what lasts."""
-    from streamlog.tls.files import File, certificates
+    from streamlog.tls.contexts import File, certificates
 
     for key, path in _files(settings):
         choose = max if key.endswith("ca") else min  # an old CA stays beside its successor
@@ -84,7 +84,7 @@ def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> 
 
 def _revocations(path: Path, now: datetime) -> Finding:
     """Lists are renewed every few days, so that it is no news that one ends soon."""
-    from streamlog.tls.files import File, next_updates
+    from streamlog.tls.contexts import File, next_updates
 
     try:
         known = [it for it in next_updates(File("tls.crl", path)) if it is not None]

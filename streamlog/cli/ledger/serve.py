@@ -100,7 +100,7 @@ def http_listener(
 def _context(
     cert: Path | None, key: Path | None, client_ca: Path | None
 ) -> "WatchedContext | None":
-    from streamlog.tls.files import File, KeyPair, Trust, server_context
+    from streamlog.tls.contexts import File, KeyPair, Trust, server_context
     from streamlog.tls.watched_context import WatchedContext
 
     if cert is None or key is None:

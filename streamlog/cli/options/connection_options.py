@@ -283,7 +283,7 @@ def _security(
 
     if not (tls or tls_ca or tls_cert or tls_key):
         return Security(login=login)
-    from streamlog.tls.files import File, KeyPair, Trust, client_context
+    from streamlog.tls.contexts import File, KeyPair, Trust, client_context
     from streamlog.tls.watched_context import WatchedContext
 
     for name, given, other, needed in (

@@ -31,11 +31,11 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.offsets_topic import partition_of
+from streamlog.groups.group_table import NAME_BYTES_MAX
+from streamlog.groups.offsets_topic import GroupReply
+from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.groups.service import GroupService, is_name
-from streamlog.groups.shard import GroupReply
-from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition

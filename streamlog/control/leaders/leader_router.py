@@ -16,7 +16,7 @@ from streamlog.control.leaders.local_leader import (
 from streamlog.control.leaders.node_requests import NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import LeaderPartitionState
 from streamlog.control.messages.message_query import MessageQuery
-from streamlog.control.messages.passage import Passage, PassageQuery
+from streamlog.control.messages.ordered_read import Passage, PassageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.messages.subject_counts import Part
 from streamlog.errors import (

@@ -8,7 +8,7 @@ from uuid import UUID
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
 from streamlog.control.messages.message_query import MessageQuery
-from streamlog.control.messages.passage import Passage, PassageQuery, read_passage
+from streamlog.control.messages.ordered_read import Passage, PassageQuery, read_passage
 from streamlog.control.messages.publication import publish
 from streamlog.control.messages.purge import delete, purge
 from streamlog.control.messages.stored_messages import StoredMessage, find_message

@@ -25,7 +25,7 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamlogError,
 )
-from streamlog.metadata.forwarding import encode_refused
+from streamlog.metadata.commands import encode_refused
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
 from streamlog.model import NodeId

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from streamlog.errors import Overloaded
-from streamlog.partition.subjects.subjects import Subjects
+from streamlog.partition.subjects.subject_index import Subjects
 from streamlog.record.compiled.subjects import NOTHING, SubjectIndex, is_pattern
 
 LOOKS_AT_ONCE: Final = 20_000

@@ -13,7 +13,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.wire import registry
-from streamlog.wire.offset_marks import LATEST
+from streamlog.wire.special_offsets import LATEST
 
 PERIOD_S: Final = 5.0
 TIMEOUT_MS: Final = 2_000

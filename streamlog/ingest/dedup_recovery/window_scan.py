@@ -13,7 +13,7 @@ from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches

@@ -1,20 +1,17 @@
-"""The verbs about streams and their consumers: a request's fields in; a reply's fields, or errors, out."""
+"""STREAM.* and CONSUMER.*: the verbs about streams and their consumers. A request's fields in; a reply's
+fields, or errors, out.
+"""
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.control.control import Control
 from streamlog.control.leaders.leader_router import LeaderRouter, States
-from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.messages.subject_counts import page_of
 from streamlog.errors import (
     DeletionDenied,
-    MessageErased,
-    MessageNotFound,
-    MessageNotStored,
 )
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
@@ -25,12 +22,9 @@ from streamlog.jetstream.errors import (
     REPLICAS,
     ApiRefused,
     invalid_config,
-    message_delete_failed,
     no_consumer,
     purge_failed,
-    sequence_not_found,
 )
-from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.replies import JsonText
 from streamlog.jetstream.requests.fields import Fields, number, text
 from streamlog.jetstream.verbs.stream_config import (
@@ -39,7 +33,7 @@ from streamlog.jetstream.verbs.stream_config import (
     config_from_json,
     normalised,
 )
-from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
+from streamlog.jetstream.verbs.stream_info import stream_info
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import (
@@ -169,26 +163,6 @@ class Streams:
             raise ApiRefused(purge_failed("stream purge not permitted")) from None
         return {"success": True, "purged": purged.purged}
 
-    async def delete_message(self, name: str, fields: Fields) -> dict[str, Any]:
-        """Of partition 0, as ``message``."""
-        sequence = number(fields, "seq")
-        try:
-            await self.control.messages.delete(name, sequence - 1)
-        except DeletionDenied:
-            raise ApiRefused(message_delete_failed("message delete not permitted")) from None
-        except MessageNotStored:
-            raise ApiRefused(message_delete_failed("stream store EOF")) from None
-        except MessageErased:
-            raise ApiRefused(sequence_not_found(sequence)) from None
-        except MessageNotFound:
-            raise ApiRefused(message_delete_failed("no message found")) from None
-        return {"success": True}
-
-    async def message(self, name: str, fields: Fields) -> dict[str, Any]:
-        """Of partition 0."""
-        found = await self.control.messages.find(name, message_query(fields))
-        return {"message": message_json(found, headers=not fields.get("no_hdr", False))}
-
     def _honoured(self, asked: Fields) -> StreamConfig:
         """Of a configuration that keeps JetStream's rules. Raises ApiRefused, InvalidRequest."""
         image = self.control.streams.image
@@ -237,19 +211,6 @@ class Streams:
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
-
-
-def message_json(message: StoredMessage, *, headers: bool = True) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "subject": message.subject,
-        "seq": message.sequence,
-        "time": rfc3339(message.timestamp_ms),
-    }
-    if message.data:
-        fields["data"] = base64.b64encode(message.data).decode()
-    if headers and message.header_block:
-        fields["hdrs"] = base64.b64encode(message.header_block).decode()
-    return fields
 
 
 NOT_SERVED: Final = no_consumer(

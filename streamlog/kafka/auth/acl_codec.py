@@ -11,7 +11,7 @@ from streamlog.acl.filters import NameMatch, RuleFilter
 from streamlog.acl.rules import Operation, PatternType, Permission, ResourceType, Rule
 from streamlog.errors import InvalidRequest
 from streamlog.kafka.refusal import RequestRefused
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 ANY: Final = 1
 

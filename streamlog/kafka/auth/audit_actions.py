@@ -10,9 +10,9 @@ from kio.schema.errors import ErrorCode
 from streamlog.control.leaders.node_requests import is_node_request
 from streamlog.errors import StreamlogError
 from streamlog.kafka.context import Context
-from streamlog.metadata.forwarding import decode_result
+from streamlog.metadata.commands import decode_result
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import code_of
 from streamlog.wire.operation_request import is_operation
 from streamlog.wire.registry import Api

@@ -13,7 +13,7 @@ from streamlog.errors import ClusterForbidden, UnsupportedVersion
 from streamlog.kafka.refusal import told
 from streamlog.metadata.commands import Command
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 
 class Check(Protocol):

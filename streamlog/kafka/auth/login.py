@@ -14,7 +14,7 @@ from streamlog.condition import Condition
 from streamlog.errors import AuthenticationFailed
 from streamlog.kafka.auth.authenticator import OAUTHBEARER, PLAIN, Authenticator
 from streamlog.kafka.net.channel import RequestWait
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from streamlog.kafka.auth.login_rate_limit import place_of
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.wire import registry
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.registry import Api
 
 logger = logging.getLogger(__name__)

@@ -43,10 +43,10 @@ from streamlog.errors import (
 from streamlog.kafka.advertised_listeners import current_leader
 from streamlog.kafka.auth.resource_checks import check_epoch, not_here
 from streamlog.kafka.cluster_view import ClusterView
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.replication.truncation import divergence
+from streamlog.replication.divergence import divergence
 from streamlog.wire import fetch as wire
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader

@@ -17,7 +17,7 @@ from streamlog.kafka.auth.acl_codec import (
 )
 from streamlog.kafka.context import Context
 from streamlog.kafka.refusal import told
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 
 async def describe_acls(request: Message, _version: int, context: Context) -> Message:

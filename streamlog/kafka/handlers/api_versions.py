@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.kafka.context import Context
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.registry import APIS
 
 FEATURE: Final = "streamlog.level"

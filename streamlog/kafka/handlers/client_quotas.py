@@ -13,7 +13,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import QUOTA_KEYS, Quota, QuotaKey
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 CLIENT_ID: Final = "client-id"

@@ -20,7 +20,7 @@ from streamlog.metadata.stream.alteration import Operation as Alteration
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.setting_type import OUR_KEYS
 from streamlog.metadata.stream.settings_translation import SETTINGS, setting_of_topic_config
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 TOPIC: Final = 2
 NODE: Final = 4

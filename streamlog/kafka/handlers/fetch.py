@@ -35,9 +35,9 @@ from streamlog.kafka.handlers import quorum
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import RequestQuota
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.wire import fetch as wire
-from streamlog.wire.control import AT_ONCE_BYTES
+from streamlog.wire.api_messages import AT_ONCE_BYTES
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.leaders import NodeEndpoint
 

@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.acl.rules import Operation
 from streamlog.control.groups import ForgottenOffset, StreamPartitions
 from streamlog.errors import NotLeader, StreamlogError
+from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import (
     CommitRequest,
@@ -17,7 +18,6 @@ from streamlog.groups.requests import (
     OffsetToCommit,
     PartitionId,
 )
-from streamlog.groups.shard import GroupReply
 from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.groups import result_of
@@ -25,7 +25,7 @@ from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import error_named
 
 UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition

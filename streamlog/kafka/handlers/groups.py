@@ -14,6 +14,7 @@ from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import State
+from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.requests import (
     DescribedGroup,
     GroupCaller,
@@ -22,12 +23,11 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
-from streamlog.groups.shard import GroupReply
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.refusal import group_code_of
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 NO_GENERATION: Final = -1
 

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: offsets of a partition's log, by time and by epoch."""
+"""ListOffsets: offsets of a partition's log, by time."""
 
 from typing import Any, Final
 
@@ -9,7 +9,6 @@ from streamlog.errors import (
     NotLeader,
     OffsetNotAvailable,
     StreamlogError,
-    UnknownLeaderEpoch,
     UnsupportedVersion,
 )
 from streamlog.fairness import cooperatively
@@ -18,9 +17,9 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import code_of
-from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP
+from streamlog.wire.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
@@ -128,45 +127,3 @@ def _check_known(partition: Partition, context: Context) -> None:
         raise NotLeader(f"{partition.tp}: this node may lead no longer")
     if not partition.high_watermark_known:
         raise OffsetNotAvailable("what is committed shows when the followers have fetched")
-
-
-async def offset_for_leader_epoch(request: Message, _version: int, context: Context) -> Message:
-    """OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ends in the leader's log.
-
-    A client that has read batches of that epoch past this end has read what was cut off since.
-    """
-    lookup = PartitionLookup(context)
-    return {
-        "topics": [
-            {
-                "topic": topic["topic"],
-                "partitions": [
-                    await _epoch_end(topic["topic"], asked, lookup, context)
-                    async for asked in cooperatively(topic["partitions"])
-                ],
-            }
-            async for topic in cooperatively(request["topics"])
-        ]
-    }
-
-
-async def _epoch_end(
-    name: str, asked: Message, lookup: PartitionLookup, context: Context
-) -> dict[str, Any]:
-    index = asked["partition"]
-    try:
-        partition = await lookup.partition(
-            TopicPartition(name, index), asked["current_leader_epoch"]
-        )
-        check_topic(Operation.DESCRIBE, name, context)
-        if asked["leader_epoch"] > partition.leader_epoch and not context.metadata.lease.held:
-            raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
-        end = partition.epoch_end(asked["leader_epoch"])
-    except StreamlogError as error:
-        return {"partition": index, "error_code": code_of(error)}
-    return {
-        "partition": index,
-        "error_code": ErrorCode.none,
-        "leader_epoch": end.epoch,
-        "end_offset": end.end_offset,
-    }

@@ -21,7 +21,7 @@ from streamlog.kafka.refusal import RequestRefused, told
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.stream_config import check_stream_name, is_internal
 from streamlog.model import NodeId
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 
 async def metadata(request: Message, version: int, context: Context) -> Message:

@@ -39,7 +39,7 @@ from streamlog.partition.state import UNAWAITED
 from streamlog.record.codec import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.wire import produce as wire
-from streamlog.wire.control import AT_ONCE_BYTES, Message
+from streamlog.wire.api_messages import AT_ONCE_BYTES, Message
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint

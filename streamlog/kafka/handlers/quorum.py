@@ -29,8 +29,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.refusal import told
-from streamlog.metadata.commands import decode_command
-from streamlog.metadata.forwarding import encode_granted, encode_refused
+from streamlog.metadata.commands import decode_command, encode_granted, encode_refused
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.model import NO_LEADER
@@ -42,7 +41,7 @@ from streamlog.raft.messages import (
     VoteAnswer,
 )
 from streamlog.wire import fetch as wire
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import code_of
 from streamlog.wire.operation_request import decode_operation, is_operation
 

@@ -19,7 +19,7 @@ from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 
 async def alter_partition_reassignments(

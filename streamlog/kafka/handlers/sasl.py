@@ -5,7 +5,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.errors import AuthenticationFailed
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.net.channel import RequestWait
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 
 async def sasl_handshake(request: Message, version: int, peer: Peer, _poll: RequestWait) -> Message:

@@ -16,7 +16,7 @@ from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
 from streamlog.model import ScramName
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 
 """The mechanisms as Kafka counts them."""
 

@@ -32,7 +32,7 @@ from streamlog.metadata.stream.stream_config import (
     check_writable_by_clients,
 )
 from streamlog.model import NodeId, TopicPartition
-from streamlog.wire.control import Message
+from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import code_of
 
 Assignments = tuple[tuple[NodeId, ...], ...]

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.errors import BrokenInvariant, TlsFailed
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.page_cache import is_cold, read_ahead
 
 RECEIVE_BYTES: Final = 64 * 1024

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 
 
 class Response(NamedTuple):

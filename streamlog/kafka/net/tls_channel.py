@@ -17,7 +17,7 @@ from typing import Final
 
 from streamlog.errors import TlsFailed
 from streamlog.kafka.net.channel import Bytes, SliceTruncated, SocketChannel, never
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.page_cache import read_ahead, read_now
 from streamlog.tls.certificate import read_certificate
 from streamlog.tls.errors import trouble

@@ -19,7 +19,7 @@ from streamlog.ledger.core.entry import Message
 from streamlog.model import TopicPartition
 from streamlog.record.codec import RecordRun
 from streamlog.wire import registry
-from streamlog.wire.control import Message as Request
+from streamlog.wire.api_messages import Message as Request
 from streamlog.wire.errors import check, error_of
 from streamlog.wire.produce import ACKS_ALL
 

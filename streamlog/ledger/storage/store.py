@@ -25,9 +25,9 @@ from streamlog.errors import BrokenInvariant, CorruptFile, OffsetOutOfRange, Una
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.recovery.report import RecoveryReport
-from streamlog.log.segment.scan import base_offset_at
+from streamlog.log.segment.batch_scan import base_offset_at
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
-from streamlog.log.segment.slice import FileSlice
 from streamlog.log.segment.time_search import Verify
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, storage_error, storage_errors, write_all

@@ -5,10 +5,10 @@ offset of each key in a table of bounded size; if that is full, what comes after
 cleaning. Then it writes all segments up to there again, in groups that fit into one segment,
 without the records that a later one of their key has replaced. The active segment is never touched.
 
-- ``plan`` what can be cleaned, whether it is worth it, and in which groups. Pure.
-- ``batch_filter`` what becomes of one batch; ``reading`` the batches of a segment.
+- ``cleaning_plan`` what can be cleaned, whether it is worth it, and in which groups. Pure.
+- ``batch_filter`` what becomes of one batch; ``batch_reader`` the batches of a segment.
 - ``cleaned_file`` the new segment as it is written.
-- ``cleaning`` one cleaning, step by step; ``swap`` a new segment takes the place of old ones.
+- ``cleaner`` one cleaning, step by step; ``segment_swap`` a new segment takes the place of old ones.
 - ``crash_recovery`` what a crash has left of that, when the log is opened.
 
 On disk, for the group that begins at offset 0::

@@ -1,7 +1,7 @@
 """A whole cleaning in one go, for who has no event loop to keep free."""
 
-from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.compaction.plan import standing
+from streamlog.log.compaction.cleaner import Cleaning, Terms
+from streamlog.log.compaction.cleaning_plan import standing
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.time_search import latest_time
 from streamlog.log.settings import CompactionSettings

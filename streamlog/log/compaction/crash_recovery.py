@@ -16,8 +16,8 @@ from streamlog.log.layout import (
 )
 from streamlog.log.manifest import ManifestFile, SealedSegment
 from streamlog.log.recovery.report import RecoveryReport
+from streamlog.log.segment.batch_scan import Damage, scan
 from streamlog.log.segment.end_checksums import UNKNOWN_ENDS, EndChecksums, read_end_checksums
-from streamlog.log.segment.scan import Damage, scan
 from streamlog.log.storage.disk import Disk
 
 

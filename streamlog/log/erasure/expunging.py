@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from streamlog.log.compaction.cleaning import Terms
-from streamlog.log.compaction.rewriting import Rewriting
-from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.cleaner import Terms
+from streamlog.log.compaction.segment_rewrite import Rewriting
+from streamlog.log.compaction.segment_swap import Swap
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.time_search import latest_time

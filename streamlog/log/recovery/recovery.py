@@ -37,8 +37,8 @@ from streamlog.log.recovery.lost_end import LostEnd
 from streamlog.log.recovery.recovery_limit import RecoveryLimit
 from streamlog.log.recovery.report import RecoveryReport
 from streamlog.log.recovery.tail_scan import CutRules, TailScan, rescan, resume
+from streamlog.log.segment.batch_scan import BatchPlace, Damage, scan
 from streamlog.log.segment.end_checksums import OTHER_BATCHES
-from streamlog.log.segment.scan import BatchPlace, Damage, scan
 from streamlog.log.segment.segment import MISSING, ActiveSegment, Segment, tell_damage
 from streamlog.log.segment.segments import Segments
 from streamlog.log.settings import LogSettings

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from streamlog.condition import Condition
 from streamlog.errors import Unavailable
-from streamlog.log.segment.scan import Damage
+from streamlog.log.segment.batch_scan import Damage
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ from struct import Struct
 from typing import Final
 
 from streamlog.errors import CorruptFile
-from streamlog.log.segment.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
-from streamlog.log.segment.scan import (
+from streamlog.log.segment.batch_scan import (
     BatchPlace,
     Damage,
     base_offset_at,
@@ -15,6 +14,7 @@ from streamlog.log.segment.scan import (
     scan,
     tells_its_end,
 )
+from streamlog.log.segment.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
 from streamlog.log.segment.segment import NO_TIMESTAMP, IndexCheck, Indexer, Segment
 from streamlog.log.storage.disk import DiskFile
 from streamlog.log.storage.file_pool import FilePool

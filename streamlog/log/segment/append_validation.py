@@ -7,7 +7,7 @@ message is in ``ingest/frames.pyx``.
 from typing import Final
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
-from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.record.batch import (
     ENCRYPTED,
     HEADER_BYTES,

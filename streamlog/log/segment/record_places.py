@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
-from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, Record
 from streamlog.record.codec import decode_records
 from streamlog.record.compiled.keys import marks_of, place_of

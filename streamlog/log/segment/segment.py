@@ -28,12 +28,22 @@ from streamlog.log.layout import (
     segment_stem,
 )
 from streamlog.log.manifest import UNKNOWN_BYTES, SealedSegment
+from streamlog.log.segment.batch_scan import (
+    BatchPlace,
+    Damage,
+    base_offset_at,
+    find_batch,
+    find_boundary,
+    scan,
+    scan_past_damage,
+)
 from streamlog.log.segment.end_checksums import (
     OTHER_BATCHES,
     UNKNOWN_ENDS,
     EndChecksums,
     read_end_checksums,
 )
+from streamlog.log.segment.file_slice import DECRYPTED_BYTES_MAX, FileSlice
 from streamlog.log.segment.index import (
     FIRST,
     OFFSET_ENTRY,
@@ -45,16 +55,6 @@ from streamlog.log.segment.index import (
     IndexEntries,
     IndexFile,
 )
-from streamlog.log.segment.scan import (
-    BatchPlace,
-    Damage,
-    base_offset_at,
-    find_batch,
-    find_boundary,
-    scan,
-    scan_past_damage,
-)
-from streamlog.log.segment.slice import DECRYPTED_BYTES_MAX, FileSlice
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, DiskFile, FileState, is_full, storage_error
 from streamlog.log.storage.file_pool import FilePool, PooledFile

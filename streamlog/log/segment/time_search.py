@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from streamlog.errors import CorruptData
+from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.index import FIRST, SECOND
-from streamlog.log.segment.scan import BatchPlace
 from streamlog.log.segment.segment import NO_TIMESTAMP, Segment
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records

@@ -8,7 +8,7 @@ from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
-from streamlog.log.segment.scan import BatchPlace, Damage, scan_past_damage
+from streamlog.log.segment.batch_scan import BatchPlace, Damage, scan_past_damage
 from streamlog.log.storage.disk import OsDisk
 from streamlog.record.batch import ENCRYPTED, BatchHeader, read_header
 from streamlog.record.compression import Buffer

@@ -20,8 +20,8 @@ from streamlog.log.layout import (
 )
 from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.manifest import UNKNOWN_BYTES, ManifestFile
+from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.segment.end_checksums import OTHER_BATCHES
-from streamlog.log.segment.scan import Damage, scan_past_damage
 from streamlog.log.segment.segment import IndexCheck, scrub
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import DiskFile, OsDisk

@@ -6,7 +6,15 @@ from uuid import UUID
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import clients, election, isr, moves, node_lifecycle, streams
+from streamlog.metadata.controller import (
+    clients,
+    drain,
+    election,
+    isr,
+    node_lifecycle,
+    reassignment,
+    streams,
+)
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.partition_changes import PartitionChanges, available_nodes
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -128,11 +136,11 @@ def _about_partitions(changes: PartitionChanges, command: Command) -> Decision:
         case commands.ReportLeader():
             decision = election.replace_leader(changes, command)
         case commands.MovePartition():
-            decision = moves.move_partition(changes, command)
+            decision = reassignment.move_partition(changes, command)
         case commands.CancelMove():
-            decision = moves.cancel_move(changes, command)
+            decision = reassignment.cancel_move(changes, command)
         case commands.DrainNode():
-            decision = moves.drain_node(changes, command)
+            decision = drain.drain_node(changes, command)
         case _:
             raise InvalidRequest(f"{type(command).__name__} is not for the controller to decide")
     return decision

@@ -25,6 +25,30 @@ REBALANCED_MAX: Final = 1_000
 """Leaders moved by one decision."""
 
 
+def choose_leader(
+    changes: PartitionChanges, partition: PartitionImage, candidates: Iterable[NodeId]
+) -> NodeId:
+    """The one of ``candidates`` that is to lead: the preferred replica, else the one that leads least.
+
+    Unavailable ones are passed over; full, unfit and draining ones come last. NO_LEADER if no node can.
+    """
+    able = [node for node in candidates if node in changes.available]
+    if not able:
+        return NO_LEADER
+    preferred = partition.target[0]
+    if preferred in able and preferred not in changes.draining | changes.full | changes.unfit:
+        return preferred
+    return min(
+        able,
+        key=lambda node: (
+            node in changes.full,
+            node in changes.unfit,
+            node in changes.draining,
+            changes.leaders[node],
+        ),
+    )
+
+
 def without(
     changes: PartitionChanges, place: ReplicaPlace, node: NodeId, *, keep_last: bool = True
 ) -> PartitionImage:
@@ -47,9 +71,9 @@ def revived(
     changes: PartitionChanges, place: ReplicaPlace, partition: PartitionImage
 ) -> PartitionImage:
     """The leaderless ``partition`` with a leader, if a replica can lead."""
-    leader = changes.choose(partition, partition.isr)
+    leader = choose_leader(changes, partition, partition.isr)
     if leader == NO_LEADER and place.stream.config.unclean_election:
-        return led_uncleanly(partition, changes.choose(partition, partition.replicas))
+        return led_uncleanly(partition, choose_leader(changes, partition, partition.replicas))
     return led(changes, partition, leader)
 
 
@@ -178,7 +202,7 @@ def hand_over(
         known = place.partition
         if known.leader != node or (place.stream.name, place.number) in decided:
             continue
-        leader = changes.choose(known, (it for it in known.isr if it not in worse))
+        leader = choose_leader(changes, known, (it for it in known.isr if it not in worse))
         changes.put(place, led(changes, known, leader))
 
 
@@ -203,7 +227,7 @@ def _elected(changes: PartitionChanges, place: ReplicaPlace, *, unclean: bool) -
         )
     after = revived(changes, place, known)
     if after.leader == NO_LEADER and unclean:
-        after = led_uncleanly(known, changes.choose(known, known.replicas))
+        after = led_uncleanly(known, choose_leader(changes, known, known.replicas))
     if after.leader == NO_LEADER:
         whose = "replicas" if unclean else "in-sync replicas"
         nodes = known.replicas if unclean else known.isr

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from streamlog.metadata.commands import AlterIsr, IsrChange, IsrVerdict
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.moves import finished
 from streamlog.metadata.controller.partition_changes import (
     PartitionChanges,
     ReplicaPlace,
     present_node,
 )
+from streamlog.metadata.controller.reassignment import finished
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NodeId
 

@@ -3,7 +3,7 @@
 Every change of a partition goes through ``PartitionChanges.put``, which keeps the rules of its epochs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -90,28 +90,6 @@ class PartitionChanges:
             raise BrokenInvariant(f"{stream}/{number}: leader {partition.leader} is not in the ISR")
         self._count(partition, 1)
         self.records.append(partition_changed(stream, number, partition))
-
-    def choose(self, partition: PartitionImage, candidates: Iterable[NodeId]) -> NodeId:
-        """Who of ``candidates`` is to lead: the preferred replica, else the one that leads least.
-
-        Unavailable ones are passed over; full, unfit and draining ones come last. NO_LEADER if
-        no node can.
-        """
-        able = [node for node in candidates if node in self.available]
-        if not able:
-            return NO_LEADER
-        preferred = partition.target[0]
-        if preferred in able and preferred not in self.draining | self.full | self.unfit:
-            return preferred
-        return min(
-            able,
-            key=lambda node: (
-                node in self.full,
-                node in self.unfit,
-                node in self.draining,
-                self.leaders[node],
-            ),
-        )
 
     def decision(self, *more: MetadataRecord, **result: Any) -> Decision:
         """The partitions' changes, then ``more``."""

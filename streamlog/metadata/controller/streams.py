@@ -13,7 +13,6 @@ from streamlog.errors import (
 )
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.election import revived
-from streamlog.metadata.controller.moves import retargeted
 from streamlog.metadata.controller.partition_changes import (
     PartitionChanges,
     ReplicaPlace,
@@ -21,6 +20,7 @@ from streamlog.metadata.controller.partition_changes import (
     known_node,
 )
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
+from streamlog.metadata.controller.reassignment import retargeted
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
 from streamlog.metadata.stream.republish_circles import check_circle

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from immutables import Map
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.errors import CorruptData
 from streamlog.metadata.image.credential import Credentials
 from streamlog.metadata.image.feature_level import FIRST, check_known

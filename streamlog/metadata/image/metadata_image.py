@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from streamlog.acl.rulebook import NO_RULES, RuleBook
+from streamlog.acl.rules import NO_RULES, RuleBook
 from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.image.credential import Credentials
 from streamlog.metadata.image.feature_level import FIRST

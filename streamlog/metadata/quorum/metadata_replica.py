@@ -34,8 +34,8 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
+from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision, batches, begin_log
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage

@@ -23,8 +23,8 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
+from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.node_condition import METADATA_FAILED
 from streamlog.metadata.quorum.metadata_replica import (

@@ -27,7 +27,7 @@ from streamlog.errors import (
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment.scan import Damage, scan_past_damage
+from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, DiskFile, storage_errors, with_descriptors
 from streamlog.log.storage.file_pool import FilePool

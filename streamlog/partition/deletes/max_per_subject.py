@@ -11,7 +11,7 @@ from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import PartitionState
-from streamlog.partition.subjects.subjects import Subjects
+from streamlog.partition.subjects.subject_index import Subjects
 from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.offset_set import OffsetSet
 

@@ -18,8 +18,8 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
-from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
-from streamlog.log.erasure.loading import note_all
+from streamlog.log.erasure.erasures_file import FILE_NAME, encode, owner_of
+from streamlog.log.erasure.erasures_load import note_all
 from streamlog.partition.deletes.replicated import replicated
 from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.erasure import erasure_batches

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from streamlog.errors import OffsetOutOfRange
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.reader import Reader
 from streamlog.partition.state import PartitionState

@@ -16,9 +16,9 @@ from streamlog.clock import wall_ms
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, NO_ACTION, Condition
 from streamlog.config import LogSection
 from streamlog.errors import CorruptData, StorageFailed, StorageFull, StreamlogError
-from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.compaction.plan import CleaningNeed, first_dirty, is_due, standing
-from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.cleaner import Cleaning, Terms
+from streamlog.log.compaction.cleaning_plan import CleaningNeed, first_dirty, is_due, standing
+from streamlog.log.compaction.segment_swap import Swap
 from streamlog.log.erasure.expunging import Expunging, due_segments, removable_end
 from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.time_search import first_time, latest_time

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from streamlog.errors import BrokenInvariant, CorruptData, StorageFailed
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd
 from streamlog.partition.state import NOTHING, PartitionState, Step
-from streamlog.replication.truncation import cut_offset, shown_offset
+from streamlog.replication.divergence import cut_offset, shown_offset
 
 
 class FetchPosition(NamedTuple):

@@ -25,8 +25,9 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replication.fetch_session import FetchedPosition, FollowerFetchSession
-from streamlog.partition.replication.follower_append import is_cut, repair, take
+from streamlog.partition.replication.follower_append import is_cut, take
 from streamlog.partition.replication.partition_follower import FetchPosition
+from streamlog.partition.replication.truncation import repair
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import (
     FetchedRecords,

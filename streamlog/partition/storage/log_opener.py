@@ -14,7 +14,7 @@ from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.log.encryption.key_file import scope_of
-from streamlog.log.erasure.loading import load as load_erasures
+from streamlog.log.erasure.erasures_load import load as load_erasures
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings

@@ -4,9 +4,9 @@ It costs nothing where it is not asked for. The first question has the index rea
 thread; from then on each question reads what has come since. It lives in memory alone, as the log
 alone says what there is: an index that is in doubt is dropped, and read again.
 
-- ``reading``: record batches into the index (``record.compiled.subjects``, which is pure); what a control
+- ``index_build``: record batches into the index (``record.compiled.subjects``, which is pure); what a control
   batch takes away, an ``Erasing`` says.
-- ``subjects``: one partition's index, its life: made, followed, cut as the log is, dropped.
+- ``subject_index``: one partition's index, its life: made, followed, cut as the log is, dropped.
 - ``index_cache``: all indexes of a node: the memory that they share, and which of them stay.
 
 Invariants: an index has exactly the messages of ``[log start, next_offset)`` that are neither

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 from streamlog.errors import NodeUnreachable, RequestTimedOut
 from streamlog.kafka.net.channel import ChannelEnded, SliceTruncated
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import Endpoint, Tcp

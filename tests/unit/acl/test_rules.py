@@ -3,8 +3,7 @@
 import pytest
 
 from streamlog.acl.authorizer import Authorizer, asking_host
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import CLUSTER_NAME, Operation, ResourceType, Rule
+from streamlog.acl.rules import CLUSTER_NAME, Operation, ResourceType, Rule, RuleBook
 from streamlog.errors import InvalidRequest
 
 TOPIC = ResourceType.TOPIC

@@ -1,8 +1,7 @@
 """Answers about rights are remembered within one limit, for all principals together."""
 
 from streamlog.acl.authorizer import Authorizer
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation, ResourceType, RuleBook
 from streamlog.authz.decision_cache import ENTRY_BYTES, NAME_CHARS_MAX, DecisionCache, Question
 from tests.restricted import rule
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import Operation
+from streamlog.acl.rules import Operation, RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz import service as module

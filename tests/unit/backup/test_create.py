@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.backup.checking import verify_backup
+from streamlog.backup.batch_file import batches_of, keys_of
 from streamlog.backup.create import BackupOptions, BackupReport, take
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup
-from streamlog.backup.piece import batches_of, keys_of
 from streamlog.backup.source import BackupExtent, Batch
+from streamlog.backup.verify import verify_backup
 from streamlog.errors import (
     CorruptBatch,
     InvalidRequest,

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.backup import piece as pieces
+from streamlog.backup import batch_file as pieces
+from streamlog.backup.batch_file import PieceWriter, batches_of, check_piece
 from streamlog.backup.manifest import PartitionBackup
-from streamlog.backup.piece import PieceWriter, batches_of, check_piece
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.key_ring import KeyRing

@@ -22,15 +22,15 @@ from streamlog.errors import (
     StreamNotFound,
     UnsupportedVersion,
 )
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Granted
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
-from streamlog.wire import control, registry
+from streamlog.wire import api_messages, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
-from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
 from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUCE
+from streamlog.wire.special_offsets import EARLIEST, LATEST, NOT_FOUND
 from tests.certificate_authority import CertificateAuthority
 from tests.fake_metadata import CLUSTER_ID
 from tests.kafka_node import ThreadedNode
@@ -85,7 +85,7 @@ def asked(sock: socket.socket) -> bytes:
 
 def versions(keys: list[tuple[int, int, int]]) -> bytes:
     named = [{"api_key": k, "min_version": a, "max_version": b} for k, a, b in keys]
-    return control.encode_response(APIS[API_VERSIONS], 0, {"api_keys": named})
+    return api_messages.encode_response(APIS[API_VERSIONS], 0, {"api_keys": named})
 
 
 def test_the_cluster_and_its_streams(threaded: ThreadedNode, cluster: BlockingCluster) -> None:

@@ -23,8 +23,7 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.kafka import dispatch
-from streamlog.metadata.commands import DeleteStream, encode_command
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import DeleteStream, Granted, encode_command
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.wire.registry import ENVELOPE
 from tests.fake_metadata import CLUSTER_ID

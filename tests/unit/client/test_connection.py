@@ -16,7 +16,7 @@ from streamlog.errors import (
     UnsupportedVersion,
 )
 from streamlog.model import NodeId
-from streamlog.wire import control, registry
+from streamlog.wire import api_messages, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA
@@ -57,7 +57,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 def versions(offered: dict[int, tuple[int, int]], correlation_id: bytes) -> bytes:
     keys = [{"api_key": k, "min_version": a, "max_version": b} for k, (a, b) in offered.items()]
-    body = control.encode_response(APIS[API_VERSIONS], 0, {"api_keys": keys})
+    body = api_messages.encode_response(APIS[API_VERSIONS], 0, {"api_keys": keys})
     return frame(correlation_id, body)
 
 
@@ -108,7 +108,7 @@ async def test_the_highest_version_that_both_speak_is_used() -> None:
     async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await agree(reader, writer, {METADATA: (2, 5), API_VERSIONS: (0, 0), 999: (0, 1)})
         asked.append(await read_frame(reader))
-        body = control.encode_response(APIS[METADATA], 5, {"cluster_id": "old"})
+        body = api_messages.encode_response(APIS[METADATA], 5, {"cluster_id": "old"})
         writer.write(frame(asked[0][4:8], body))
 
     async with fake_node(old) as port, await Connection.open("127.0.0.1", port) as connection:
@@ -185,7 +185,7 @@ async def test_an_answer_may_take_long_while_something_comes() -> None:
         version = APIS[METADATA].version_min
         await agree(reader, writer, {METADATA: (version, version)})
         correlation_id = (await read_frame(reader))[4:8]
-        body = control.encode_response(APIS[METADATA], version, {"brokers": [], "topics": []})
+        body = api_messages.encode_response(APIS[METADATA], version, {"brokers": [], "topics": []})
         answer = frame(correlation_id, body)
         for start in range(0, len(answer), 6):
             writer.write(answer[start : start + 6])

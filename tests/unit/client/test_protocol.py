@@ -11,10 +11,10 @@ from streamlog.client.security import ClientLogin
 from streamlog.client.topology import Ask, MetadataCache
 from streamlog.errors import GroupNotFound, MalformedFrame, NotLeader, RequestTimedOut
 from streamlog.model import NodeId, TopicPartition
-from streamlog.wire import control, registry
+from streamlog.wire import api_messages, registry
 from streamlog.wire.errors import error_of
-from streamlog.wire.offset_marks import LATEST
 from streamlog.wire.registry import APIS
+from streamlog.wire.special_offsets import LATEST
 
 FLIGHTS = TopicPartition("flights", 0)
 EVERYTHING = {
@@ -44,7 +44,7 @@ def agreed(clock: Clock) -> ClientProtocol:
 
 
 def answered(correlation_id: int) -> memoryview:
-    body = control.encode_response(APIS[registry.API_VERSIONS], 0, {"api_keys": []})
+    body = api_messages.encode_response(APIS[registry.API_VERSIONS], 0, {"api_keys": []})
     return memoryview(correlation_id.to_bytes(4, "big") + body)
 
 

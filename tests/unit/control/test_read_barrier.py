@@ -6,8 +6,7 @@ import pytest
 
 from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import NoController
-from streamlog.metadata.commands import AwaitApplied, Command
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import AwaitApplied, Command, Granted
 
 
 class FakeMetadata:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authn.session import ANONYMOUS_SESSION
 from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions

@@ -159,7 +159,7 @@ def test_the_reference_of_the_apis_has_every_verb() -> None:
     text = apis.page()
     tables = (
         dispatcher._plain(Mock(), Mock(), Mock()),
-        dispatcher._of_stream(Mock(), Mock(), Mock()),
+        dispatcher._of_stream(Mock(), Mock(), Mock(), Mock()),
         dispatcher._of_consumer(Mock()),
     )
     verbs = {verb for table in tables for verb in table}

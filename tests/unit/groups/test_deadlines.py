@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.groups.table import GroupDeadlines
+from streamlog.groups.group_table import GroupDeadlines
 
 
 def test_each_comes_once_and_in_time() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.config import GroupsSection
-from streamlog.groups.offsets_topic import config_of, java_hash, partition_of
+from streamlog.groups.offsets_topic_config import config_of, java_hash, partition_of
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from streamlog.errors import (
 )
 from streamlog.groups import coordinator_loader
 from streamlog.groups.coordinator_loader import CoordinatorLoader
+from streamlog.groups.offsets_topic import GroupReply, Shard, code_of_failure
 from streamlog.groups.requests import (
     NONE,
     CommitRequest,
@@ -29,7 +30,6 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
-from streamlog.groups.shard import GroupReply, Shard, code_of_failure
 from tests.fake_lease import FakeLease
 from tests.group_world import TOPIC_ID, subscription
 from tests.offsets_partition import OffsetsPartition

@@ -15,7 +15,7 @@ import pytest
 from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CollectorRegistry
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
 from streamlog.http.access import HttpAccess

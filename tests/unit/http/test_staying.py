@@ -7,8 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from streamlog.acl.rulebook import RuleBook
-from streamlog.acl.rules import Rule
+from streamlog.acl.rules import Rule, RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit

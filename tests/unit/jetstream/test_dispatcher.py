@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit

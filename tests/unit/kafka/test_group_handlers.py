@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.errors import NoController
-from streamlog.groups.offsets_topic import partition_of
+from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig

@@ -10,8 +10,7 @@ from typing import Any, Final
 import pytest
 
 from streamlog.errors import NoController
-from streamlog.metadata.commands import Command, DescribeCluster
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Command, DescribeCluster, Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.wire.registry import (
     DELETE_RECORDS,

@@ -15,9 +15,8 @@ from streamlog.errors import (
     StorageFull,
 )
 from streamlog.kafka.net.connection import LATE_MAX
-from streamlog.metadata.commands import AllocateProducerIds
+from streamlog.metadata.commands import AllocateProducerIds, Granted
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.records import ProducerIdsAllocated
 from streamlog.model import TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend

@@ -7,8 +7,13 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import NoController
-from streamlog.metadata.commands import DeleteStream, DescribeCluster, encode_command
-from streamlog.metadata.forwarding import Granted, decode_result
+from streamlog.metadata.commands import (
+    DeleteStream,
+    DescribeCluster,
+    Granted,
+    decode_result,
+    encode_command,
+)
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.model import NodeId

@@ -15,7 +15,7 @@ from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import NO_QUOTA, Quota, QuotaKey
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.fetch import FetchRequest
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
@@ -122,7 +122,7 @@ async def test_late_answers_are_sent_while_nothing_is_read(node: KafkaNode) -> N
         later = client.send(API_VERSIONS, 0, {})
         partition.commit_produced()
         cursor = await client.answer(sent)
-        answer = control.read_response(cursor, APIS[PRODUCE], 9)
+        answer = api_messages.read_response(cursor, APIS[PRODUCE], 9)
         assert answer["throttle_time"] > 5_000
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -220,7 +220,9 @@ async def test_each_client_has_what_is_its_own(node: KafkaNode) -> None:
             found = []
             for _ in range(count):
                 head = encode_request_header(APIS[METADATA], 12, 7, client_id)  # type: ignore[arg-type]
-                client.write(frame(head, control.encode_request(APIS[METADATA], 12, NO_TOPICS)))
+                client.write(
+                    frame(head, api_messages.encode_request(APIS[METADATA], 12, NO_TOPICS))
+                )
                 cursor_bytes = await client.frame()
                 found.append(int.from_bytes(cursor_bytes[5:9], "big") > 0)
             return found

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Granted
 from tests.kafka_node import KafkaNode
 
 

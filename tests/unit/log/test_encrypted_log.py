@@ -10,7 +10,7 @@ from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StorageFailed, 
 from streamlog.log.encryption.cipher import OVERHEAD_BYTES
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment.slice import DECRYPTED_BYTES_MAX
+from streamlog.log.segment.file_slice import DECRYPTED_BYTES_MAX
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import ENCRYPTED, read_header
 from tests.log_folder import (

@@ -8,7 +8,7 @@ from streamlog.errors import (
     StreamExists,
     StreamlogError,
 )
-from streamlog.metadata.forwarding import (
+from streamlog.metadata.commands import (
     Granted,
     decode_result,
     encode_granted,

@@ -1,6 +1,5 @@
 from streamlog.errors import NoController
-from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster, Granted
 from streamlog.metadata.read_barrier import CATCH_UP_S, catch_up
 
 

@@ -17,7 +17,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition

@@ -15,8 +15,8 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.partition.replication.follower_append import LOG_CUT, _run
 from streamlog.partition.replication.partition_follower import Truncation
+from streamlog.partition.replication.truncation import LOG_CUT, _truncate
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import Told, run_of, tp
 from tests.slow_disk import SlowDisk
@@ -56,7 +56,7 @@ class Node:
         self._cutters.append(worker)
         worker.submit(free.wait)
         partition = self.registry.partition(tp(name))
-        cut = _run(partition, Truncation(0, whole=True), worker, LOG_CUT)
+        cut = _truncate(partition, Truncation(0, whole=True), worker, LOG_CUT)
         self._cut = asyncio.get_running_loop().create_task(cut)
         return free
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFailed
-from streamlog.log import log as log_module
+from streamlog.log import retention
 from streamlog.log.retention import expired_count
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.shared_sync import SharedSync
@@ -183,7 +183,7 @@ async def test_a_log_of_which_nothing_can_go_yet_is_not_looked_at_again(
         looks += 1
         return expired_count(*arguments, **more)
 
-    monkeypatch.setattr(log_module, "expired_count", counted)
+    monkeypatch.setattr(retention, "expired_count", counted)
     async with world.node() as registry:
         await world.create("s", partitions=PARTITIONS, retention_ms=60_000)
         await write_to_each(registry, b"a")

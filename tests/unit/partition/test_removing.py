@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFull
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.storage.disk import OsFile
 from streamlog.partition import replica_manager as registry_module
 from streamlog.partition.partition import Partition

@@ -8,7 +8,7 @@ import pytest
 from streamlog.errors import NotLeader, Overloaded
 from streamlog.partition.maintenance.log_start import retain
 from streamlog.partition.partition import Partition
-from streamlog.partition.subjects import subjects as subjects_module
+from streamlog.partition.subjects import subject_index as subjects_module
 from streamlog.partition.subjects.index_cache import IDLE_S
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex

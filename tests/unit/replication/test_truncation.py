@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.model import NO_EPOCH, EpochEnd
-from streamlog.replication.truncation import cut_offset, divergence, shown_offset
+from streamlog.replication.divergence import cut_offset, divergence, shown_offset
 
 
 def test_a_follower_without_records_has_nothing_to_compare() -> None:

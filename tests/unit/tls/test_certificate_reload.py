@@ -9,8 +9,7 @@ import pytest
 
 from streamlog.config import Settings
 from streamlog.metrics import NodeMetrics
-from streamlog.tls.certificate_reload import CertificateReload
-from streamlog.tls.certificates import Certificates
+from streamlog.tls.certificates import CertificateReload, Certificates
 from tests.certificate_authority import CertificateAuthority, Issued
 from tests.kafka_node import until
 

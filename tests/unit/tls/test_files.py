@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import ConfigError
-from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
+from streamlog.tls.contexts import File, KeyPair, Trust, client_context, server_context
 from tests.certificate_authority import CertificateAuthority, Issued
 
 PASSWORD = b"quite secret"

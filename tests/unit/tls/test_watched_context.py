@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import ConfigError
-from streamlog.tls.files import File, Trust, client_context
+from streamlog.tls.contexts import File, Trust, client_context
 from streamlog.tls.watched_context import WatchedContext
 from tests.certificate_authority import CertificateAuthority, write
 

@@ -7,7 +7,7 @@ from kio.schema.consumer_protocol_assignment.v3.data import ConsumerProtocolAssi
 from streamlog.errors import MalformedFrame
 from streamlog.model import TopicPartition
 from streamlog.wire.consumer_protocol import read_assignment
-from streamlog.wire.entity import entity
+from streamlog.wire.schema_codec import entity
 
 
 def encoded(version: int, schema: type) -> bytes:

@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.errors import MalformedFrame, UnsupportedVersion
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.registry import APIS, LIST_OFFSETS, METADATA, PRODUCE
 
@@ -18,10 +18,10 @@ def test_what_an_old_version_does_not_have_is_left_out() -> None:
             }
         ],
     }
-    old = control.read_request(Cursor(control.encode_request(api, 1, values)), api, 1)
+    old = api_messages.read_request(Cursor(api_messages.encode_request(api, 1, values)), api, 1)
     assert "isolation_level" not in old
     assert old["topics"][0]["partitions"] == [{"partition_index": 0, "timestamp": -2}]
-    new = control.read_request(Cursor(control.encode_request(api, 7, values)), api, 7)
+    new = api_messages.read_request(Cursor(api_messages.encode_request(api, 7, values)), api, 7)
     assert new == values
 
 
@@ -29,17 +29,17 @@ def test_a_response_comes_back() -> None:
     api = APIS[METADATA]
     values = {"cluster_id": "c", "brokers": [{"node_id": 1, "host": "h", "port": 9}], "topics": []}
     for version in range(13):
-        data = control.encode_response(api, version, values)
-        answer = control.read_response(Cursor(data), api, version)
+        data = api_messages.encode_response(api, version, values)
+        answer = api_messages.read_response(Cursor(data), api, version)
         assert answer["brokers"][0]["port"] == 9
 
 
 def test_versions_that_are_only_offered_are_refused() -> None:
     for version in (0, 1, 2):
         with pytest.raises(UnsupportedVersion, match="too old"):
-            control.read_request(Cursor(bytes(100)), APIS[PRODUCE], version)
+            api_messages.read_request(Cursor(bytes(100)), APIS[PRODUCE], version)
 
 
 def test_garbage_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
-        control.read_request(Cursor(b"\x7f" * 9), APIS[METADATA], 4)
+        api_messages.read_request(Cursor(b"\x7f" * 9), APIS[METADATA], 4)

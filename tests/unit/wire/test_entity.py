@@ -11,9 +11,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from streamlog.errors import MalformedFrame
-from streamlog.wire.control import encode_request
+from streamlog.wire.api_messages import encode_request
 from streamlog.wire.cursor import STEP_ITEMS, Cursor
-from streamlog.wire.entity import entity
 from streamlog.wire.registry import (
     APIS,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -22,6 +21,7 @@ from streamlog.wire.registry import (
     METADATA,
     PRODUCE,
 )
+from streamlog.wire.schema_codec import entity
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import MalformedFrame
-from streamlog.wire import control, produce
+from streamlog.wire import api_messages, produce
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import ProduceResult
@@ -37,7 +37,7 @@ def topics(version: int) -> tuple[str | bytes, str | bytes]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_requests(version: int) -> None:
     a, b = topics(version)
-    data = control.encode_request(API, version, REQUEST)
+    data = api_messages.encode_request(API, version, REQUEST)
     cursor = Cursor(data)
     request = produce.read_request(cursor, version)
     assert cursor.remaining == 0
@@ -56,7 +56,7 @@ def test_responses(version: int) -> None:
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4
     assert answer[4:8] == b"head"
     cursor = Cursor(answer[8:])
-    told = control.read_response(cursor, API, version)
+    told = api_messages.read_response(cursor, API, version)
     assert cursor.remaining == 0
     first, second = told["responses"][0]["partition_responses"]
     assert (first["index"], first["error_code"], first["base_offset"]) == (3, 0, 77)
@@ -80,7 +80,7 @@ def test_who_leads_is_told_from_version_10_on(version: int) -> None:
         b"head", [(topic, [result])], version, nodes=[NodeEndpoint(2, "h", 1, "r")], throttle_ms=5
     )
     cursor = Cursor(answer[8:])
-    told = control.read_response(cursor, API, version)
+    told = api_messages.read_response(cursor, API, version)
     assert cursor.remaining == 0
     assert told["throttle_time"] == 5
     (part,) = told["responses"][0]["partition_responses"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.control.messages import passage
-from streamlog.control.messages.passage import NEAR, PassageQuery, messages_from, read_passage
+from streamlog.control.messages import ordered_read
+from streamlog.control.messages.ordered_read import NEAR, PassageQuery, messages_from, read_passage
 from streamlog.errors import OffsetOutOfRange
 from tests.readable_partition import TIME_MS, FakePartition
 
@@ -85,5 +85,5 @@ async def test_a_passage_begins_at_a_time_or_with_the_last_messages() -> None:
 async def test_a_passage_ends_with_the_message_that_makes_it_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passage, "PASSAGE_BYTES_MAX", 2 * passage.RECORD_BYTES)
+    monkeypatch.setattr(ordered_read, "PASSAGE_BYTES_MAX", 2 * ordered_read.RECORD_BYTES)
     assert await read(FakePartition([["a"] * 9])) == ([0, 1], 2)

@@ -12,11 +12,11 @@ from streamlog.control.messages.stored_messages import (
     stored_message,
 )
 from streamlog.errors import MessageNotFound
+from streamlog.jetstream.direct_get.direct_query import message_query
 from streamlog.jetstream.errors import ApiRefused
-from streamlog.jetstream.messages.direct_query import message_query
 from streamlog.jetstream.requests.request_schemas import MESSAGE
 from streamlog.jetstream.requests.schema import WrongType
-from streamlog.jetstream.verbs.streams import message_json
+from streamlog.jetstream.verbs.messages import message_json
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
 from tests.readable_partition import TIME_MS, FakePartition

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import RuleBook
 from streamlog.authn import nonces
 from streamlog.authz.audit import Audit
 from streamlog.authz.service import AuthorizationService

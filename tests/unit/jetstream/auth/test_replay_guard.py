@@ -7,8 +7,7 @@ from streamlog.authz.signature import KEY, NONCE, TIME
 from streamlog.errors import AuthenticationFailed, InvalidRequest, NoController, StreamlogError
 from streamlog.jetstream.auth.identity import ReplayGuard
 from streamlog.metadata.active_controller import NonceCache
-from streamlog.metadata.commands import Command, SpendNonce
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Command, Granted, SpendNonce
 
 SIGNED = {KEY: "U", TIME: "5", NONCE: "n" * 16}
 

@@ -14,7 +14,7 @@ from streamlog.client.security import Security
 from streamlog.errors import ConfigError, NodeUnreachable
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.net.listener import Listener
-from streamlog.wire import control
+from streamlog.wire import api_messages
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import API_VERSIONS, APIS, METADATA
@@ -264,7 +264,7 @@ async def test_a_client_that_leaves_is_no_news_by_tls(
     api = APIS[API_VERSIONS]
     asked = frame(
         encode_request_header(api, api.version_min, 1, "test"),
-        control.encode_request(api, api.version_min, {}),
+        api_messages.encode_request(api, api.version_min, {}),
     )
 
     def come_and_go(port: int) -> None:

@@ -32,7 +32,7 @@ from streamlog.ledger.core.entry import (
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.core.verifier import verify_chain
 from streamlog.ledger.storage.folder import blocks_of
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import Granted
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, RecordRun, iter_records
 from streamlog.record.compacted import gap

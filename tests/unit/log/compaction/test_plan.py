@@ -2,7 +2,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamlog.log.compaction.plan import CleaningNeed, first_dirty, fits, is_due, standing
+from streamlog.log.compaction.cleaning_plan import CleaningNeed, first_dirty, fits, is_due, standing
 from streamlog.log.settings import CompactionSettings
 
 

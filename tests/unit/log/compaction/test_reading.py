@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from streamlog.log.compaction.blocking import clean
-from streamlog.log.compaction.cleaning import Terms
+from streamlog.log.compaction.cleaner import Terms
 from streamlog.log.log import PartitionLog
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool

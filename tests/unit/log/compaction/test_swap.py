@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.log.compaction.blocking import clean
-from streamlog.log.compaction.cleaning import Cleaning, Terms
+from streamlog.log.compaction.cleaner import Cleaning, Terms
 from streamlog.log.log import PartitionLog
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool

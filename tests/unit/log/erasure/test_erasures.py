@@ -2,7 +2,7 @@ import pytest
 
 from streamlog.errors import CorruptFile
 from streamlog.log.erasure.erasures import Erasure, Erasures
-from streamlog.log.erasure.kept_file import decode, encode
+from streamlog.log.erasure.erasures_file import decode, encode
 from streamlog.record.offset_set import OffsetSet
 
 OWNER = b"s/0"

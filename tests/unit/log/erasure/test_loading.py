@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from streamlog.log.erasure.erasures import Erasures
-from streamlog.log.erasure.kept_file import FILE_NAME, encode
-from streamlog.log.erasure.loading import load
+from streamlog.log.erasure.erasures_file import FILE_NAME, encode
+from streamlog.log.erasure.erasures_load import load
 from tests.erased_log import ErasedLog
 from tests.log_folder import FOLDER
 from tests.simulation.disk import SimDisk

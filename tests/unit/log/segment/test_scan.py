@@ -3,7 +3,7 @@ import struct
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.log.segment.scan import (
+from streamlog.log.segment.batch_scan import (
     BatchPlace,
     Damage,
     base_offset_at,

@@ -2,7 +2,7 @@ import resource
 
 import pytest
 
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.storage.file_pool import FilePool, open_files_allowed
 from tests.simulation.disk import SimDisk, SimFile
 

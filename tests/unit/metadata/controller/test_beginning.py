@@ -1,7 +1,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from streamlog.metadata.controller.beginning import (
+from streamlog.metadata.controller.bootstrap import (
     LEADER_EPOCHS_SINCE_MS,
     PRODUCER_IDS_PER_MS,
     begin_log,

@@ -2,7 +2,7 @@ import pytest
 
 from streamlog.errors import InvalidRequest, NodeNotFound, PartitionNotFound
 from streamlog.metadata import commands as c
-from streamlog.metadata.controller import moves
+from streamlog.metadata.controller import drain
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 
@@ -152,7 +152,7 @@ def test_growth_is_not_cancelled_as_a_move() -> None:
 
 
 def test_a_drain_moves_everything_off_in_bounded_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "DRAINED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(drain, "DRAINED_AT_ONCE_MAX", 2)
     world = World(4)
     world.create(partitions=4, replicas=3)
     kept = world.image.load(NodeId(1)).replicas

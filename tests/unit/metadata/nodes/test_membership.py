@@ -8,9 +8,15 @@ import pytest
 
 from streamlog.config import ClusterSection
 from streamlog.errors import NoController, NodeIdTaken, StaleNode, StreamlogError
-from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
-from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.nodes.membership import Membership
+from streamlog.metadata.commands import (
+    Command,
+    Granted,
+    Heartbeat,
+    RegisterNode,
+    StampFolder,
+    StopNode,
+)
+from streamlog.metadata.nodes.node_heartbeats import Membership
 from streamlog.model import NodeId, TopicPartition
 
 ONE = NodeId(1)
@@ -192,7 +198,7 @@ async def test_only_refusals_count_against_the_process_before_it(
 
     controller = SlowController()
     controller.errors = [NoController("none"), *(NodeIdTaken("taken") for _ in seconds[1:])]
-    monkeypatch.setattr("streamlog.metadata.nodes.membership.clock_s", lambda: now_s)
+    monkeypatch.setattr("streamlog.metadata.nodes.node_heartbeats.clock_s", lambda: now_s)
     member = membership(controller)
     await member.register(WANTED)
     assert member.node_epoch == 7

@@ -15,8 +15,8 @@ from streamlog.errors import (
 )
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, StreamCreated
 from streamlog.metadata.quorum.metadata_replica import (

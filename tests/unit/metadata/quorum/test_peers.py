@@ -17,8 +17,7 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamlogError,
 )
-from streamlog.metadata.commands import DeleteStream, encode_command
-from streamlog.metadata.forwarding import Granted, decode_result
+from streamlog.metadata.commands import DeleteStream, Granted, decode_result, encode_command
 from streamlog.metadata.quorum import peers as peers_module
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
 from streamlog.model import NodeId

@@ -26,7 +26,7 @@ from streamlog.raft.messages import (
     VoteRequest,
 )
 from streamlog.raft.voters import ReplicaKey
-from streamlog.wire import control, fetch
+from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.leaders import CurrentLeader
 from streamlog.wire.registry import (
@@ -53,12 +53,12 @@ def through(key: int, values: form.Message, *, response: bool = False) -> form.M
     api = APIS[key]
     version = api.version_max
     if response:
-        data = control.encode_response(api, version, values)
+        data = api_messages.encode_response(api, version, values)
         schema: Any = load_response_schema(key, version)
-        read: Callable[..., Any] = control.read_response
+        read: Callable[..., Any] = api_messages.read_response
     else:
-        data = control.encode_request(api, version, values)
-        schema, read = load_request_schema(key, version), control.read_request
+        data = api_messages.encode_request(api, version, values)
+        schema, read = load_request_schema(key, version), api_messages.read_request
     _, size = entity_reader(schema)(data, 0)
     assert size == len(data)
     cursor = Cursor(data)

@@ -11,7 +11,7 @@ from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.manifest import MANIFEST_NAME
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.storage.disk import OsFile
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition

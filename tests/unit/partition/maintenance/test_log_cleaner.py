@@ -10,8 +10,8 @@ import pytest
 
 from streamlog.clock import wall_ms
 from streamlog.config import LogSection
-from streamlog.log.compaction.cleaning import Cleaning
-from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.cleaner import Cleaning
+from streamlog.log.compaction.segment_swap import Swap
 from streamlog.log.settings import UNLIMITED
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.maintenance import log_cleaner

@@ -11,18 +11,19 @@ import pytest
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed, StorageFull
 from streamlog.log.layout import base_offset_of
-from streamlog.log.segment.scan import Damage, scan_past_damage
+from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.storage import disk as disk_module
 from streamlog.log.storage.disk import OsDisk
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.maintenance.log_start import retain
-from streamlog.partition.replication import follower_append
-from streamlog.partition.replication.follower_append import repair, take
+from streamlog.partition.replication import truncation
+from streamlog.partition.replication.follower_append import take
 from streamlog.partition.replication.partition_follower import (
     FetchPosition,
     PartitionFollower,
     Truncation,
 )
+from streamlog.partition.replication.truncation import repair
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
 from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of
@@ -433,7 +434,7 @@ async def test_a_cut_that_finds_no_room_is_made_when_there_is_some(
 ) -> None:
     """Nothing has gone by then, so the partition need not wait for a restart."""
     monkeypatch.setattr(disk_module, "DESCRIPTORS_TRIES", 1)
-    monkeypatch.setattr(follower_append, "AGAIN_S", 0.01)
+    monkeypatch.setattr(truncation, "AGAIN_S", 0.01)
     cuts: list[Truncation] = []
     begin = PartitionFollower.begin_cut
 

@@ -7,9 +7,9 @@ from typing import Final
 from streamlog.condition import NO_ACTION, Condition
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.erasure.erasures import Erasure, Erasures
-from streamlog.log.erasure.kept_file import FILE_NAME, decode, owner_of
+from streamlog.log.erasure.erasures_file import FILE_NAME, decode, owner_of
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.segment import Segment
 from streamlog.log.storage.disk import storage_error
 from streamlog.record.batch import CONTROL, check_batch, read_header

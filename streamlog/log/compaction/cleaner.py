@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamlog.log.compaction.batch_filter import BatchFilter
-from streamlog.log.compaction.plan import first_dirty
-from streamlog.log.compaction.reading import read_batches
-from streamlog.log.compaction.rewriting import Rewriting
-from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.batch_reader import read_batches
+from streamlog.log.compaction.cleaning_plan import first_dirty
+from streamlog.log.compaction.segment_rewrite import Rewriting
+from streamlog.log.compaction.segment_swap import Swap
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.segment import Segment
 from streamlog.log.settings import CompactionSettings

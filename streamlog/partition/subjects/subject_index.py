@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.partition.reader import Reader
+from streamlog.partition.subjects.index_build import Erasing, note_batches, nothing_erased
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
-from streamlog.partition.subjects.reading import Erasing, note_batches, nothing_erased
 from streamlog.record.compiled.subjects import NOTHING, SEED_BYTES, SubjectIndex
 from streamlog.record.offset_set import OffsetSet
 

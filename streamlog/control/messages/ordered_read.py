@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.stored_messages import StoredMessage, stored_message
 from streamlog.errors import OffsetOutOfRange
-from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, iter_records, record_at

@@ -8,7 +8,7 @@ from typing import Final
 from streamlog.acl.rules import Operation
 from streamlog.clock import wall_ms
 from streamlog.control.messages.message_query import MessageQuery
-from streamlog.control.messages.passage import PassageQuery
+from streamlog.control.messages.ordered_read import PassageQuery
 from streamlog.control.messages.publication import (
     Encoding,
     MessageHeader,

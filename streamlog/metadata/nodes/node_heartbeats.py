@@ -11,8 +11,14 @@ from streamlog.clock import clock_s, wall_ms
 from streamlog.condition import CHECK_NODES, CRITICAL, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
-from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
-from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.commands import (
+    Command,
+    Granted,
+    Heartbeat,
+    RegisterNode,
+    StampFolder,
+    StopNode,
+)
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import NodeId, TopicPartition
 

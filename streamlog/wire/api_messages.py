@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from streamlog.errors import UnsupportedVersion
 from streamlog.wire.cursor import Cursor
-from streamlog.wire.entity import Entity, entity
 from streamlog.wire.registry import Api
+from streamlog.wire.schema_codec import Entity, entity
 
 Message = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ was committed since the follower's last fetch.
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
-from streamlog.control.messages.passage import count_from, messages_from
+from streamlog.control.messages.ordered_read import count_from, messages_from
 from streamlog.control.messages.stored_messages import (
     StoredMessage,
     find_message,
@@ -16,8 +16,8 @@ from streamlog.control.messages.stored_messages import (
     message_at,
 )
 from streamlog.errors import MessageNotFound
+from streamlog.jetstream.direct_get.direct_query import DirectQuery
 from streamlog.jetstream.errors import ApiError
-from streamlog.jetstream.messages.direct_query import DirectQuery
 from streamlog.jetstream.verbs.stream_info import rfc3339
 from streamlog.partition.partition import Partition
 

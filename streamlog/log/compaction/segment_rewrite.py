@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 
+from streamlog.log.compaction.batch_reader import read_batches
 from streamlog.log.compaction.cleaned_file import CleanedFile
-from streamlog.log.compaction.plan import fits
-from streamlog.log.compaction.reading import read_batches
-from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.cleaning_plan import fits
+from streamlog.log.compaction.segment_swap import Swap
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import SegmentKey

@@ -13,9 +13,7 @@ from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.errors import NotLeader, StreamNotFound
 from streamlog.jetstream.connection import AdminConnection, Request
-from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
-from streamlog.jetstream.errors import ApiError, ApiRefused
-from streamlog.jetstream.messages.direct_get import (
+from streamlog.jetstream.direct_get.direct_get import (
     LEVEL_MISSING,
     DirectPart,
     DirectReply,
@@ -25,7 +23,9 @@ from streamlog.jetstream.messages.direct_get import (
     no_responders,
     status,
 )
-from streamlog.jetstream.messages.direct_query import DirectQuery
+from streamlog.jetstream.direct_get.direct_query import DirectQuery
+from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
+from streamlog.jetstream.errors import ApiError, ApiRefused
 from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)

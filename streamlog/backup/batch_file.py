@@ -13,7 +13,7 @@ from streamlog.log.encryption.cipher import OVERHEAD_BYTES, BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX, segment_stem
-from streamlog.log.segment.scan import BatchPlace, scan
+from streamlog.log.segment.batch_scan import BatchPlace, scan
 from streamlog.log.storage.disk import OsDisk, OsFile, storage_errors, write_all
 from streamlog.record.batch import (
     ENCRYPTED,

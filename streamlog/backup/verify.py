@@ -3,11 +3,11 @@
 import hashlib
 from dataclasses import dataclass, field
 
+from streamlog.backup.batch_file import check_piece, opener_of
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends, too_far
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.metadata_image import image_in
-from streamlog.backup.piece import check_piece, opener_of
 from streamlog.backup.restored_groups import groups_of
 from streamlog.errors import EncryptionKeyMissing, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing

@@ -1,0 +1,1 @@
+"""DIRECT.GET: messages read from any replica in sync: requests, queries, replies."""
