@@ -388,7 +388,9 @@ class RaftNode:
             self._out += self._follower.take(answer, self.high_watermark, now_ms)
             self._commit()
         elif is_leaders and answer.fault is Fault.NOT_LEADER and answer.leader != peer:
-            self._lose_leader()  # it has resigned, or does not remember that it led
+            # It has resigned, or does not remember that it led. A resigned leader's successor stands first: its
+            # notice may be on the way for longer than this answer was.
+            self._lose_leader(turn=1)
         else:
             self._follower.failed(now_ms)
 

@@ -4,7 +4,7 @@ import os
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.quorum_trouble import Trouble
@@ -78,6 +78,7 @@ def test_a_silent_leader_is_replaced_after_a_while(seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
+@example(442794).via("another follower had heard sooner that the leader resigned, and stood first")
 def test_leadership_is_handed_over_without_a_gap(seed: int) -> None:
     world = World(seed)
     assert world.run_until(world.is_well, 5_000)

@@ -6,6 +6,7 @@ from streamlog.raft import events as raft
 from streamlog.raft.events import Role
 from streamlog.raft.messages import (
     BeginEpochRequest,
+    EndEpochRequest,
     Fault,
     FetchAnswer,
     RaftFetchRequest,
@@ -209,11 +210,13 @@ def test_a_snapshot_of_what_is_committed_here_is_of_no_use() -> None:
 # Losing the leader
 
 
-def test_a_leader_that_has_resigned_is_missed_at_once() -> None:
+def test_a_leader_that_has_resigned_is_missed_at_once_and_its_successor_stands_first() -> None:
     member, request = follower()
     effects = member.answered(2, request, FetchAnswer(3, None, Fault.NOT_LEADER))
     assert raft.RoleChanged(Role.UNATTACHED, 3, None) in effects
-    assert member.raft.deadline_ms - member.now_ms <= 50
+    assert 100 <= member.raft.deadline_ms - member.now_ms <= 150
+    member.ask(EndEpochRequest(3, NodeId(2), (NodeId(1), NodeId(3))))
+    assert member.raft.role is Role.CANDIDATE, "this is the successor"
 
 
 def test_a_leader_that_is_gone_is_missed_at_once() -> None:
