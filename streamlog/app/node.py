@@ -8,8 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -21,6 +19,7 @@ from streamlog.acl.rules import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
+from streamlog.app.readiness import NodeReadiness
 from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
 from streamlog.app.status import NodeStatus, why_no_tail
 from streamlog.app.tracing import traced, tracing_of
@@ -34,7 +33,7 @@ from streamlog.groups.service import GroupProgress, GroupService
 from streamlog.http.access import may_read, may_stay, sees_by
 from streamlog.http.api.routes import HttpApi
 from streamlog.http.console.console import Console
-from streamlog.http.endpoints import HttpEndpoints, Readiness
+from streamlog.http.endpoints import HttpEndpoints
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
@@ -55,15 +54,7 @@ from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.metadata.nodes.node_condition import (
-    DAMAGED,
-    DISABLING,
-    DISK,
-    NATS,
-    Facts,
-    Trouble,
     disabling,
-    endured,
-    judge,
 )
 from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
@@ -76,7 +67,7 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
-from streamlog.tls.certificates import HTTP, KAFKA, CertificateReload, Certificates
+from streamlog.tls.certificates import CertificateReload, Certificates
 
 
 class LifecycleStep(NamedTuple):
@@ -155,8 +146,6 @@ STOP_TOO_LONG: Final = Condition(
 )
 
 RESERVE_NAME: Final = "reserve"
-NATS_PATIENCE_S: Final = 3.0
-"""After so long without NATS the other nodes are told."""
 TROUBLES_S: Final = 1.0
 """How often it is looked whether the log has to tell of a trouble, or of its end."""
 
@@ -178,8 +167,6 @@ class Node:
         self._settings = settings
         self._data_dir = data_dir
         self._tail_lost = tail_lost
-        self._has_listened = self._has_caught_up = False
-        self._nats_was_well_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = incarnation
         metrics = NodeMetrics()
@@ -234,12 +221,23 @@ class Node:
         )
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
+        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
+        self._readiness = NodeReadiness(
+            node_id=data_dir.node_id,
+            metadata=self._metadata,
+            partitions=self._registry,
+            source=self._source,
+            admin=self._admin,
+            certificates=self._certificates,
+            loop_lag=self._loop_lag,
+            starting=lambda: self._life.starting,
+            stopping=self.stopping,
+        )
         self._watched_by(metrics, security)
         self._life = self._lifecycle()
 
     def _watched_by(self, metrics: NodeMetrics, security: Security) -> None:
         """What tells others how the node is."""
-        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         ProcessCollector(registry=metrics.registry)
         self._page = self._console(security)
         self._partition_scrape = PartitionScrape(
@@ -251,7 +249,7 @@ class Node:
             self._settings.http.port,
             registry=metrics.registry,
             gauges=self._gauges,
-            readiness=self._readiness(),
+            readiness=self._readiness.conditions,
             loop_lag_s=lambda: self._loop_lag.seconds,
             pages=lambda: [
                 *self._page.routes(),
@@ -326,8 +324,8 @@ class Node:
             groups=self._groups,
             source=self._source,
             admin=self._admin,
-            readiness=self._readiness(),
-            troubles=self._troubles,
+            readiness=self._readiness.conditions,
+            troubles=self._readiness.troubles,
             loop_lag=self._loop_lag,
             is_guarded=self._security.http.is_closed,
         )
@@ -397,63 +395,14 @@ class Node:
         """Of the metadata; there are none before these are read."""
         return self._metadata.image.rules if self._metadata.is_open else NO_RULES
 
-    def _readiness(self) -> Readiness:
-        return Readiness(
-            {
-                "node": self._why_not_up,
-                "metadata": lambda: str(self._metadata.failure or "") or None,
-                "cluster": self._why_no_lease,
-                "ingest": self._why_not_listening,
-                "replicas": self._why_behind,
-                "partitions": self._why_partitions_failed,
-                "nats": self._why_no_nats,
-                **{name: partial(self._why_unfit, name) for name in DISABLING},
-            }
-        )
-
-    def _troubles(self) -> list[Trouble]:
-        """What keeps this node from its work, as ``metadata.nodes.node_condition`` judges it."""
-        metadata, shown, now = self._metadata, self._certificates.shown, datetime.now(UTC)
-        ours, https = shown.get(KAFKA), shown.get(HTTP)
-        if https == ours:
-            https = None
-        return judge(
-            Facts(
-                disk_full=not self._registry.has_room,
-                certificate_left=None if ours is None else ours.not_after - now,
-                http_certificate_left=None if https is None else https.not_after - now,
-                clock_ahead_s=metadata.clock_skew_s,
-                clock_agreed=metadata.clock_is_agreed,
-                nats_answers_s=max(0.0, self._admin.latency.seconds - self._loop_lag.seconds),
-                gone=[
-                    f"{tp.stream}/{tp.partition}: {gone} ({self._registry.gone_path(tp)})"
-                    for tp, gone in self._registry.gone().items()
-                ],
-            )
-        )
-
     def _unfit(self) -> tuple[str, ...]:
-        """What the controller hears of, beside a full disk, which it hears of at once."""
-        troubles = self._troubles()
-        found = {*disabling(troubles), *endured(troubles)} - {DISK}
-        if self._is_without_nats():
-            found.add(NATS)
-        if self._registry.is_damaged_alone():
-            found.add(DAMAGED)
-        return tuple(sorted(found))
-
-    def _is_without_nats(self) -> bool:
-        """A connection that is restored in a moment is no news for others."""
-        now_s = time.monotonic()
-        if self._why_no_nats() is None or self._life.starting:
-            self._nats_was_well_s = now_s
-        return now_s - self._nats_was_well_s > NATS_PATIENCE_S
+        return self._readiness.unfit()
 
     async def _tell_of_troubles(self) -> None:
         """What ``/readyz`` and the page say is in the log, too: when it comes and when it goes."""
         known: dict[str, Condition] = {}
         while True:
-            found = {it.name: it for it in self._troubles()}
+            found = {it.name: it for it in self._readiness.troubles()}
             for name, it in found.items():
                 if known.get(name) != it.event:
                     level = logging.ERROR if it.is_urgent else logging.WARNING
@@ -485,7 +434,7 @@ class Node:
             leaderless=image.leaderless,
             activity_offset=self._activity.told_offset,
             clock_skew_s=metadata.clock_skew_s,
-            unfit=disabling(self._troubles()),
+            unfit=disabling(self._readiness.troubles()),
         )
         groups = self._groups.statistics()
         lags = LagGauges(shown, omitted=max(0, groups.states.total() - len(shown)), ends=ends)
@@ -673,68 +622,6 @@ class Node:
         kafka = self._settings.kafka
         host, port = self._listener.address
         return kafka.advertised_host or host, kafka.advertised_port or port
-
-    # Why the node is not ready
-
-    def _why_not_up(self) -> str | None:
-        if self.stopping.is_set():
-            return "the node is stopping"
-        part = self._life.starting
-        if part == "registration":
-            return f"the node is starting: waiting to register: {self._metadata.waiting_for}"
-        return f"the node is starting: {part}" if part else None
-
-    def _why_no_lease(self) -> str | None:
-        if self._life.starting or self._metadata.lease.held:
-            return None
-        return "no word from the controller: nothing is acknowledged, committed records are read"
-
-    def _why_not_listening(self) -> str | None:
-        """Only of a node that starts: later on, leaders come and go."""
-        if not self._has_listened and not self._life.starting:
-            image = self._metadata.image
-            node = image.nodes.get(self._data_dir.node_id)
-            let_in = node is not None and not node.fenced
-            self._has_listened = let_in and self._source.has_settled(image)
-        if self._has_listened:
-            return None
-        return "the node has not begun yet to listen for the streams that it leads"
-
-    def _why_behind(self) -> str | None:
-        """Only of a node that starts: a rolling restart has to wait until this one is
-        in sync. Later on, replicas come and go.
-        """
-        if self._has_caught_up or self._life.starting:
-            return None
-        behind = self._metadata.image.out_of_sync(self._data_dir.node_id)
-        self._has_caught_up = not behind
-        behind -= len(self._registry.unopened)  # those do not catch up
-        return f"catching up: {_partitions(behind)} not in sync yet" if behind > 0 else None
-
-    def _why_partitions_failed(self) -> str | None:
-        """Of a node that has started: a rolling restart must not take it for in sync.
-        What fails later on is on the page; others lead it.
-        """
-        failures = self._registry.unopened
-        if self._has_caught_up or self._life.starting or not failures:
-            return None
-        tp, why = next(iter(failures.items()))
-        return f"{_partitions(len(failures))} not written until this is repaired: {tp}: {why}"
-
-    def _why_unfit(self, name: str) -> str | None:
-        found = (it for it in self._troubles() if it.name == name and it.is_disabling)
-        return next((f"{it.said}; {it.condition.remedy}" for it in found), None)
-
-    def _why_no_nats(self) -> str | None:
-        if not (self._source.is_connected and self._admin.is_ready):
-            complaint = self._source.complaint or self._admin.complaint
-            why = f" ({complaint})" if complaint else ""
-            return f"not connected to NATS: nothing is taken in, reads go on{why}"
-        return str(self._admin.complaint) if self._admin.complaint else None
-
-
-def _partitions(number: int) -> str:
-    return "1 partition is" if number == 1 else f"{number} partitions are"
 
 
 METADATA_FILES_MAX = 16
