@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
+from streamlog.errors import NotEnoughReplicas, OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
@@ -93,6 +93,10 @@ class FakePartition:
         self.producing_fails: StreamlogError | None = None
         self._directory = directory
         self._file: BinaryIO | None = None
+
+    def check_min_isr(self) -> None:
+        if self.below_min_isr:
+            raise NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
 
     def append(
         self,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from streamlog.errors import NotLeader, StreamlogError
+from streamlog.errors import NotEnoughReplicas, NotLeader, StreamlogError
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.partition import Partition
@@ -129,6 +129,10 @@ class FakePartition:
         """Of records that are not among ``batches``."""
         self.readings = 0
         """How often somebody began to read it."""
+
+    def check_min_isr(self) -> None:
+        if self.below_min_isr:
+            raise NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
 
     @property
     def messages_end(self) -> int:

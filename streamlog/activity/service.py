@@ -28,7 +28,7 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metadata.stream.internal_stream import InternalStream, min_isr_of
 from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.led_partition import LedPartition, LedPartitions, until
+from streamlog.partition.internal_partition import InternalPartition, InternalPartitions, until
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
 
@@ -47,7 +47,7 @@ class ActivityWriter:
     """
 
     def __init__(
-        self, partition: LedPartition, leader_epoch: int, history: MetadataHistory
+        self, partition: InternalPartition, leader_epoch: int, history: MetadataHistory
     ) -> None:
         self.told_offset = 0
         """All metadata below has its event, or its gap."""
@@ -211,7 +211,7 @@ class ActivityService:
         node_id: NodeId,
         settings: ActivitySection,
         metadata: MetadataService,
-        partitions: LedPartitions,
+        partitions: InternalPartitions,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata

@@ -11,7 +11,7 @@ from streamlog.groups.group import Group
 from streamlog.groups.offsets_topic import Shard
 from streamlog.groups.replay import Replay
 from streamlog.log.segment.file_slice import FileSlice
-from streamlog.partition.led_partition import LedPartition, until
+from streamlog.partition.internal_partition import InternalPartition, until
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,6 @@ async def _built(shard: Shard, replay: Replay, started: float) -> list[Group]:
     return groups
 
 
-def _place(partition: LedPartition) -> dict[str, object]:
+def _place(partition: InternalPartition) -> dict[str, object]:
     return {"stream": partition.tp.stream, "partition": partition.tp.partition,
             "epoch": partition.leader_epoch}  # fmt: skip

@@ -33,7 +33,7 @@ from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
 from streamlog.groups.requests import NONE, Effect, Now, SendReply, Write
 from streamlog.metadata.nodes.lease import Lease
-from streamlog.partition.led_partition import LedPartition
+from streamlog.partition.internal_partition import InternalPartition
 from streamlog.record.codec import RecordRun
 
 
@@ -81,7 +81,7 @@ class Shard:
 
     def __init__(
         self,
-        partition: LedPartition,
+        partition: InternalPartition,
         leader_epoch: int,
         settings: GroupsSection,
         lease: Lease,

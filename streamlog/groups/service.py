@@ -26,7 +26,7 @@ from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.led_partition import LedPartitions
+from streamlog.partition.internal_partition import InternalPartitions
 
 
 class GroupProgress(NamedTuple):
@@ -122,7 +122,7 @@ class GroupService:
         node_id: NodeId,
         settings: GroupsSection,
         metadata: GroupMetadata,
-        partitions: LedPartitions,
+        partitions: InternalPartitions,
     ) -> None:
         self.settings = settings
         self._node_id = node_id

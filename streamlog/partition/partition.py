@@ -294,6 +294,10 @@ class Partition:
         """Fewer replicas are in sync than the stream wants: nothing is committed meanwhile."""
         return self.state.is_short
 
+    def check_min_isr(self) -> None:
+        """Raises NotEnoughReplicas."""
+        self.state.check_min_isr()
+
     @property
     def is_damaged(self) -> bool:
         """Some of its records cannot be read; a follower fetches them again."""

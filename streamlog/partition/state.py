@@ -406,6 +406,16 @@ class PartitionState:
             base_offset, size_bytes = last.base_offset, last.size_bytes + size_bytes
         pending.append(PendingAppend(end_offset, base_offset, size_bytes, started, ack))
 
+    def check_min_isr(self) -> None:
+        """Fewer replicas may be in sync than the stream's ``min_isr`` (Kafka's min.insync.replicas): a write
+        that is to be acknowledged by all of them is refused. Raises NotEnoughReplicas.
+        """
+        if self.is_short:
+            raise self._not_enough_replicas()
+
+    def _not_enough_replicas(self) -> NotEnoughReplicas:
+        return NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
+
     def check_writable(self) -> None:
         """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed."""
         led = self.progress is not None and (self._may_act is None or self._may_act())
@@ -451,8 +461,7 @@ class PartitionState:
         """
         starts, self.starts = self.starts, []
         if progress.is_short:
-            error = NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr")
-            return [], starts, error
+            return [], starts, self._not_enough_replicas()
         commits: list[PendingAppend] = []
         for start in starts:
             has_it = progress.acknowledge_start(start.end_offset)
@@ -466,7 +475,7 @@ class PartitionState:
         if self.failure is not None or self.progress is None:
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         if self.progress.is_short:
-            raise NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr")
+            raise self._not_enough_replicas()
         self.starts.append(PendingAppend(offset, offset, 0, 0.0, ack))
         return self.settle()
 

@@ -11,7 +11,6 @@ from streamlog.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidSubject,
-    NotEnoughReplicas,
     RecordTooLarge,
     RequestTimedOut,
     StorageFailed,
@@ -127,8 +126,7 @@ async def publish(partition: Partition, records: bytes, *, node_bytes_max: int) 
     """
     check_takes_records(partition.config)
     batch = _checked(partition.config, records, node_bytes_max)
-    if partition.below_min_isr:
-        raise NotEnoughReplicas(f"{partition.tp} has fewer replicas in sync than min_isr")
+    partition.check_min_isr()
     commit = _Commit()
     partition.produce(batch, commit)
     try:

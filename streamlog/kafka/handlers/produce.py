@@ -13,7 +13,6 @@ from streamlog.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
-    NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
     NoTransactions,
@@ -295,8 +294,7 @@ async def _take(
     if batch.is_sequenced:
         await partition.know_producers()
     if acks == wire.ACKS_ALL:
-        if partition.below_min_isr:
-            raise NotEnoughReplicas(f"{tp} has fewer replicas in sync than min_isr")
+        partition.check_min_isr()
         part.appended(partition)
         part.append_time_ms = partition.produce(batch, part).append_time_ms
         return
@@ -317,8 +315,7 @@ def _restore(
         raise InvalidRecord("no records")
     if not context.metadata.image.stream(tp.stream).config.readonly:
         raise InvalidRequest(f"{tp.stream} is not read-only: others may write to it meanwhile")
-    if partition.below_min_isr:
-        raise NotEnoughReplicas(f"{tp} has fewer replicas in sync than min_isr")
+    partition.check_min_isr()
     part.appended(partition)
     partition.restore(records, part)
 

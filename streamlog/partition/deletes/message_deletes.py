@@ -13,7 +13,6 @@ from typing import Final
 from streamlog.clock import wall_ms
 from streamlog.condition import CORRECT_THEN_RESTART, Condition
 from streamlog.errors import (
-    NotEnoughReplicas,
     StorageFailed,
     StreamlogError,
     Unavailable,
@@ -146,8 +145,7 @@ class MessageDeletes:
         """
         state, log = self._state, self._state.log
         state.check_writable()
-        if state.is_short:
-            raise NotEnoughReplicas(f"{state.tp}: fewer replicas in sync than min_isr")
+        state.check_min_isr()
         started, now_ms, base_offset, size = time.perf_counter(), wall_ms(), log.log_end_offset, 0
         batches = erasure_batches(
             erased, base_offset=base_offset, leader_epoch=state.leader_epoch, timestamp_ms=now_ms

@@ -7,7 +7,7 @@ import pytest
 
 from streamlog.errors import BrokenInvariant, StorageFailed, StreamlogError
 from streamlog.model import NodeId
-from streamlog.partition.led_partition import until
+from streamlog.partition.internal_partition import until
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Step
 from tests.partition_world import ONE, World, publish, run_of, tp

@@ -1,4 +1,6 @@
-"""What who keeps records of the nodes' own in a stream needs of ``partition.partition.Partition``."""
+"""A partition of an internal stream, as ``groups`` and ``activity`` use it: ``partition.partition.Partition``,
+led here, read and appended to by the node itself.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 
 
-class LedPartition(Protocol):
+class InternalPartition(Protocol):
     """One that is read and appended to while it is led here."""
 
     @property
@@ -35,14 +37,14 @@ class LedPartition(Protocol):
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
-class LedPartitions(Protocol):
+class InternalPartitions(Protocol):
     """``partition.replica_manager.ReplicaManager``."""
 
-    def partition(self, tp: TopicPartition) -> LedPartition:
+    def partition(self, tp: TopicPartition) -> InternalPartition:
         """Raises PartitionNotFound, or what has put it offline."""
 
 
-async def until(partition: LedPartition, condition: Callable[[], bool]) -> None:
+async def until(partition: InternalPartition, condition: Callable[[], bool]) -> None:
     """Return once it is so; asked now, and whenever the partition's watchers are told."""
     changed = asyncio.Event()
     partition.add_watcher(changed.set)
