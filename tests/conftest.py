@@ -3,6 +3,7 @@
 import gc
 import io
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -53,6 +54,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # workers share the processors
 hypothesis.settings.load_profile("untimed")
+
+
+# Programs in Java live for seconds here: the optimising compiler would cost more than it brings.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_configure() -> None:
