@@ -5,8 +5,6 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.config import GroupsSection
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.records import KeptRecord
@@ -27,6 +25,7 @@ from streamlog.groups.requests import (
     SyncRequest,
     Write,
 )
+from streamlog.wire.error_codes import ErrorCode
 
 TOPIC_ID = UUID(int=7)
 ANYBODY = GroupCaller("")

@@ -5,8 +5,6 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.client.cluster import Cluster, with_retries
 from streamlog.client.connection import Connection
 from streamlog.client.position import EARLIEST, Earliest, Position, resolve
@@ -19,6 +17,7 @@ from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.batch import BatchHeader, batches, check_batch
 from streamlog.record.codec import Record, decode_records, opened, opened_at_once
 from streamlog.record.compression import Buffer
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.config import GroupsSection
 from streamlog.groups.group import Group
 from streamlog.groups.group_table import Due, GroupTable
@@ -36,6 +34,7 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
+from streamlog.wire.error_codes import ErrorCode
 
 NEXT_LOOK_MS: Final = 20
 """Until the next part of a look for what has expired."""

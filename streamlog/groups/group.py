@@ -22,8 +22,6 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.groups.records import CommittedOffset, KeptGroup, KeptMember
 from streamlog.groups.requests import (
@@ -35,6 +33,7 @@ from streamlog.groups.requests import (
     PartitionId,
 )
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.error_codes import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
 

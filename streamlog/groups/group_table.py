@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import count
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.config import GroupsSection
 from streamlog.groups.group import Group
 from streamlog.groups.records import KeptRecord
 from streamlog.groups.requests import Effect, Now, SendReply, Write
+from streamlog.wire.error_codes import ErrorCode
 
 K = TypeVar("K", bound=Hashable)
 

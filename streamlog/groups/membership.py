@@ -5,8 +5,6 @@ Who may join a group, whether that begins another generation, and who leaves it.
 
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.groups.group import Group, Member, Protocols, State, same_subscription
 from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
@@ -21,6 +19,7 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
+from streamlog.wire.error_codes import ErrorCode
 
 CLIENT_ID_SHOWN: Final = 255
 """Characters of a client's id that its members' ids begin with."""

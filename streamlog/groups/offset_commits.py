@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.groups.group import CONSUMER, Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.rebalance import Rebalance
@@ -30,6 +28,7 @@ from streamlog.groups.requests import (
     OffsetToCommit,
     PartitionId,
 )
+from streamlog.wire.error_codes import ErrorCode
 
 Outcome = dict[PartitionId, ErrorCode]
 NOTHING: Final = FoundOffset(None)

@@ -4,12 +4,11 @@
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.offset_commits import Commits
 from streamlog.groups.requests import NONE, Now, PartitionId
+from streamlog.wire.error_codes import ErrorCode
 
 LOOKED_AT_ONCE: Final = 2_000
 """Groups and offsets, before others have a turn of the event loop."""

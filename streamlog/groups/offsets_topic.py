@@ -14,8 +14,6 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakSet
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.clock import wall_ms
 from streamlog.config import GroupsSection
 from streamlog.errors import (
@@ -35,6 +33,7 @@ from streamlog.groups.requests import NONE, Effect, Now, SendReply, Write
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.partition.internal_partition import InternalPartition
 from streamlog.record.codec import RecordRun
+from streamlog.wire.error_codes import ErrorCode
 
 
 class GroupReply:

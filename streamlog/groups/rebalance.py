@@ -11,12 +11,11 @@ it is in the log.
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.groups.group import Group, Member, State
 from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.records import group_record
 from streamlog.groups.requests import NONE, Joined, Now, SyncedMember
+from streamlog.wire.error_codes import ErrorCode
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
 """Who is new, and waits for its first generation, waits no longer; its client may be gone."""

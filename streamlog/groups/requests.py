@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.groups.records import CommittedOffset, KeptRecord
+from streamlog.wire.error_codes import ErrorCode
 
 NONE = ErrorCode.none
 

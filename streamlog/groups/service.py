@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import GroupsSection
 from streamlog.errors import PartitionNotFound, StreamlogError
@@ -27,6 +25,7 @@ from streamlog.metadata.stream.internal_stream import InternalStream, StreamMeta
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.internal_partition import InternalPartitions
+from streamlog.wire.error_codes import ErrorCode
 
 
 class GroupProgress(NamedTuple):

@@ -2,8 +2,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.fairness import stepwise
 from streamlog.kafka.auth import audit_actions, authorization
 from streamlog.kafka.auth.peer import Peer
@@ -32,6 +30,7 @@ from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import UNCOUNTED, RequestQuota
 from streamlog.wire import api_messages, registry
 from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 

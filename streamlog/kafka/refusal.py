@@ -2,14 +2,13 @@
 
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
     NotCoordinator,
     StreamlogError,
 )
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 
 

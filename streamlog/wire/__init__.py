@@ -8,12 +8,11 @@ tagged fields.
 - ``framing``   a byte stream cut into frames, with a limit
 - ``header``    headers of requests and responses
 - ``registry``  which API keys and versions this node speaks
-- ``schema_codec`` one schema class of ``kio`` as a pair of functions, read and write
+- ``schema_codec`` a schema of ``schemas.json`` as a pair of functions, read and write
 - ``api_messages`` every API but Fetch, as plain dicts
 - ``fetch``     Fetch by hand: the one that must cost microseconds
 - ``errors``    Kafka's error codes and ours, one table for both directions; errors by name
 
-Schemas come from ``kio``; its native reader does not face the network, because it allocates what a
-hostile array length asks for and aborts the process. Every length is checked here against the bytes
-that are there. Nothing here knows a socket, a partition or a record.
+Schemas and error codes are generated from Kafka's, by way of ``kio`` (``tools/kafka_schemas.py``). Every
+length is checked here against the bytes that are there. Nothing here knows a socket, a partition or a record.
 """

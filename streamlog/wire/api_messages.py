@@ -1,8 +1,8 @@
-"""Requests and responses of every API but Fetch, as dicts under the field names of ``kio``.
+"""Requests and responses of every API but Fetch, as dicts under the field names of Kafka's schemas, in Python's
+spelling (``throttle_time_ms`` is ``throttle_time``, in milliseconds).
 
-Durations are milliseconds and error codes are numbers. A handler writes the answer of the newest
-version; what an older one does not have is left out. ``kio`` is imported with the first of them: it
-takes as long as all else that a command imports.
+Error codes are numbers. A handler writes the answer of the newest version; what an older one does not have
+is left out.
 """
 
 from collections.abc import Generator, Mapping
@@ -12,7 +12,7 @@ from typing import Any, Final
 from streamlog.errors import UnsupportedVersion
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.registry import Api
-from streamlog.wire.schema_codec import Entity, entity
+from streamlog.wire.schema_codec import Entity, schemas
 
 Message = Mapping[str, Any]
 
@@ -48,19 +48,18 @@ def read_request_in_steps(
 
 @cache
 def _request_codec(api: Api, version: int) -> Entity:
-    from kio.index import UnknownEntity, load_request_schema
-
-    try:
-        return entity(load_request_schema(api.key, version))
-    except UnknownEntity:
-        raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
+    codec = schemas().request(api.key, version)
+    if codec is None:
+        raise UnsupportedVersion(f"{api.name} version {version} is too old")
+    return codec
 
 
 @cache
 def _response_codec(api: Api, version: int) -> Entity:
-    from kio.index import load_response_schema
-
-    return entity(load_response_schema(api.key, version))
+    codec = schemas().response(api.key, version)
+    if codec is None:
+        raise UnsupportedVersion(f"{api.name} version {version} is too old")
+    return codec
 
 
 def encode_request(api: Api, version: int, values: Message) -> bytes:

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog import errors
 from streamlog.errors import StreamlogError
+from streamlog.wire.error_codes import ErrorCode
 
 _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.OffsetOutOfRange, ErrorCode.offset_out_of_range),

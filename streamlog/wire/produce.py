@@ -7,8 +7,6 @@ import struct
 from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.wire.cursor import (
     NO_TAGS,
     STEP_ITEMS,
@@ -18,6 +16,7 @@ from streamlog.wire.cursor import (
     encode_tags,
     finished,
 )
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.framing import frame
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint, encode_leader, encode_nodes
 

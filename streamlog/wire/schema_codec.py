@@ -1,15 +1,18 @@
-"""One schema class of ``kio`` as two functions over plain dicts, ``read`` and ``write``.
+"""Kafka's message schemas, each as two functions over plain dicts, ``read`` and ``write``.
+
+The schemas are in ``schemas.json``, made by ``tools/kafka_schemas.py``: a list of structs, each used by its
+place in the list, and which of them the request and the response of an API are in each version.
 
 What a version does not have is left out when writing and is absent after reading; what the caller
 does not give takes the schema's default, else zero, empty or null.
 """
 
+import json
 import struct
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.wire.cursor import (
@@ -194,75 +197,96 @@ def _struct(inner: Entity, nullable: bool) -> _Kind:
     return _Kind(read, write, None)
 
 
-def _unwrap(annotation: Any) -> tuple[Any, bool]:
-    """An annotation without its ``| None``, and whether it had one."""
-    if get_origin(annotation) is not UnionType:
-        return annotation, False
-    inner = [arg for arg in get_args(annotation) if arg is not NoneType]
-    if len(inner) != 1:
-        raise BrokenInvariant(f"{annotation} is not one type or None")
-    return inner[0], True
+class SchemaTable:
+    """The codecs of a table of schemas, each built when it is first asked for."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        """``content``: as ``schemas.json`` has it."""
+        self._structs: Sequence[Mapping[str, Any]] = content["structs"]
+        self._requests: Mapping[str, Mapping[str, int]] = content["requests"]
+        self._responses: Mapping[str, Mapping[str, int]] = content["responses"]
+        self._entities: dict[int, Entity] = {}
+
+    def request(self, api_key: int, version: int) -> Entity | None:
+        """None: there is no such version."""
+        return self._find(self._requests, api_key, version)
+
+    def response(self, api_key: int, version: int) -> Entity | None:
+        """None: there is no such version."""
+        return self._find(self._responses, api_key, version)
+
+    def entity(self, place: int) -> Entity:
+        """The codec of the struct at that place of the list."""
+        found = self._entities.get(place)
+        if found is None:
+            found = self._entities[place] = self._built(self._structs[place])
+        return found
+
+    def _find(
+        self, versions: Mapping[str, Mapping[str, int]], api_key: int, version: int
+    ) -> Entity | None:
+        place = versions.get(str(api_key), {}).get(str(version))
+        return None if place is None else self.entity(place)
+
+    def _built(self, schema: Mapping[str, Any]) -> Entity:
+        flexible = schema["flexible"]
+        plain: list[_Field] = []
+        tagged: dict[int, _Field] = {}
+        for declared in schema["fields"]:
+            kind, tag = self._kind(declared, flexible), declared.get("tag")
+            built = _Field(
+                declared["name"],
+                tag,
+                declared.get("default", kind.default),
+                kind.read,
+                kind.write,
+                kind.read_steps,
+                kind.write_steps,
+            )
+            if tag is None:
+                plain.append(built)
+            else:
+                tagged[tag] = built
+        has_steps = any(field.read_steps is not None for field in plain)
+        return Entity(
+            _reader(plain, tagged, flexible),
+            _writer(plain, tagged, flexible),
+            frozenset(declared["name"] for declared in schema["fields"]),
+            _step_reader(plain, tagged, flexible) if has_steps else None,
+            _step_writer(plain, tagged, flexible) if has_steps else None,
+        )
+
+    def _kind(self, declared: Mapping[str, Any], flexible: bool) -> _Kind:
+        """A field's type is Kafka's name of it, or the place of a struct."""
+        kafka_type, nullable = declared["type"], declared.get("nullable", False)
+        is_array = declared.get("array", False)
+        if isinstance(kafka_type, int):
+            inner = self.entity(kafka_type)
+            return _array(inner, flexible, nullable) if is_array else _struct(inner, nullable)
+        if is_array:
+            return _array(_scalar(kafka_type, flexible, False), flexible, nullable)
+        return _scalar(kafka_type, flexible, nullable)
 
 
-def _kind(annotation: Any, kafka_type: str | None, flexible: bool) -> _Kind:
-    annotation, nullable = _unwrap(annotation)
-    if get_origin(annotation) is tuple:
-        inner = get_args(annotation)[0]
-        if hasattr(inner, "__flexible__"):
-            return _array(entity(inner), flexible, nullable)
-        return _array(_kind(inner, kafka_type, flexible), flexible, nullable)
-    if hasattr(annotation, "__flexible__"):
-        return _struct(entity(annotation), nullable)
+def _scalar(kafka_type: str, flexible: bool, nullable: bool) -> _Kind:
     if kafka_type == "string":
         return _string(flexible, nullable)
     if kafka_type in {"bytes", "records"}:
         return _bytes(flexible, nullable)
-    assert kafka_type is not None
     return _KINDS[kafka_type]
 
 
 @cache
-def entity(schema: type[Any]) -> Entity:
-    """The codec of a schema class; built once."""
-    flexible = schema.__flexible__
-    plain: list[_Field] = []
-    tagged: dict[int, _Field] = {}
-    for declared in fields(schema):
-        kind = _kind(declared.type, declared.metadata.get("kafka_type"), flexible)
-        default = kind.default if declared.default is MISSING else _plain(declared.default)
-        tag = declared.metadata.get("tag")
-        built = _Field(
-            declared.name,
-            tag,
-            default,
-            kind.read,
-            kind.write,
-            kind.read_steps,
-            kind.write_steps,
-        )
-        if tag is None:
-            plain.append(built)
-        else:
-            tagged[tag] = built
-    names = frozenset(declared.name for declared in fields(schema))
-    has_steps = any(field.read_steps is not None for field in plain)
-    return Entity(
-        _reader(plain, tagged, flexible),
-        _writer(plain, tagged, flexible),
-        names,
-        _step_reader(plain, tagged, flexible) if has_steps else None,
-        _step_writer(plain, tagged, flexible) if has_steps else None,
-    )
-
-
-def _plain(default: Any) -> Any:
-    """kio keeps durations as timedeltas; here they are milliseconds, as on the wire."""
-    return round(default.total_seconds() * 1000) if hasattr(default, "total_seconds") else default
+def schemas() -> SchemaTable:
+    """Of the APIs that this node speaks."""
+    return SchemaTable(json.loads(files(__package__).joinpath("schemas.json").read_bytes()))
 
 
 def _fresh(default: Any) -> Any:
-    """A default as it is read; an array must not be shared."""
-    return list(default) if isinstance(default, tuple) else default
+    """A default as it is read; an array or a struct must not be shared."""
+    if isinstance(default, list | tuple):
+        return list(default)
+    return dict(default) if isinstance(default, dict) else default
 
 
 def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Read:

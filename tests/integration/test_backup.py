@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.backup.manifest import decode_manifest, encode_manifest
 from streamlog.client.cluster import Cluster
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.produce import ACKS_AS_STORED
 from tests.cluster_cli import Cli
 from tests.integration.conftest import lasting_dev

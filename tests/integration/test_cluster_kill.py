@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kio.schema.errors import ErrorCode
 
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.registry import LIST_OFFSETS
 from tests.history import Lane
 from tests.integration.campaign import Acks, campaign

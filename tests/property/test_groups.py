@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 
 from streamlog.groups.records import (
     CommittedOffset,
@@ -16,6 +15,7 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import NONE, PartitionId
+from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld, Token
 
 GROUPS = ("g", "h")

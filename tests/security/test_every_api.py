@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.errors import ProtocolViolation
 from streamlog.kafka.auth.authorization import GATES
@@ -30,6 +29,7 @@ from streamlog.metadata.quorum import raft_codec as form
 from streamlog.model import TopicPartition
 from streamlog.wire import api_messages, fetch
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.header import encode_request_header, read_response_header
 from streamlog.wire.operation_request import encode_operation
 from streamlog.wire.produce import ACKS_AS_STORED

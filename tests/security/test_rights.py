@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster, Granted
 from streamlog.wire import api_messages, registry
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.header import encode_request_header, read_response_header
 from streamlog.wire.registry import APIS
 from tests.kafka_node import KafkaNode

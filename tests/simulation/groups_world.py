@@ -4,10 +4,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.config import GroupsSection
 from streamlog.groups.requests import NONE, GroupCaller, Joined, SyncedMember
+from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld, Token, subscription
 
 PARTITIONS: Final = 6

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kio.schema.errors import ErrorCode
-
 from pyspark_streamlog.options.read_options import ReadOptions
 from pyspark_streamlog.servers.cluster import id_bytes, open_cluster
 from pyspark_streamlog.servers.replica_choice import Replicas
@@ -30,6 +28,7 @@ from streamlog.errors import (
 )
 from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, header_fields, read_header
 from streamlog.record.columns import arrow_batch
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.special_offsets import EARLIEST

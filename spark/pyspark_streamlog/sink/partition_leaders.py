@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.client.blocking import BlockingCluster, with_retries
 from streamlog.errors import (
     OffsetOutOfRange,
@@ -17,6 +15,7 @@ from streamlog.errors import (
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader, batches, check_bytes
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check, error_of
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.produce import ACKS_ALL

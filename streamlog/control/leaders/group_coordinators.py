@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import (
@@ -40,6 +38,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment
+from streamlog.wire.error_codes import ErrorCode
 
 LISTED_AT_ONCE: Final = 5_000
 """Groups in one answer of a node."""

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.client.cluster import Cluster
 from streamlog.client.connection import Connection
 from streamlog.client.security import NO_SECURITY, Security
@@ -20,6 +18,7 @@ from streamlog.metadata.image.image_types import NodeImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 
 PROBE_PERIOD_S: Final = 1.0

@@ -5,13 +5,12 @@ What streamlog does not guard is refused in words: transactional ids, delegation
 
 from typing import Any, Final, TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.filters import NameMatch, RuleFilter
 from streamlog.acl.rules import Operation, PatternType, Permission, ResourceType, Rule
 from streamlog.errors import InvalidRequest
 from streamlog.kafka.refusal import RequestRefused
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 ANY: Final = 1
 

@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.control.leaders.node_requests import is_node_request
 from streamlog.errors import StreamlogError
 from streamlog.kafka.context import Context
 from streamlog.metadata.commands import decode_result
 from streamlog.wire import registry
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 from streamlog.wire.operation_request import is_operation
 from streamlog.wire.registry import Api

@@ -5,8 +5,6 @@ import logging
 import time
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.authn import bearer, plain, scram
 from streamlog.authn.principal import Principal
 from streamlog.authn.scram import ServerExchange
@@ -15,6 +13,7 @@ from streamlog.errors import AuthenticationFailed
 from streamlog.kafka.auth.authenticator import OAUTHBEARER, PLAIN, Authenticator
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,6 @@ from collections.abc import Iterable
 from typing import NoReturn
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.errors import (
     ClusterForbidden,
@@ -20,6 +18,7 @@ from streamlog.kafka.cluster_view import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
+from streamlog.wire.error_codes import ErrorCode
 
 
 def led_partition(tp: TopicPartition, leader_epoch: int, view: ClusterView) -> Partition:

@@ -22,8 +22,6 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.authn.session import Session
@@ -48,6 +46,7 @@ from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartitio
 from streamlog.partition.partition import Partition
 from streamlog.replication.divergence import divergence
 from streamlog.wire import fetch as wire
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader
 

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.kafka.fetch.fetch_session import FetchCaller, FetchSession, Owner
 from streamlog.wire import fetch as wire
+from streamlog.wire.error_codes import ErrorCode
 
 SLOTS: Final = 1_000
 """As Kafka's ``max.incremental.fetch.session.cache.slots``."""

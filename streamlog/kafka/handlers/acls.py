@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.filters import RuleFilter, found
 from streamlog.acl.rules import Rule
 from streamlog.errors import StreamlogError
@@ -18,6 +16,7 @@ from streamlog.kafka.auth.acl_codec import (
 from streamlog.kafka.context import Context
 from streamlog.kafka.refusal import told
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 
 async def describe_acls(request: Message, _version: int, context: Context) -> Message:

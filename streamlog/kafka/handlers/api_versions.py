@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.kafka.context import Context
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.registry import APIS
 
 FEATURE: Final = "streamlog.level"

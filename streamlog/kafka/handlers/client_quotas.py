@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
 from pydantic import ValidationError
 
 from streamlog.errors import StreamlogError
@@ -14,6 +13,7 @@ from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.image.quota import QUOTA_KEYS, Quota, QuotaKey
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 CLIENT_ID: Final = "client-id"

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
@@ -21,6 +19,7 @@ from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.setting_type import OUR_KEYS
 from streamlog.metadata.stream.settings_translation import SETTINGS, setting_of_topic_config
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 TOPIC: Final = 2
 NODE: Final = 4

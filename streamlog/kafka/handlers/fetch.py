@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
 from streamlog.fairness import stepwise
@@ -39,6 +37,7 @@ from streamlog.log.segment.file_slice import FileSlice
 from streamlog.wire import fetch as wire
 from streamlog.wire.api_messages import AT_ONCE_BYTES
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.leaders import NodeEndpoint
 
 TURN_S: Final = 0.002

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.control.groups import ForgottenOffset, StreamPartitions
 from streamlog.errors import NotLeader, StreamlogError
@@ -26,6 +24,7 @@ from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import error_named
 
 UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
@@ -28,6 +26,7 @@ from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.refusal import group_code_of
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 NO_GENERATION: Final = -1
 

@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.errors import (
     NotLeader,
@@ -18,6 +16,7 @@ from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 from streamlog.wire.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 

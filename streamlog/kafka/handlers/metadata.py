@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import InvalidStreamName, StreamlogError, StreamNotFound
 from streamlog.fairness import cooperatively
 from streamlog.kafka.advertised_listeners import (
@@ -22,6 +20,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.stream_config import check_stream_name, is_internal
 from streamlog.model import NodeId
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 
 async def metadata(request: Message, version: int, context: Context) -> Message:

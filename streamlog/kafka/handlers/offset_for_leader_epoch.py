@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.acl.rules import Operation
 from streamlog.errors import (
     StreamlogError,
@@ -15,6 +13,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.model import TopicPartition
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 
 

@@ -10,8 +10,6 @@ import json
 from typing import Any, Final
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.clock import wall_ms
 from streamlog.control.leaders.node_requests import encode_error, is_node_request
 from streamlog.errors import (
@@ -42,6 +40,7 @@ from streamlog.raft.messages import (
 )
 from streamlog.wire import fetch as wire
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 from streamlog.wire.operation_request import decode_operation, is_operation
 

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.control.placement import needs_election, partitions_that_need_election
 from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
 from streamlog.fairness import cooperatively
@@ -20,6 +18,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 
 async def alter_partition_reassignments(

@@ -1,11 +1,10 @@
 """SaslHandshake, SaslAuthenticate."""
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import AuthenticationFailed
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 
 async def sasl_handshake(request: Message, version: int, peer: Peer, _poll: RequestWait) -> Message:

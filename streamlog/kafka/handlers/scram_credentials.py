@@ -5,8 +5,6 @@ from base64 import b64encode
 from collections import Counter, defaultdict
 from typing import Any, Final, NamedTuple, get_args
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.authn.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram, credential_of
 from streamlog.errors import InvalidRequest, StreamlogError
 from streamlog.fairness import cooperatively
@@ -17,6 +15,7 @@ from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
 from streamlog.model import ScramName
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 
 """The mechanisms as Kafka counts them."""
 

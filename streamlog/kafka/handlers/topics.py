@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import (
     InvalidStreamConfig,
     InvalidSubject,
@@ -33,6 +31,7 @@ from streamlog.metadata.stream.stream_config import (
 )
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 
 Assignments = tuple[tuple[NodeId, ...], ...]

@@ -5,8 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.client.connection import Connection, connected
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import (
@@ -32,6 +30,7 @@ from streamlog.raft.messages import (
     VoteRequest,
 )
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 
 SNAPSHOT_PIECE_BYTES: Final = 1 << 20

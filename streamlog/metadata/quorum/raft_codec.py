@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import MalformedFrame
 from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.model import NO_LEADER, NodeId
@@ -29,6 +27,7 @@ from streamlog.raft.messages import (
 )
 from streamlog.raft.voters import ReplicaKey
 from streamlog.wire import fetch
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.leaders import CurrentLeader
 
 Message = Mapping[str, Any]

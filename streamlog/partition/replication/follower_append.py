@@ -4,13 +4,12 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
 from streamlog.model import EpochEnd
 from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.partition.replication.truncation import truncate
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords
 

@@ -14,8 +14,6 @@ from concurrent.futures import Executor
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from streamlog.client.connection import Connection
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
@@ -28,6 +26,7 @@ from streamlog.partition.replication.fetch_session import FetchedPosition, Follo
 from streamlog.partition.replication.follower_append import is_cut, take
 from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.partition.replication.truncation import repair
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import (
     FetchedRecords,

@@ -1,8 +1,8 @@
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.requests import NONE, GroupCaller, Joined
+from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import NO_DELAY, GroupWorld, subscription
 
 RANGE = ("range", subscription("t"))

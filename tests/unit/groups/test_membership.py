@@ -1,7 +1,7 @@
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.groups.requests import NONE, GroupCaller, SyncedMember
+from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld
 
 BUSY = ErrorCode.rebalance_in_progress

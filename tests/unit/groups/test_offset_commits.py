@@ -1,9 +1,9 @@
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.groups.requests import NONE, CommitRequest, GroupCaller, OffsetToCommit
+from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import NO_DELAY, TOPIC_ID, GroupWorld, Token
 
 DAY_MS = 86_400_000

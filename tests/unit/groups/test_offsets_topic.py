@@ -3,7 +3,6 @@ import gc
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.errors import (
@@ -30,6 +29,7 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
+from streamlog.wire.error_codes import ErrorCode
 from tests.fake_lease import FakeLease
 from tests.group_world import TOPIC_ID, subscription
 from tests.offsets_partition import OffsetsPartition

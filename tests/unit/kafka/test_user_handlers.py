@@ -1,12 +1,12 @@
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.authn.scram import ITERATIONS_MAX, Scram, is_password, salted_password
 from streamlog.config import SaslSection
 from streamlog.errors import NoController
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
 

@@ -7,7 +7,7 @@ from kio.schema.consumer_protocol_assignment.v3.data import ConsumerProtocolAssi
 from streamlog.errors import MalformedFrame
 from streamlog.model import TopicPartition
 from streamlog.wire.consumer_protocol import read_assignment
-from streamlog.wire.schema_codec import entity
+from tests.kio_schemas import codec_of
 
 
 def encoded(version: int, schema: type) -> bytes:
@@ -17,7 +17,7 @@ def encoded(version: int, schema: type) -> bytes:
         {"topic": "bills", "partitions": [1]},
         {"topic": "none", "partitions": []},
     ]
-    entity(schema).write(out, {"assigned_partitions": topics, "user_data": b"sticky"})
+    codec_of(schema).write(out, {"assigned_partitions": topics, "user_data": b"sticky"})
     return bytes(out)
 
 

@@ -1,11 +1,11 @@
 import inspect
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog import errors
 from streamlog.errors import InvalidRequest, NotLeader, StreamlogError, Unavailable
 from streamlog.wire import errors as errors_wire
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check, code_of, error_of
 
 TREE = [

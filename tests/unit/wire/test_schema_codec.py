@@ -9,11 +9,13 @@ from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from streamlog.errors import MalformedFrame
 from streamlog.wire.api_messages import encode_request
 from streamlog.wire.cursor import STEP_ITEMS, Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.registry import (
     APIS,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -22,7 +24,9 @@ from streamlog.wire.registry import (
     METADATA,
     PRODUCE,
 )
-from streamlog.wire.schema_codec import entity
+from streamlog.wire.schema_codec import schemas
+from tests.kio_schemas import codec_of
+from tools import kafka_schemas
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -106,7 +110,7 @@ def test_in_steps_the_same_is_read_and_written(versions: list[Any]) -> None:
 
 
 def _check_steps(schema: Any, salt: int) -> None:
-    codec, values, data = entity(schema), example(schema, salt), bytearray()
+    codec, values, data = codec_of(schema), example(schema, salt), bytearray()
     codec.write(data, values)
     if codec.read_steps is None or codec.write_steps is None:
         assert not [
@@ -123,7 +127,7 @@ def _check_steps(schema: Any, salt: int) -> None:
 
 def test_a_large_request_has_a_step_for_each_few_items() -> None:
     """Also where they are all in one topic."""
-    codec = entity(load_request_schema(LIST_OFFSETS, 7))
+    codec = codec_of(load_request_schema(LIST_OFFSETS, 7))
     partitions = [{"partition_index": number, "timestamp": 1} for number in range(3_200)]
     for topics in (
         [{"name": "t", "partitions": partitions}],
@@ -148,7 +152,7 @@ def test_kio_reads_what_we_write_and_writes_what_we_read(versions: list[Any]) ->
 def _check_against_kio(schema: Any, salt: int) -> None:
     values = example(schema, salt)
     ours = bytearray()
-    entity(schema).write(ours, values)
+    codec_of(schema).write(ours, values)
     theirs, size = entity_reader(schema)(bytes(ours), 0)
     assert size == len(ours)
     assert plain(theirs) == values
@@ -156,7 +160,7 @@ def _check_against_kio(schema: Any, salt: int) -> None:
     entity_writer(schema)(again, theirs)
     assert again.getvalue() == ours
     cursor = Cursor(ours)
-    assert entity(schema).read(cursor) == values
+    assert codec_of(schema).read(cursor) == values
     assert cursor.remaining == 0
 
 
@@ -164,42 +168,42 @@ def _check_against_kio(schema: Any, salt: int) -> None:
 def test_what_is_not_given_has_its_default(versions: list[Any]) -> None:
     for schema in versions:
         ours = bytearray()
-        entity(schema).write(ours, {})
+        codec_of(schema).write(ours, {})
         theirs, size = entity_reader(schema)(bytes(ours), 0)
         assert size == len(ours), schema
-        assert plain(theirs) == entity(schema).read(Cursor(ours)), schema
+        assert plain(theirs) == codec_of(schema).read(Cursor(ours)), schema
 
 
 @every_schema
 def test_every_cut_is_malformed(versions: list[Any]) -> None:
     for schema in versions:
         whole = bytearray()
-        entity(schema).write(whole, example(schema, 1))
+        codec_of(schema).write(whole, example(schema, 1))
         for size in range(len(whole)):
             with pytest.raises(MalformedFrame):
-                entity(schema).read(Cursor(whole[:size]))
+                codec_of(schema).read(Cursor(whole[:size]))
 
 
 def test_unknown_tagged_fields_are_passed_over() -> None:
     schema = load_request_schema(METADATA, 12)
     whole = encode_request(APIS[METADATA], 12, {"topics": None})
     tagged = whole[:-1] + b"\x01\x09\x02??"
-    assert entity(schema).read(Cursor(tagged)) == entity(schema).read(Cursor(whole))
+    assert codec_of(schema).read(Cursor(tagged)) == codec_of(schema).read(Cursor(whole))
 
 
 def test_unknown_tagged_fields_are_counted_with_the_elements_of_arrays() -> None:
     schema = load_request_schema(METADATA, 12)
     whole = encode_request(APIS[METADATA], 12, {"topics": None})
     tagged = whole[:-1] + b"\x03" + b"\x09\x00" * 3
-    assert entity(schema).read(Cursor(tagged, elements_max=3))["topics"] is None
+    assert codec_of(schema).read(Cursor(tagged, elements_max=3))["topics"] is None
     with pytest.raises(MalformedFrame, match="more elements than are allowed"):
-        entity(schema).read(Cursor(tagged, elements_max=2))
+        codec_of(schema).read(Cursor(tagged, elements_max=2))
 
 
 def test_a_huge_array_length_is_refused_where_kios_own_reader_aborts_the_process() -> None:
     bomb = b"\xff\xff\xff\xff\x0f"
     with pytest.raises(MalformedFrame):
-        entity(load_request_schema(METADATA, 12)).read(Cursor(bomb))
+        codec_of(load_request_schema(METADATA, 12)).read(Cursor(bomb))
 
 
 @pytest.mark.parametrize("mark", [0, 2, 127, 128, 254])
@@ -208,4 +212,24 @@ def test_what_may_be_null_is_so_in_one_way(mark: int) -> None:
     whole = encode_request(APIS[DESCRIBE_TOPIC_PARTITIONS], 0, {"cursor": None})
     assert whole[-2:] == b"\xff\x00"
     with pytest.raises(MalformedFrame, match="1 or -1"):
-        entity(schema).read(Cursor(whole[:-2] + bytes((mark, 0))))
+        codec_of(schema).read(Cursor(whole[:-2] + bytes((mark, 0))))
+
+
+# What is generated
+
+
+def test_the_table_and_the_error_codes_are_what_kio_says() -> None:
+    """After a new version of kio: ``python -m tools.kafka_schemas``."""
+    assert kafka_schemas.SCHEMAS.read_text() == kafka_schemas.schemas_text()
+    assert kafka_schemas.ERROR_CODES.read_text() == kafka_schemas.error_codes_text()
+    assert [(it.name, int(it), it.retriable) for it in ErrorCode] == [
+        (it.name, int(it), it.retriable) for it in KioErrorCode
+    ]
+
+
+def test_every_version_that_is_spoken_has_a_schema() -> None:
+    for api in APIS.values():
+        if api.key not in {PRODUCE, FETCH}:
+            for version in range(api.version_min, api.version_max + 1):
+                assert schemas().request(api.key, version) is not None
+                assert schemas().response(api.key, version) is not None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from streamlog.authn import bearer, plain
 from streamlog.authn.scram import ClientExchange, Credential, Scram, is_password
@@ -21,6 +20,7 @@ from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.wire import registry
+from streamlog.wire.error_codes import ErrorCode
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient, at, wanted
 from tests.signed_tokens import AUDIENCE, ISSUER, key_set, token
