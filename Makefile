@@ -37,12 +37,17 @@ demo: setup ## The main job on 336,776 real flights, every answer checked, nothi
 demo-keep: setup ## The same, but the servers stay up
 	$(BIN)/python -m demo --keep
 
-# More workers than two cores: tests with servers wait most of the time. Long files come first.
-test: setup lint ## Lint, types and all tests but the slow ones
+# Tests without servers fill what tests with servers leave of the processors, for these wait most of the time. More workers
+# than two cores, for the same reason. Long files come first.
+test: setup ## Lint, types and all tests but the slow ones
+	@report=$$(mktemp) && trap 'rm -f "$$report"' EXIT; \
+	echo "tests without servers run in the background; their report comes last"; \
+	nice -n 10 $(BIN)/pytest -q --numprocesses 3 --dist worksteal $(COMPUTING) > "$$report" 2>&1 & computing=$$!; \
 	status=0; \
-	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(COMPUTING) || status=1; \
+	$(MAKE) --no-print-directory lint || status=1; \
 	$(BIN)/pytest -q --numprocesses 4 --dist loadfile --no-loadscope-reorder $(COMPUTING:%=--ignore=%) || status=1; \
-	exit $$status
+	wait $$computing || status=1; \
+	cat "$$report"; exit $$status
 
 test-slow: setup ## The tests that take minutes
 	$(BIN)/pytest -q -m slow
