@@ -193,12 +193,14 @@ async def test_a_full_disk_leaves_the_log_as_it_was(world: World) -> None:
     disk = FailingDisk()
     disk.faults.break_("pwrite", code=errno.ENOSPC, path=".cleaned")
     async with world.node(disk, **NODE) as registry:
-        partition = await overwritten(world, registry, "s")
-        await until(lambda: of(world.metrics.compaction_failures) == 1)
-        disk.faults.mend()
+        # Nothing can be compacted before all is written: a full disk refuses appends.
+        partition = await overwritten(world, registry, "s", segment_age_ms=3_600_000)
+        partition.state.log.roll()
+        await until(lambda: of(world.metrics.compaction_failures) >= 1)
         assert len(await pairs_of(partition)) == 30
         assert not files(world, "s", ".cleaned")
         assert partition.failure is None
+        disk.faults.mend()
 
 
 async def test_what_is_erased_is_compacted_first_however_little_is_dirty(world: World) -> None:
