@@ -120,6 +120,6 @@ def is_local(host: str) -> bool:
         found = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError:
+    except (OSError, UnicodeError):  # the latter of what cannot be a name, such as "."
         return True
     return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)

@@ -277,6 +277,8 @@ async def connected(host: str, port: int, timeout_ms: int) -> socket.socket:
                     return sock
     except TimeoutError:
         raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
+    except UnicodeError:  # "." and the like, which Python does not ask for
+        raise NodeUnreachable(f"{host}:{port}: the host cannot be a name") from None
     except OSError as error:  # the name does not resolve
         problem = error
     why = "no address" if problem is None else reason(problem)

@@ -105,6 +105,9 @@ class Listener:
         try:
             family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
             self._sock = socket.create_server(where, family=family, backlog=BACKLOG)
+        except UnicodeError:  # "." and the like, which Python does not ask for
+            problem = f"cannot listen on {where[0]}:{where[1]} (the host cannot be a name)"
+            raise ConfigError("kafka.host", problem, "name an address of this machine") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno in _PORT_TROUBLE else error.strerror
             problem = f"cannot listen on {where[0]}:{where[1]} ({reason})"

@@ -303,3 +303,8 @@ async def test_a_forgotten_login_is_hinted_at() -> None:
     ):
         with pytest.raises(NodeUnreachable, match="--user and --password-file"):
             await connection.request(METADATA, ALL_TOPICS)
+
+
+async def test_a_host_that_cannot_be_a_name_is_not_reached() -> None:
+    with pytest.raises(NodeUnreachable, match="cannot be a name"):
+        await Connection.open(".", 9092, timeout_ms=1_000)
