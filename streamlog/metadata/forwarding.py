@@ -1,11 +1,9 @@
-"""A command is forwarded to the controller, from whichever node was asked.
+"""A command is forwarded to the node that leads the metadata quorum, from whichever node was asked.
 
-The controller may be this node. One that has just been elected is waited for. What may have been done is
-never sent a second time, unless twice is as good as once (``REPEATABLE``): the answer is then
-RequestTimedOut.
+``MetadataService`` waits for a leader, and carries out what this node can. Here a command is sent, once. What may
+have been done is not sent again (RequestTimedOut), unless twice is as good as once: ``REPEATABLE``.
 """
 
-import asyncio
 from typing import Final
 
 from streamlog.config import ClusterSection
@@ -15,7 +13,6 @@ from streamlog.errors import (
     NodeUnreachable,
     RequestTimedOut,
 )
-from streamlog.metadata.active_controller import ActiveController
 from streamlog.metadata.commands import (
     AllocateProducerIds,
     AlterIsr,
@@ -42,10 +39,6 @@ from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.raft_driver import RaftDriver
 from streamlog.model import NodeId
 
-RETRY_S: Final = 0.02
-PATIENCE_FACTOR: Final = 2
-"""A command waits for a controller as long as so many request time-outs."""
-
 REPEATABLE: Final = (
     Heartbeat,
     RegisterNode,
@@ -68,47 +61,21 @@ FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
 
 
 class CommandForwarder:
-    """Has commands carried out by the controller, here or over the socket."""
+    """Sends commands to the controller, or to another node that is to answer them."""
 
     def __init__(
         self,
         quorum: RaftDriver,
-        controller: ActiveController,
         peers: Peers,
         *,
         node_id: NodeId,
         settings: ClusterSection,
     ) -> None:
         self._quorum = quorum
-        self._controller = controller
         self._peers = peers
         self._node_id = node_id
         self._settings = settings
         self._timeout_ms = settings.request_timeout_ms
-        self._stepped = asyncio.Event()
-        """The quorum has taken a step: there may be a controller now."""
-
-    def quorum_stepped(self) -> None:
-        """Try again at once what waits for a controller."""
-        self._stepped.set()
-
-    async def carry_out(self, command: Command) -> Granted:
-        """Raises what the controller answers; NoController: nothing has been done; RequestTimedOut: it
-        may have been.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
-        while True:
-            try:
-                if self._quorum.is_active:
-                    return await self._controller.take(command)
-                return await self.ask(self._quorum.leader, command)
-            except NoController:
-                if self._quorum.hopeless is not None:
-                    raise self._quorum.hopeless from None
-                if loop.time() >= deadline:
-                    raise
-            await self.pause()
 
     async def ask(self, node_id: NodeId | None, command: Command) -> Granted:
         """Have this node carry it out. Raises NoController where it was not heard; NodeIdTaken for
@@ -144,12 +111,3 @@ class CommandForwarder:
             text = f"{error}; whether it was done is not known"
             raise RequestTimedOut(text) from error
         return decode_result(data)
-
-    async def pause(self) -> None:
-        """Until the quorum has taken a step, but not for long."""
-        self._stepped.clear()
-        try:
-            async with asyncio.timeout(RETRY_S):
-                await self._stepped.wait()
-        except TimeoutError:
-            pass

@@ -36,7 +36,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
-from streamlog.metadata.nodes.node_heartbeats import Membership, Stamp
+from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
@@ -76,6 +76,10 @@ READY_WAIT_MS: Final = 5_000
 """How long the creation of a stream waits for its leaders to listen."""
 RESIGN_WAIT_S: Final = 1.0
 """How long a controller that stops waits for another one."""
+RETRY_S: Final = 0.02
+PATIENCE_FACTOR: Final = 2
+"""A command waits for a controller as long as so many request time-outs."""
+
 Listener = Callable[[MetadataImage, MetadataImage], None]
 """Called with the image before and after each change; must not wait for anything."""
 
@@ -208,6 +212,8 @@ class MetadataService:
     ) -> None:
         self._node_id = node_id
         self._settings = settings
+        self._stepped = asyncio.Event()
+        """The quorum has taken a step: there may be a controller now."""
         self._applier = Applier(MetadataImage(cluster_id), self._has_applied)
         self._quorum = RaftDriver(
             replica,
@@ -226,10 +232,8 @@ class MetadataService:
             settings=settings,
             applied_offset=lambda: self._applier.image.offset,
         )
-        self._forwarder = CommandForwarder(
-            self._quorum, self._controller, peers, node_id=node_id, settings=settings
-        )
-        self._membership = Membership(
+        self._forwarder = CommandForwarder(self._quorum, peers, node_id=node_id, settings=settings)
+        self._heartbeats = NodeHeartbeats(
             node_id=node_id,
             incarnation=incarnation,
             settings=settings,
@@ -260,30 +264,30 @@ class MetadataService:
 
     @property
     def lease(self) -> Lease:
-        return self._membership.lease
+        return self._heartbeats.lease
 
     @property
     def clock_skew_s(self) -> float | None:
         """How far this node's clock is ahead of the time that most nodes agree on, or else of the
         controller's clock; None before it is known.
         """
-        skew_s = self._membership.clock_skew.seconds
-        return None if skew_s is None else skew_s - (self._membership.agreed_ahead_s or 0.0)
+        skew_s = self._heartbeats.clock_skew.seconds
+        return None if skew_s is None else skew_s - (self._heartbeats.agreed_ahead_s or 0.0)
 
     @property
     def clock_is_agreed(self) -> bool:
         """Most nodes agree on the time, so that ``clock_skew_s`` is this node's own fault."""
-        return self._membership.agreed_ahead_s is not None
+        return self._heartbeats.agreed_ahead_s is not None
 
     @property
     def node_epoch(self) -> int:
         """Of this process; -1 before it has registered."""
-        return self._membership.node_epoch
+        return self._heartbeats.node_epoch
 
     @property
     def waiting_for(self) -> str:
         """Why the node has not registered yet."""
-        return self._membership.waiting_for
+        return self._heartbeats.waiting_for
 
     @property
     def controller_id(self) -> NodeId | None:
@@ -319,17 +323,17 @@ class MetadataService:
 
     def tell_offline(self, offline: "Iterable[TopicPartition]") -> None:
         """These partitions cannot be written here; the controller hears of it at once."""
-        self._membership.offline = frozenset(offline)
-        self._membership.hurry()
+        self._heartbeats.offline = frozenset(offline)
+        self._heartbeats.hurry()
 
     def tell_full(self, full: bool) -> None:
         """There is no room on the disk, or there is again; the controller hears of it at once."""
-        self._membership.full = full
-        self._membership.hurry()
+        self._heartbeats.full = full
+        self._heartbeats.hurry()
 
     def ask_before_heartbeats(self, unfit: Callable[[], tuple[str, ...]]) -> None:
         """``unfit``: what else is wrong with this node, by the names of ``condition``."""
-        self._membership.unfit = unfit
+        self._heartbeats.unfit = unfit
 
     @property
     def is_current(self) -> bool:
@@ -467,7 +471,7 @@ class MetadataService:
 
         Raises NodeIdTaken.
         """
-        await self._membership.register(wanted)
+        await self._heartbeats.register(wanted)
         configured = self._quorum.replica.configured.ids
         if configured != self.voters.ids:
             logger.warning(
@@ -479,13 +483,13 @@ class MetadataService:
         """Send heartbeats for as long as the node runs, and ``stamp`` its data folder. Raises
         StaleNode.
         """
-        await self._membership.run(stamp)
+        await self._heartbeats.run(stamp)
 
     async def leave(self) -> None:
         """Have others lead, in the quorum too, if there are any."""
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                await self._membership.stop()
+                await self._heartbeats.stop()
         except (StreamlogError, TimeoutError) as error:
             logger.warning(LEFT_WITHOUT_NOTICE, extra={"error": str(error)})
         if self._quorum.is_active and len(self.voters) > 1:
@@ -493,7 +497,7 @@ class MetadataService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESIGN_WAIT_S):
                     while self.controller_id in (None, self._node_id):
-                        await self._forwarder.pause()
+                        await self._pause()
 
     async def close(self) -> None:
         """Refuse what waits, finish what has begun, close the log. May be called again."""
@@ -505,18 +509,18 @@ class MetadataService:
     def _quorum_changed(self) -> None:
         """The quorum has taken a step."""
         self._controller.look()
-        self._forwarder.quorum_stepped()
+        self._stepped.set()
         if self._last_controller != self.controller_id:
             self._last_controller = self.controller_id
-            self._membership.forget_clocks()
-            self._membership.hurry()
+            self._heartbeats.forget_clocks()
+            self._heartbeats.hurry()
 
     def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
         """The answer to a deletion waits until the nodes say that they know."""
         for name in new.touched if new.parent_offset == old.offset else old.streams:
             before, after = old.streams.get(name), new.streams.get(name)
             if before is not None and (after is None or after.stream_id != before.stream_id):
-                self._membership.hurry()
+                self._heartbeats.hurry()
                 return
 
     # How a command is carried out
@@ -529,7 +533,19 @@ class MetadataService:
         """
         if _is_local(command):
             return await self._answer_locally(command)
-        return await self._forwarder.carry_out(command)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_FACTOR * self._settings.request_timeout_ms / 1000
+        while True:
+            try:
+                if self._quorum.is_active:
+                    return await self._controller.take(command)
+                return await self._forwarder.ask(self._quorum.leader, command)
+            except NoController:
+                if self._quorum.hopeless is not None:
+                    raise self._quorum.hopeless from None
+                if loop.time() >= deadline:
+                    raise
+            await self._pause()
 
     async def _answer_locally(self, command: AwaitApplied | DescribeCluster) -> Granted:
         if isinstance(command, DescribeCluster):
@@ -540,6 +556,15 @@ class MetadataService:
         else:
             await _in_time(self._applier.wait_settled(offset, stream), offset)
         return Granted(offset, {})
+
+    async def _pause(self) -> None:
+        """Until the quorum has taken a step, but not for long."""
+        self._stepped.clear()
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._stepped.wait()
+        except TimeoutError:
+            pass
 
     # Its own tasks
 

@@ -98,7 +98,7 @@ class ClockSkew:
         return min(self._heard)[1] / 1000 if self._heard else None
 
 
-class Membership:
+class NodeHeartbeats:
     """``register`` once; ``run`` as a task; ``stop`` before the node goes."""
 
     def __init__(

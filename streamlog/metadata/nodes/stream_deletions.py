@@ -5,7 +5,7 @@ stream is gone, and once led it, would acknowledge what is published to the next
 or subject, and lose it with the deleted log. So the controller remembers the streams that it deletes:
 
 - with each answer to a heartbeat it tells the node up to where the node has to apply the metadata
-  before that answer extends its lease, see ``Membership``;
+  before that answer extends its lease, see ``NodeHeartbeats``;
 - each heartbeat tells how far the node has applied them;
 - a lease that was granted before the deletion was logged ends within ``session_timeout_ms``, whichever
   controller granted it, see ``Lease``; a node without a session has none.

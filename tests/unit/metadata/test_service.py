@@ -294,10 +294,10 @@ async def test_a_controller_that_resigned_waits_for_another_one_whatever_late_an
 async def test_a_silent_node_is_fenced_and_comes_back(start: Start) -> None:
     members = await start(3)
     silent = others(members, controller(members))[0]
-    silent.service._membership._grant = _say_nothing  # type: ignore[assignment]
+    silent.service._heartbeats._grant = _say_nothing  # type: ignore[assignment]
     await until(lambda: members[0].service.image.nodes[silent.node_id].fenced)
     await until(lambda: not silent.service.lease.held)
-    silent.service._membership._grant = silent.service._grant
+    silent.service._heartbeats._grant = silent.service._grant
     await until(lambda: all_live(members, 3))
 
 

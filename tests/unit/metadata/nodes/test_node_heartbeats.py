@@ -16,7 +16,7 @@ from streamlog.metadata.commands import (
     StampFolder,
     StopNode,
 )
-from streamlog.metadata.nodes.node_heartbeats import Membership
+from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats
 from streamlog.model import NodeId, TopicPartition
 
 ONE = NodeId(1)
@@ -87,7 +87,7 @@ def membership(
     session_timeout_ms: int = 300,
     heartbeat_ms: int = 10,
     applied: Applied | None = None,
-) -> Membership:
+) -> NodeHeartbeats:
     applied = applied or Applied()
     settings = ClusterSection(
         heartbeat_interval_ms=heartbeat_ms,
@@ -95,7 +95,7 @@ def membership(
         session_timeout_ms=session_timeout_ms,
         stamp_ms=100,
     )
-    return Membership(
+    return NodeHeartbeats(
         node_id=ONE,
         incarnation=UUID(int=1),
         settings=settings,
@@ -107,7 +107,7 @@ def membership(
 
 
 @asynccontextmanager
-async def running(member: Membership) -> AsyncIterator[asyncio.Task[None]]:
+async def running(member: NodeHeartbeats) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(member.run())
     try:
         yield task
@@ -116,7 +116,7 @@ async def running(member: Membership) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.wait((task,))
 
 
-async def changed(member: Membership) -> bool:
+async def changed(member: NodeHeartbeats) -> bool:
     """What the lease's listeners hear next."""
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -270,7 +270,7 @@ async def test_news_need_not_wait_for_the_next_heartbeat() -> None:
         heartbeat_interval_ms=50_000, leader_lease_ms=60_000, session_timeout_ms=70_000
     )
     applied = Applied()
-    member = Membership(
+    member = NodeHeartbeats(
         node_id=ONE,
         incarnation=UUID(int=1),
         settings=settings,
