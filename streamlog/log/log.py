@@ -25,7 +25,7 @@ from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
-from streamlog.log.retention import Retention
+from streamlog.log.retention import LogState, Retention
 from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
 from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.end_checksums import EndChecksums
@@ -770,7 +770,12 @@ class PartitionLog:
             return self._retention.start_offset(
                 self._segments,
                 self.settings,
-                (self.log_start_offset, self.log_end_offset, high_watermark, len(self._segments)),
+                LogState(
+                    self.log_start_offset,
+                    self.log_end_offset,
+                    high_watermark,
+                    len(self._segments),
+                ),
                 now_ms=now_ms,
                 latest_time=latest_time,
             )

@@ -57,12 +57,20 @@ def expired_count(
 _NEVER_MS: Final = 2**63
 
 
+class LogState(NamedTuple):
+    """What retention depends on, beside the settings and the time. Of the same state it decides the same."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    segment_count: int
+
+
 class _LastLook(NamedTuple):
     """So long nothing is to go of a log that is still in that state."""
 
     settings: LogSettings
-    state: tuple[int, int, int, int]
-    """Its start and end, the high watermark, how many segments there are."""
+    state: LogState
     until_ms: int
 
 
@@ -75,14 +83,14 @@ class Retention:
         self._last_look: _LastLook | None = None
 
     def forget(self) -> None:
-        """Look again: segments have been replaced, or their times are others."""
+        """Forget the last look: segments have been replaced, or their times are others."""
         self._last_look = None
 
     def start_offset(
         self,
         segments: Iterable[S],
         settings: LogSettings,
-        state: tuple[int, int, int, int],
+        state: LogState,
         *,
         now_ms: int,
         latest_time: Callable[[S], int | None],
@@ -90,33 +98,25 @@ class Retention:
         """Where the log begins once the segments are gone that the limits no longer keep: never past the
         high watermark, and the active segment goes only if it is all too old.
 
-        ``state``: log start, log end, high watermark, number of segments. Raises what ``latest_time`` does.
+        Raises what ``latest_time`` does.
         """
-        log_start_offset, _, high_watermark, _ = state
         known = self._last_look
         is_same = known is not None and (known.settings, known.state) == (settings, state)
         if known is not None and is_same and now_ms <= known.until_ms:
-            return log_start_offset
+            return state.log_start_offset
+        self._last_look = None
         found = list(segments)
         count = expired_count(
-            found, settings, now_ms=now_ms, high_watermark=high_watermark, latest_time=latest_time
+            found,
+            settings,
+            now_ms=now_ms,
+            high_watermark=state.high_watermark,
+            latest_time=latest_time,
         )
         if count:
-            self._last_look = None
-            return max(log_start_offset, found[count - 1].next_offset)
-        self._last_look = self._looked(settings, state, lambda: latest_time(found[0]))
-        return log_start_offset
-
-    def _looked(
-        self,
-        settings: LogSettings,
-        state: tuple[int, int, int, int],
-        first_time: Callable[[], int | None],
-    ) -> _LastLook | None:
-        """Nothing goes of the log as it is until its first segment is too old."""
+            return max(state.log_start_offset, found[count - 1].next_offset)
         if settings.retention_ms == UNLIMITED:
-            return _LastLook(settings, state, _NEVER_MS)
-        time_ms = first_time()
-        if time_ms is None:  # as far as can be told now
-            return None
-        return _LastLook(settings, state, time_ms + settings.retention_ms)
+            self._last_look = _LastLook(settings, state, _NEVER_MS)
+        elif (time_ms := latest_time(found[0])) is not None:  # None: as far as can be told now
+            self._last_look = _LastLook(settings, state, time_ms + settings.retention_ms)
+        return state.log_start_offset
