@@ -75,7 +75,7 @@ class Roots:
 
 
 class FolderLocation:
-    """A place of files. A brand new partition has no high watermark yet."""
+    """A location of files. A brand new partition has no high watermark yet."""
 
     def __init__(self, url: str, keys: KeySources) -> None:
         self._url = url

@@ -29,18 +29,18 @@ class PushedFilters:
     timestamp_min_ms: int | None = None
     partitions: frozenset[int] | None = None
 
-    def of(self, ranges: Iterable[PartitionRange], place: Location) -> list[PartitionRange]:
+    def of(self, ranges: Iterable[PartitionRange], location: Location) -> list[PartitionRange]:
         """A partition that no row can be in has an empty range."""
         ranges = list(ranges)
-        earliest = self._earliest(ranges, place)
+        earliest = self._earliest(ranges, location)
         return [self._narrowed(range_, earliest.get(range_.name, 0)) for range_ in ranges]
 
     def _earliest(
-        self, ranges: list[PartitionRange], place: Location
+        self, ranges: list[PartitionRange], location: Location
     ) -> Mapping[TopicPartition, int]:
         if self.timestamp_min_ms is None:
             return {}
-        found = place.offsets_at({range_.name: self.timestamp_min_ms for range_ in ranges})
+        found = location.offsets_at({range_.name: self.timestamp_min_ms for range_ in ranges})
         return {name: OFFSET_MAX if at is None else at for name, at in found.items()}
 
     def _narrowed(self, range_: PartitionRange, earliest: int) -> PartitionRange:

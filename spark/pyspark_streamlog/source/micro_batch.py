@@ -8,11 +8,13 @@ before they were read, and records above the end of a log that was cut back.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from pyspark_streamlog.source.checkpoint_offsets import StreamOffsets
 from pyspark_streamlog.source.location import Bounds, PartitionRange
-from pyspark_streamlog.source.rate_limit import share
 from streamlog.model import TopicPartition
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,30 @@ def limited(
     if offsets_max is not None:
         counts = share(counts, offsets_max)
     return [replace(it, end_offset=it.start_offset + counts[it.name]) for it in ranges]
+
+
+def share(wanted: Mapping[K, int], limit: int) -> dict[K, int]:
+    """What each gets of ``limit``: in proportion to what it wants, and all of it if that fits.
+
+    The parts add up to the limit. Who wants anything gets at least one, while there is enough for
+    all: a short partition is not starved by a long one.
+    """
+    total = sum(wanted.values())
+    if total <= limit:
+        return dict(wanted)
+    wanting = [key for key, want in wanted.items() if want > 0]
+    parts = dict.fromkeys(wanted, 0)
+    for key in wanting[:limit]:
+        parts[key] = 1
+    left = limit - min(limit, len(wanting))
+    unmet = total - len(wanting)
+    due = [((wanted[key] - 1) * left, key) for key in wanting] if left else []
+    for product, key in due:
+        parts[key] += product // unmet
+    left -= sum(product // unmet for product, _ in due)
+    for _, key in sorted(due, key=lambda it: -(it[0] % unmet))[:left]:
+        parts[key] += 1
+    return parts
 
 
 def advanced(start: StreamOffsets, ranges: list[PartitionRange]) -> StreamOffsets:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_streamlog.source.rate_limit import share
+from pyspark_streamlog.source.micro_batch import share
 
 
 @given(
