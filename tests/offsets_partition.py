@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.errors import NotEnoughReplicas, NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
@@ -55,6 +55,10 @@ class OffsetsPartition:
         self.waiting: list[tuple[int, Acknowledgement]] = []
         self.watchers: list[Callable[[], None]] = []
         self._end = 0
+
+    def check_min_isr(self) -> None:
+        if self.below_min_isr:
+            raise NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
 
     def append(
         self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None

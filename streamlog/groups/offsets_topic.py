@@ -18,7 +18,6 @@ from streamlog.clock import wall_ms
 from streamlog.config import GroupsSection
 from streamlog.errors import (
     BrokenInvariant,
-    NotEnoughReplicas,
     NotLeader,
     Overloaded,
     RecordTooLarge,
@@ -218,8 +217,7 @@ class Shard:
     def _check_writable(self) -> None:
         if self.closed:
             raise NotLeader(f"{self.partition.tp} is led by another node now")
-        if self.partition.below_min_isr:
-            raise NotEnoughReplicas("fewer replicas in sync than min_isr")
+        self.partition.check_min_isr()
         if self._writing >= self._settings.pending_writes_max:
             raise Overloaded(f"{self._writing} records wait for their commit")
 
