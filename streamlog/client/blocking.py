@@ -357,6 +357,8 @@ def _connected(host: str, port: int, timeout_ms: int, tls: ssl.SSLContext | None
         sock = socket.create_connection((host, port), timeout_ms / 1000)
     except TimeoutError:
         raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
+    except UnicodeError:  # "." and the like, which Python does not ask for
+        raise NodeUnreachable(f"{host}:{port}: the host cannot be a name") from None
     except OSError as error:
         raise NodeUnreachable(f"{host}:{port}: {reason(error)}") from None
     try:

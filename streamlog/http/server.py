@@ -22,12 +22,13 @@ from streamlog.http.connection_limits import ConnectionLimits
 from streamlog.tls.watched_context import following
 
 
-def unbound(error: OSError, host: str, port: int, *, keys: str) -> ConfigError:
+def unbound(error: OSError | UnicodeError, host: str, port: int, *, keys: str) -> ConfigError:
     """What to raise; ``keys`` is how the names of the settings begin, before host and port."""
-    if error.errno == errno.EADDRINUSE:
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
         problem, remedy = f"{port} is in use on {host}", "stop what uses it or choose another port"
         return ConfigError(f"{keys}port", problem, remedy)
-    if error.errno == errno.EACCES:
+    if number == errno.EACCES:
         return ConfigError(f"{keys}port", f"{port} is not allowed", "choose a port above 1023")
     return ConfigError(f"{keys}host", f"cannot listen on {host} ({error})", "name an own address")
 
@@ -115,7 +116,7 @@ class HttpServer:
         await runner.setup()
         try:
             self._server = await self._listen(runner, porter)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of what cannot be a name, such as "."
             await runner.cleanup()
             raise unbound(error, self._host, self.port, keys=self._keys) from None
         self._runner = runner

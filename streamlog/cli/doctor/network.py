@@ -195,7 +195,7 @@ async def _why_unreached(place: tuple[str, int], said: str, timeout_s: float) ->
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(*place)
-    except (OSError, TimeoutError):
+    except (OSError, UnicodeError, TimeoutError):
         remedy = (
             "start the node, if it is not meant to be down; see its kafka.host, the firewall, and "
             "that the name leads to its machine"

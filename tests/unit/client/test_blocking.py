@@ -180,6 +180,11 @@ def test_servers_are_tried_in_turn(threaded: ThreadedNode) -> None:
         assert cluster.topology().cluster_id == CLUSTER_ID
 
 
+def test_a_host_that_cannot_be_a_name_is_not_reached() -> None:
+    with pytest.raises(NodeUnreachable, match="cannot be a name"):
+        BlockingConnection.open(".", 9092)
+
+
 def test_no_server_answers() -> None:
     with (
         BlockingCluster.at("127.0.0.1:1,127.0.0.1:2") as cluster,

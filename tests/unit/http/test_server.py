@@ -38,3 +38,9 @@ async def test_an_ordering_node_names_its_option() -> None:
         )
         with pytest.raises(ConfigError, match=rf"^--http-port: {port} is in use on 127\.0\.0\.1; "):
             await site.start()
+
+
+async def test_a_host_that_cannot_be_a_name_is_one_line() -> None:
+    site = LedgerSite(HttpListener(".", 0), metrics=LedgerMetrics(list), channels=list)
+    with pytest.raises(ConfigError, match=r"^--http-host: cannot listen on \. "):
+        await site.start()

@@ -58,7 +58,7 @@ async def test_a_port_in_use_is_one_line_that_names_the_key(node: KafkaNode) -> 
 
 async def test_a_host_that_is_not_ours_is_one_line(node: KafkaNode) -> None:
     context = node.listener._context
-    for host in ("192.0.2.1", "no such host"):
+    for host in ("192.0.2.1", "no such host", "."):
         foreign = node.settings.model_copy(update={"host": host})
         with pytest.raises(ConfigError, match=r"kafka\.host"):
             Listener(type(context)(**{**context.__dict__, "settings": foreign})).open()
