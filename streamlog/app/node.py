@@ -249,7 +249,7 @@ class Node:
             self._settings.http.port,
             registry=metrics.registry,
             gauges=self._gauges,
-            readiness=self._readiness.conditions,
+            readiness=self._readiness,
             loop_lag_s=lambda: self._loop_lag.seconds,
             pages=lambda: [
                 *self._page.routes(),
@@ -324,7 +324,7 @@ class Node:
             groups=self._groups,
             source=self._source,
             admin=self._admin,
-            readiness=self._readiness.conditions,
+            readiness=self._readiness,
             troubles=self._readiness.troubles,
             loop_lag=self._loop_lag,
             is_guarded=self._security.http.is_closed,

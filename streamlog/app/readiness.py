@@ -35,7 +35,7 @@ NATS_PATIENCE_S: Final = 3.0
 """After so long without NATS the other nodes are told."""
 
 
-class NodeReadiness:
+class NodeReadiness(Readiness):
     """The conditions are asked again at each request. Of a node that starts, more is asked: a rolling restart
     has to wait until it has caught up.
     """
@@ -65,7 +65,7 @@ class NodeReadiness:
         self._stopping = stopping
         self._has_listened = self._has_caught_up = False
         self._nats_was_well_s = time.monotonic()
-        self.conditions = Readiness(
+        super().__init__(
             {
                 "node": self._why_not_up,
                 "metadata": lambda: str(self._metadata.failure or "") or None,
