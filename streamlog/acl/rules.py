@@ -3,7 +3,7 @@ KIP-290). Pure.
 
 ``RuleBook.matching`` costs the length of the resource's name, however many rules there are.
 
-The words are Kafka's, in small letters; their numbers on the wire stand in ``wire_form``.
+The words are Kafka's, in small letters; their numbers on the wire are in ``kafka.auth.acl_codec``.
 """
 
 import ipaddress

@@ -104,7 +104,7 @@ class LeaderRouter:
         )
 
     async def passage(self, tp: TopicPartition, query: PassageQuery) -> Passage:
-        """See ``passage.read_passage``. Raises NotLeader, NodeUnreachable, ..., too."""
+        """See ``ordered_read.read_passage``. Raises NotLeader, NodeUnreachable, ..., too."""
         return await self.at_leader(
             tp,
             "PASSAGE",

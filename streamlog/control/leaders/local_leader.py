@@ -100,7 +100,7 @@ class LocalLeader:
         return await find_message(self._informed(tp), query)
 
     async def passage(self, tp: TopicPartition, query: PassageQuery) -> Passage:
-        """See ``passage.read_passage``."""
+        """See ``ordered_read.read_passage``."""
         return await read_passage(self._informed(tp), query)
 
     async def purge(self, place: StreamPartition, *, sequence: int, keep: int, pattern: str) -> int:

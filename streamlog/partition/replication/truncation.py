@@ -17,8 +17,6 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import FetchPosition, Truncation
 
 logger = logging.getLogger(__name__)
-
-
 COMMITTED_RECORDS_CUT: Final = Condition(
     "SL-0211",
     "committed records cut off",
@@ -27,8 +25,6 @@ COMMITTED_RECORDS_CUT: Final = Condition(
     "to follow it.",
     severity=CRITICAL,
 )
-
-
 LOG_CUT: Final = Condition(
     "SL-0212",
     "log cut where the leader's goes on otherwise",
@@ -36,15 +32,12 @@ LOG_CUT: Final = Condition(
     meaning="A follower had records that were never committed, and cut them off to follow the "
     "leader.",
 )
-
-
 DAMAGE_CUT: Final = Condition(
     "SL-0213",
     "damaged records cut off, to be fetched again",
     "look at the disk if it happens again",
     meaning="A follower cut off what was damaged, and fetches it from the leader.",
 )
-
 
 AGAIN_S: Final = 0.5
 """After which a checkpoint that found no room is written again."""
