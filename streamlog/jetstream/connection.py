@@ -36,6 +36,8 @@ REPLY_NOT_UTF8: Final = Condition(
 )
 
 READ_BUFFER_BYTES: Final = 64 * 1024
+SPACES: Final = b" \t\n\v\f\r\x1c\x1d\x1e\x1f"
+"""What ``str.isspace`` knows of ASCII: nats-py refuses a header's name that holds one of them."""
 
 
 class Request:
@@ -64,7 +66,7 @@ def headers_of(block: bytes) -> dict[str, str]:
     for line in block.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
         key = name.strip()
-        if colon and key.isascii() and not any(byte in b" \t\r\n\v\f" for byte in key):
+        if colon and key.isascii() and not any(byte in SPACES for byte in key):
             found[key.decode()] = value.strip().decode(errors="replace")
     return found
 

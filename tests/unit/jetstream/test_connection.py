@@ -106,7 +106,7 @@ async def test_it_listens_again_after_a_reconnect(world: World) -> None:
 
 
 @given(
-    st.lists(st.text(alphabet="aB-: \t\u00e4\r\n\x0b", max_size=8).map(str.encode), max_size=5),
+    st.lists(st.text(alphabet="aB-: \t\u00e4\r\n\x0b\x1c", max_size=8).map(str.encode), max_size=5),
     st.binary(max_size=30),
 )
 def test_headers_are_read_as_nats_py_reads_them(lines: list[bytes], junk: bytes) -> None:

@@ -186,6 +186,8 @@ async def test_a_fetch_may_take_longer_by_what_it_waits(node: KafkaNode, peers: 
         await asyncio.sleep(0.2)
         return FetchAnswer(4, NODE)
 
+    answers(node, FetchAnswer(4, NODE))
+    await peers.send(of(node), NODE, FETCH, PATIENCE_MS)  # a connection may be slow to open
     node.metadata.raft_answers = take
     waits = RaftFetchRequest(4, KEY, 17, 3, wait_ms=PATIENCE_MS)
     assert await peers.send(of(node), NODE, waits, 100) == FetchAnswer(4, NODE)
