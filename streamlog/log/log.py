@@ -814,12 +814,14 @@ class PartitionLog:
     def _discard(self, segment: Segment) -> str:
         """On the event loop: its room is freed elsewhere."""
         self._unsynced.segments.pop(segment, None)
+        segment.retire()
         self._pool.discard(*segment.paths)
         return segment.path.rpartition("/")[2]
 
     def _remove(self, segment: Segment) -> None:
         """By a cut, in a worker thread: its room is free then for what the cut writes."""
         self._unsynced.segments.pop(segment, None)
+        segment.retire()
         self._pool.remove(*segment.paths)
 
     def replace(self, old: list[Segment], new: Segment) -> None:
@@ -1019,6 +1021,8 @@ class PartitionLog:
                 self._active.mend_indexes()
                 self._active.store_indexes()
         self.failure = self.failure or "the log is closed"
+        for segment in self._segments:  # the next log of that name has its files there
+            segment.retire()
         self._segments.let_go()
         if self._key_scope is not None:
             self._pool.release_keys(self._directory, self._key_scope)

@@ -240,13 +240,15 @@ class Reader:
         """Whether it has come to its end."""
         if self.closed or segment not in self._log.segments:
             return True
-        cuts, size_bytes = segment.cuts, segment.size_bytes
+        cuts, size_bytes, path = segment.cuts, segment.size_bytes, segment.path
         self._checks.add(check)
         try:
             damages = await asyncio.to_thread(segment.recheck, check.pause)
         except _CalledOffError:
             return False
         except OSError as error:
+            if self._log.is_swapping or segment.path != path:  # it is being renamed
+                return False
             if not self.closed and segment in self._log.segments:
                 extra = {"file": segment.path, "problem": error.strerror or str(error)}
                 logger.error(SEGMENT_NOT_CHECKED, extra=extra)

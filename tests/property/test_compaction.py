@@ -109,7 +109,9 @@ class CompactionMachine(RuleBasedStateMachine):
         assert set(log.kept()) <= set(before)
 
     def _clean(self, log: KeyedLog, keys: int) -> None:
-        caught_up = self.follower.log.log_end_offset >= self.committed
+        caught_up = (
+            self.follower.log.recovery_point >= self.committed
+        )  # only what is synced is acked
         upper = min(self.committed, log.log.log_end_offset)
         log.sync()
         if log is self.leader:
@@ -125,13 +127,15 @@ class CompactionMachine(RuleBasedStateMachine):
 
     # The follower
 
-    @rule(max_bytes=st.integers(1, 3_000))
-    def fetch(self, max_bytes: int) -> None:
+    @rule(max_bytes=st.integers(1, 3_000), syncs=st.sampled_from([True, True, False]))
+    def fetch(self, max_bytes: int, syncs: bool) -> None:
         leader, log = self.leader.log, self.follower.log
         with leader.read(log.log_end_offset, max_bytes, self.committed) as piece:
             data = memoryview(piece.read())
         while data:
             data = data[log.append_fetched(data) :]
+        if syncs:
+            self.follower.sync()
 
     @rule(key=st.sampled_from(KEYS))
     def delete_what_the_follower_has(self, key: bytes) -> None:
@@ -139,7 +143,7 @@ class CompactionMachine(RuleBasedStateMachine):
         plain: dict[str, Any] = {"size": 0, "new_epoch": False, "codec": 0, "roll": True}
         self.append([key], dead=set(), **plain)
         self.commit(1.0)
-        self.fetch(3_000)
+        self.fetch(3_000, syncs=True)
         self.append([key], dead={0}, **plain)
         self.commit(1.0)
 

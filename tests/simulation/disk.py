@@ -10,7 +10,7 @@ import errno
 import os
 import random
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -190,6 +190,7 @@ class SimDisk:
         self.faults: list[Fault] = []
         self.calls_left: int | None = None
         """After so many more calls the power is cut; None: not of itself."""
+        self._meanwhile: tuple[int, Callable[[], object]] | None = None
         self.observed = False
         """Whoever reads now is no process: nothing befalls it."""
         self.boots = 0
@@ -329,10 +330,19 @@ class SimDisk:
         """Let calls of ``operation`` raise OSError."""
         self.faults.append(Fault(operation, error, part, skip, times))
 
+    def do_meanwhile(self, calls: int, act: Callable[[], object]) -> None:
+        """After so many more calls another thread does ``act``, before the next call."""
+        self._meanwhile = calls, act
+
     def strike(self, operation: str, path: str) -> None:
         if self.observed:
             return
         self.calls[operation] = self.calls.get(operation, 0) + 1
+        if self._meanwhile is not None:
+            calls, act = self._meanwhile
+            self._meanwhile = (calls - 1, act) if calls else None
+            if not calls:
+                act()
         if self.calls_left is not None:
             self.calls_left -= 1
             if self.calls_left < 0:

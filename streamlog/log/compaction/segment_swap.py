@@ -156,6 +156,8 @@ class Swap:
         all offsets at any time but between these.
         """
         first, *others = self._old
+        for segment in self._old:
+            segment.retire()
         for segment in others:
             self._pool.remove(*segment.paths)
         self._pool.remove(first.index_path, first.time_index_path)

@@ -336,6 +336,7 @@ class Segment:
 
     __slots__ = (
         "_hints",
+        "_index_writing",
         "_lock",
         "_pool",
         "base_offset",
@@ -344,6 +345,7 @@ class Segment:
         "damages",
         "ends",
         "interval_bytes",
+        "is_retired",
         "key",
         "max_timestamp_ms",
         "next_offset",
@@ -394,7 +396,9 @@ class Segment:
             self.key = SegmentKey(pool, self.key_path, since_max=since_max)
         self._pool = pool
         self._hints: dict[int, int] = {}  # base offset -> position, where reads ended
+        self.is_retired = False  # its files are gone, or another segment's
         self._lock = threading.Lock() if size_bytes else None  # of ``verify``
+        self._index_writing = threading.Lock() if size_bytes else None  # ``retire`` waits for it
 
     @classmethod
     def empty(
@@ -502,7 +506,8 @@ class Segment:
     def verify(self) -> None:
         """Check all batches that are not known to be good, and the indexes.
 
-        Blocking; from any thread; needed once. Raises StorageFailed if the file cannot be read.
+        Blocking; from any thread; needed once. A segment that is retired meanwhile stays as it was:
+        what was read may be another one's. Raises StorageFailed if the file cannot be read.
         """
         if self._lock is None:
             return
@@ -512,7 +517,18 @@ class Segment:
             try:
                 self._verify()
             except OSError as error:
-                raise storage_error(error, self.path) from error
+                if not self.is_retired:
+                    raise storage_error(error, self.path) from error
+
+    def retire(self) -> None:
+        """The files are about to be removed, or to be another segment's. A check that runs neither
+        believes what it reads of them from now on, nor writes any. Waits while one writes an index.
+        """
+        if self._index_writing is None:
+            self.is_retired = True
+            return
+        with self._index_writing:
+            self.is_retired = True
 
     def _verify(self) -> None:
         sealed = self.sealed
@@ -530,21 +546,25 @@ class Segment:
                 damages = self._held_against_ends(pooled.file, damages)
         finally:
             self._pool.unpin(pooled)
-        for damage in damages:
-            tell_damage(self.path, damage)
-        if sealed:
-            self.max_timestamp_ms = check.indexer.max_timestamp_ms
-            problems = check.finish(sealed=True)
-            self.mend_indexes(check.indexer, problems)
-        else:
-            problems = check.contradictions()
-            if problems:
-                self.rebuilt = Rebuilt(check.indexer, size_bytes, end_offset)
-        for path, problem in problems.items():
-            logger.warning(INDEX_REBUILT, extra={"file": path, "problem": problem})
-        end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
-        self.damages = tuple(damage for damage in damages if damage.position < end)
-        self.unverified_bytes = 0
+        assert self._index_writing is not None, "a segment with bytes has it"
+        with self._index_writing:
+            if self.is_retired:
+                return
+            for damage in damages:
+                tell_damage(self.path, damage)
+            if sealed:
+                self.max_timestamp_ms = check.indexer.max_timestamp_ms
+                problems = check.finish(sealed=True)
+                self.mend_indexes(check.indexer, problems)
+            else:
+                problems = check.contradictions()
+                if problems:
+                    self.rebuilt = Rebuilt(check.indexer, size_bytes, end_offset)
+            for path, problem in problems.items():
+                logger.warning(INDEX_REBUILT, extra={"file": path, "problem": problem})
+            end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
+            self.damages = tuple(damage for damage in damages if damage.position < end)
+            self.unverified_bytes = 0
 
     def recheck(self, pause: Callable[[int], None]) -> tuple[Damage, ...]:
         """What is damaged now, good once or not, in what is there by now. Nothing is noted.
