@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextvars import ContextVar
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -42,13 +43,20 @@ class Outcome(NamedTuple):
     """The client, as the node's log has it."""
 
 
+_HEARING: ContextVar["_Heard | None"] = ContextVar("_HEARING", default=None)
+"""Tasks and connections of a node have the context that the node was begun in."""
+
+
 class _Heard(logging.Handler):
+    """Several nodes may run side by side, and have clients of the same port."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
+        if _HEARING.get() in (self, None):  # a worker thread has no context: all hear it
+            self.records.append(record)
 
 
 class FrameFuzzer:
@@ -67,6 +75,7 @@ class FrameFuzzer:
     async def __aenter__(self) -> "FrameFuzzer":
         self._logger.addHandler(self._heard)
         self._logger.propagate = False  # so many lines are of no use to anybody else
+        _HEARING.set(self._heard)
         await self.node.__aenter__()
         await self.restore()
         return self
@@ -81,7 +90,7 @@ class FrameFuzzer:
             await self.node.__aexit__(kind, error, trace)
         finally:
             self._logger.removeHandler(self._heard)
-            self._logger.propagate = True
+            self._logger.propagate = not any(isinstance(it, _Heard) for it in self._logger.handlers)
 
     async def _take(self, command: Command, *, forwarded: bool) -> Granted:
         """Carried out, as by the controller."""

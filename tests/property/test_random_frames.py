@@ -22,10 +22,10 @@ from tests.property.frame_fuzzer import FrameFuzzer
 
 INPUTS = 6_000
 INPUTS_SLOW = 300_000
-INPUTS_OF_A_NODE = 500
+INPUTS_OF_A_NODE = 125
 """Inputs create and delete streams, so that another node is needed then."""
 INPUTS_OF_A_TEST = 10_000
-"""Where there are many."""
+"""Where there are many; their nodes run side by side."""
 STANDSTILL_S = 1.1
 """Longer than a connection of the node may be idle."""
 STANDSTILLS = 5
@@ -61,17 +61,21 @@ def parts(seeds: range, size: int) -> list[range]:
     return [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
 
-@pytest.mark.parametrize("seeds", parts(range(INPUTS), INPUTS_OF_A_NODE), ids=str)
-def test_every_frame_is_answered_or_ends_its_connection(seeds: range) -> None:
-    """Some wait until a connection has been idle for too long: other tests run meanwhile."""
-    uvloop.run(play(seeds))
+async def play_side_by_side(seeds: range) -> None:
+    """Some inputs wait until a connection has been idle for too long: other nodes run meanwhile."""
+    async with asyncio.TaskGroup() as tasks:
+        for some in parts(seeds, INPUTS_OF_A_NODE):
+            tasks.create_task(play(some))
+
+
+def test_every_frame_is_answered_or_ends_its_connection() -> None:
+    uvloop.run(play_side_by_side(range(INPUTS)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts(range(INPUTS, INPUTS_SLOW), INPUTS_OF_A_TEST), ids=str)
 def test_every_frame_is_answered_or_ends_its_connection_for_longer(seeds: range) -> None:
-    for some in parts(seeds, INPUTS_OF_A_NODE):
-        uvloop.run(play(some))
+    uvloop.run(play_side_by_side(seeds))
 
 
 async def test_a_process_that_stood_still_blames_no_client() -> None:
