@@ -76,7 +76,8 @@ _CLOSED_FOR: Final[dict[type[Exception], str]] = {
 """What ends a connection, and how that is called; the first that fits counts."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
-PART_S: Final = 0.5
+PART_S: Final = 2.0
+"""How long a client whose login has failed may take to close the connection itself."""
 LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
@@ -244,7 +245,7 @@ class ClientConnection:
                 answer.wake = self._channel.wake
                 self._late.append(answer)
             if isinstance(answer, Response) and answer.is_last:
-                await self._part(poll)
+                await self._part()
                 raise AuthenticationFailed("the login has failed")
             if answer is not None and answer.throttle_ms:
                 now_s = asyncio.get_running_loop().time()
@@ -266,8 +267,11 @@ class ClientConnection:
 
         return weigh
 
-    async def _part(self, poll: RequestWait) -> None:
+    async def _part(self) -> None:
         """The client may close first: some do not look at an answer that the end comes with."""
+        if self._stopping:
+            return
+        self._poll = poll = RequestWait(self._channel)  # the one before ended when the answer was due
         timer = asyncio.get_running_loop().call_later(PART_S, poll.end)
         try:
             while not poll.ended:

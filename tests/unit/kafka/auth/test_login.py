@@ -18,10 +18,11 @@ from streamlog.authn.scram import ClientExchange, Credential, Scram, is_password
 from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.kafka.auth.authenticator import Authenticator
+from streamlog.kafka.net import connection
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.wire import registry
 from streamlog.wire.error_codes import ErrorCode
-from tests.kafka_node import KafkaNode
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 from tests.signed_tokens import AUDIENCE, ISSUER, key_set, token
 
@@ -42,6 +43,12 @@ def sasl(tmp_path: Path, *mechanisms: str, **settings: Any) -> SaslSection:
         oauth = {"oauth_jwks_file": keys, "oauth_issuer": ISSUER, "oauth_audience": AUDIENCE}
         values = {**oauth, **values}
     return SaslSection(mechanisms=mechanisms or ALL, **values)
+
+
+@pytest.fixture(autouse=True)
+def _ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose login has failed need not close the connection first."""
+    monkeypatch.setattr(connection, "PART_S", 0.05)
 
 
 @pytest.fixture
@@ -344,6 +351,22 @@ async def test_however_many_come_at_once_with_the_right_password_all_get_in(
         said = plain.encode_message("alice", "secret")
         answers = await asyncio.gather(*(say(client, said) for client in clients))
     assert [it["error_code"] for it in answers] == [0] * 20
+
+
+async def test_a_refused_client_may_close_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some clients do not look at an answer that comes together with the end."""
+    monkeypatch.setattr(connection, "PART_S", 600.0)
+    async with KafkaNode(sasl=sasl(tmp_path, "PLAIN")) as node:
+        node.metadata.add_user("alice", "secret")
+        async with RawClient(node.port) as client:
+            answer = await log_in(client, "PLAIN", plain.encode_message("alice", "wrong"))
+            assert answer["error_code"] == ErrorCode.sasl_authentication_failed
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await client.closed()
+        await until(lambda: not node.listener._connections)
 
 
 async def test_those_who_wait_for_a_refusal_hold_up_nobody(tmp_path: Path) -> None:
