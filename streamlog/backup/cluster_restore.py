@@ -88,7 +88,9 @@ def restore_cluster(
     for node_id, path in sorted(paths.items()):
         kept = [tp for tp, replicas in placed.items() if node_id in replicas]
         with storage_errors(str(path)):
-            data_dir = _NewDataDir(folder, path, keys, Ends(streams.values()))
+            # A stream may get more partitions later, whose first records no group must skip.
+            ends = Ends(streams.values(), absent_end=0)
+            data_dir = _NewDataDir(folder, path, keys, ends)
             data_dir.begin()
             for tp in kept:
                 incarnation = image.stream(tp.stream).partition(tp.partition).incarnation(node_id)
@@ -110,7 +112,9 @@ def _image(folder: BackupFolder) -> MetadataImage:
 
 
 def _covered(folder: BackupFolder, image: MetadataImage) -> dict[str, StreamBackup]:
-    """Each stream of the metadata, all of whose partitions are here. Raises InvalidRequest."""
+    """Each stream of the metadata, with the partitions that it has there: a take that was interrupted
+    has left the records of newer ones. Raises InvalidRequest where one is not here.
+    """
     found = {}
     for name, stream in sorted(image.streams.items()):
         backup = folder.manifest.by_id(stream.stream_id)
@@ -121,7 +125,8 @@ def _covered(folder: BackupFolder, image: MetadataImage) -> dict[str, StreamBack
                 f"{folder.path} lacks partitions {missing} of {name}: a cluster of it would have"
                 " lost them; take the backup again while its cluster is there"
             )
-        found[name] = backup
+        known = tuple(it for it in backup.partitions if it.number < len(stream.partitions))
+        found[name] = backup.model_copy(update={"partitions": known})
     return found
 
 

@@ -44,7 +44,9 @@ class TooFar(NamedTuple):
 class Ends:
     """Where the records of each partition end, by the stream's name."""
 
-    def __init__(self, streams: Iterable[StreamBackup]) -> None:
+    def __init__(self, streams: Iterable[StreamBackup], *, absent_end: int | None = None) -> None:
+        """``absent_end``: of the partitions that a stream does not have; None: it is not known."""
+        self._absent_end = absent_end
         self._streams: dict[str, tuple[UUID, Mapping[int, int]]] = {
             it.name: (it.stream_id, {part.number: part.next_offset for part in it.partitions})
             for it in streams
@@ -52,10 +54,12 @@ class Ends:
 
     def of(self, key: OffsetKey, committed: CommittedOffset) -> int | None:
         """None: the offset is not of a stream that is here; its coordinator forgets it."""
-        stream_id, ends = self._streams.get(key.topic, (NO_TOPIC_ID, {}))
+        if key.topic not in self._streams:
+            return None
+        stream_id, ends = self._streams[key.topic]
         if committed.topic_id not in (NO_TOPIC_ID, stream_id):
             return None
-        return ends.get(key.partition)
+        return ends.get(key.partition, self._absent_end)
 
 
 def too_far(groups: Iterable[Group], ends: Ends) -> Iterator[TooFar]:

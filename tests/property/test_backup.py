@@ -36,6 +36,11 @@ ONE = NodeId(1)
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Each example syncs a hundred files."""
 
+GROWN: list[Any] = [
+    ("all", [[("grow", "z", 0), ("publish", "z", 1)]], 2, BackupOptions()),
+    ("all", [[("commit", "z", 1)]], 7, BackupOptions()),
+]
+"""The metadata of the backup do not know a partition that its records and offsets are of."""
 AGAIN: list[tuple[Any, ...]] = [("again", "A"), *[("publish", "A", 0)] * 3]
 
 deeds = st.tuples(
@@ -177,6 +182,7 @@ def check_groups(restored: Restored) -> None:
 @example([], [("z", [[("publish", "z", 0)] * 9], None, BackupOptions())])
 @example([[("publish", "A", 0)]], [("all", [[]] * 5 + [AGAIN], 9, BackupOptions())])
 @example([], [("all", [[("again", "A")]] * 99, None, BackupOptions())])
+@example([], GROWN)
 def test_nothing_is_skipped_or_mixed_up_in_what_is_made_of_a_backup(
     before: list[list[tuple[str, ...]]],
     more: list[tuple[str, list[list[tuple[str, ...]]], int | None, BackupOptions]],

@@ -271,7 +271,9 @@ class ClientConnection:
         """The client may close first: some do not look at an answer that the end comes with."""
         if self._stopping:
             return
-        self._poll = poll = RequestWait(self._channel)  # the one before ended when the answer was due
+        self._poll = poll = RequestWait(
+            self._channel
+        )  # the one before ended when the answer was due
         timer = asyncio.get_running_loop().call_later(PART_S, poll.end)
         try:
             while not poll.ended:
