@@ -295,6 +295,8 @@ class Reader:
                 raise
             return  # deleted meanwhile
         self.check_open()
+        if segment.is_retired and segment in self._log.segments:  # by a cut, which may have failed
+            raise StorageFailed(f"{segment.path}: the segment is being removed")
         self._tell(segment)
 
     def _tell(self, segment: Segment) -> None:

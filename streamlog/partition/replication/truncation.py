@@ -17,6 +17,7 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import FetchPosition, Truncation
 
 logger = logging.getLogger(__name__)
+
 COMMITTED_RECORDS_CUT: Final = Condition(
     "SL-0211",
     "committed records cut off",
@@ -25,6 +26,7 @@ COMMITTED_RECORDS_CUT: Final = Condition(
     "to follow it.",
     severity=CRITICAL,
 )
+
 LOG_CUT: Final = Condition(
     "SL-0212",
     "log cut where the leader's goes on otherwise",
@@ -32,6 +34,7 @@ LOG_CUT: Final = Condition(
     meaning="A follower had records that were never committed, and cut them off to follow the "
     "leader.",
 )
+
 DAMAGE_CUT: Final = Condition(
     "SL-0213",
     "damaged records cut off, to be fetched again",
