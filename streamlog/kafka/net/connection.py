@@ -271,9 +271,8 @@ class ClientConnection:
         """The client may close first: some do not look at an answer that the end comes with."""
         if self._stopping:
             return
-        self._poll = poll = RequestWait(
-            self._channel
-        )  # the one before ended when the answer was due
+        # A wait of its own: the request's ended when the delayed answer was due.
+        self._poll = poll = RequestWait(self._channel)
         timer = asyncio.get_running_loop().call_later(PART_S, poll.end)
         try:
             while not poll.ended:
