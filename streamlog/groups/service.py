@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import GroupsSection
@@ -135,6 +136,8 @@ class GroupService:
         self._loader = CoordinatorLoader()
         self._begun: asyncio.Queue[Shard] = asyncio.Queue()
         """To be loaded; never more than partitions have begun to be led."""
+        self._unopened: WeakKeyDictionary[GroupReply, str] = WeakKeyDictionary()
+        """Questions for the groups of shards that are not open yet; as long as a client waits."""
         self._closed = Counter[str]()
         """What shards that are closed had counted."""
         self._stopping = False
@@ -186,10 +189,24 @@ class GroupService:
             return NONE if shard is ErrorCode.coordinator_load_in_progress else shard
         return shard.beat(beat)
 
-    def confirm(self, group: str) -> GroupReply | ErrorCode:
-        """See ``Shard.confirm``."""
+    def confirm(self, group: str, *, when_opened: bool = False) -> GroupReply | ErrorCode:
+        """See ``Shard.confirm``. ``when_opened``: where this node is about to coordinate the group, the
+        question waits until it does, or until another node is to; without limit, the caller has one.
+
+        A client comes as soon as any node has named this one. At that time the metadata may not have
+        come here, nor the log have been opened and read. Kafka refuses such a request at once, and
+        clients ask again, but for one: librdkafka does not repeat an OffsetFetch that was refused so
+        (``rd_kafka_handle_OffsetFetch_err_action``), and its consumer never begins to read (its issue
+        5586).
+        """
         shard = self._shard(group, may_be_empty=True)
-        return shard if isinstance(shard, ErrorCode) else shard.confirm()
+        if isinstance(shard, Shard):
+            return shard.confirm()
+        if not (when_opened and self._is_about_to_open(group, shard)):
+            return shard
+        reply = GroupReply()
+        self._unopened[reply] = group
+        return reply
 
     def coordinators(self) -> Iterator[Coordinator | ErrorCode]:
         """Of all groups of this node; an error where they are not known yet."""
@@ -217,6 +234,29 @@ class GroupService:
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
         return await progress_of((group for it in known for group in it.groups()), partitions_max)
 
+    def _is_about_to_open(self, group: str, error: ErrorCode) -> bool:
+        """``error``: why there is no answer now."""
+        if self._stopping or error is ErrorCode.invalid_group_id:
+            return False
+        if error is ErrorCode.coordinator_load_in_progress:
+            return True
+        stream = self._offsets.stream
+        if stream is None or not stream.partitions:
+            return True
+        number = partition_of(group, len(stream.partitions))
+        return stream.partitions[number].leader == self._node_id and number not in self._shards
+
+    def _answer_unopened(self) -> None:
+        """Those whose coordinator is open by now, or is not to be at this node."""
+        for reply, group in tuple(self._unopened.items()):
+            shard = self._shard(group, may_be_empty=True)
+            if isinstance(shard, Shard):
+                self._unopened.pop(reply)
+                _forward(shard.confirm(), reply)
+            elif not self._is_about_to_open(group, shard):
+                self._unopened.pop(reply)
+                reply.give(shard)
+
     def _shard(self, group: str, *, may_be_empty: bool = False) -> Shard | ErrorCode:
         if not is_name(group) and not (may_be_empty and group == ""):
             return ErrorCode.invalid_group_id
@@ -243,6 +283,7 @@ class GroupService:
         """It may be led here by now."""
         if tp.stream == OFFSETS_STREAM:
             self._lead(self._metadata.image.streams.get(OFFSETS_STREAM))
+            self._answer_unopened()
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
@@ -253,12 +294,14 @@ class GroupService:
             elif change.old is not None and change.new is None:
                 self._stream_gone(name, new)
         self._offsets.look()
+        self._answer_unopened()
 
     async def stop(self) -> None:
         """Who waits is told to ask another node; nothing is coordinated here any more."""
         self._stopping = True
         for number in tuple(self._shards):
             self._close(number)
+        self._answer_unopened()
 
     def _lead(self, stream: StreamImage | None) -> None:
         led = {} if stream is None else {
@@ -299,6 +342,7 @@ class GroupService:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
             shard.begin(groups, ids, since_ms=image.log.begun_ms if image.log is not None else 0)
+            self._answer_unopened()
 
     def _stream_gone(self, name: str, new: MetadataImage) -> None:
         stream = new.streams.get(name)
@@ -306,6 +350,14 @@ class GroupService:
         for shard in self._shards.values():
             if shard.coordinator is not None:
                 shard.do(shard.coordinator.streams_changed(ids))
+
+
+def _forward(reply: GroupReply, to: GroupReply) -> None:
+    """Give ``to`` what ``reply`` is given."""
+    if reply.is_there:
+        to.give(reply.result)
+    else:
+        reply.watch(lambda: to.give(reply.result))
 
 
 def is_name(group: str) -> bool:

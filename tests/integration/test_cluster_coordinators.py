@@ -36,9 +36,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def lane_of(cluster: Cluster, group: str) -> Lane:
-    """The partition of the group's offsets, settled."""
+    """The partition of the group's offsets, settled. librdkafka asks for offsets once: no node may be named
+    coordinator and then refuse to be one.
+    """
     consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": group, **QUICK})
-    try:  # whoever asks first has it made
+    try:  # the first request has the stream made
         consumer.committed([TopicPartition("none", 0)], timeout=60)
     finally:
         consumer.close()

@@ -142,7 +142,8 @@ async def offset_fetch(
     """OffsetFetch (9), versions 1 to 9: how far groups have come.
 
     Before it answers, the coordinator makes sure that it still is the one: an offset that was committed
-    at another node in the meantime must not seem to go back. That costs the time of a commit.
+    at another node in the meantime must not seem to go back. That costs the time of a commit. A node that
+    is about to coordinate the group answers when it does.
 
         v2  null topics stand for all; an error of the whole request
         v5  the leader epoch of what was read last (KIP-320)
@@ -169,7 +170,9 @@ async def offset_fetch(
 
 def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
     refusal = group_refusal(Operation.DESCRIBE, group, context)
-    return context.groups.confirm(group) if refusal is ErrorCode.none else refusal
+    if refusal is not ErrorCode.none:
+        return refusal
+    return context.groups.confirm(group, when_opened=True)
 
 
 def _fetched_group(

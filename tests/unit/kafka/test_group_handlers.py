@@ -1,13 +1,16 @@
 """The APIs of consumer groups in every version, over offsets in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.errors import NoController
+from streamlog.groups.offsets_topic_config import config_of as offsets_config
 from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -15,8 +18,9 @@ from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.wire import registry as r
 from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
 from tests.group_world import subscription
-from tests.kafka_node import KafkaNode
+from tests.kafka_node import KafkaNode, until
 from tests.offsets_partition import OffsetsPartition
 from tests.raw_client import RawClient
 from tests.restricted import Asker
@@ -209,6 +213,106 @@ async def test_an_offset_is_not_told_by_who_cannot_say_that_it_leads(groups: Kaf
     assert (await ask(groups, r.OFFSET_FETCH, 7, asked))["error_code"] == 16
     asked["topics"] = [{"name": "flights", "partition_indexes": [0]}]  # type: ignore[assignment]
     assert codes(await ask(groups, r.OFFSET_FETCH, 1, asked)) == [16]
+
+
+@pytest.fixture
+async def coming() -> AsyncIterator[KafkaNode]:
+    """A node whose metadata do not name ``__consumer_offsets`` yet."""
+    async with KafkaNode(SETTINGS) as node:
+        running = asyncio.create_task(node.groups.run())
+        yield node
+        await node.groups.stop()
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def learn(node: KafkaNode, leader: int = NODE) -> None:
+    """Have the stream of offsets be known at the node, and be led by ``leader``."""
+    before = node.metadata.image
+    await node.metadata.create_stream(offsets_config(SETTINGS, 1))
+    for number in range(2):
+        node.metadata.change(OFFSETS_STREAM, number, leader=leader)
+    node.groups.apply(before, node.metadata.image)
+
+
+@asynccontextmanager
+async def fetching(node: KafkaNode) -> AsyncIterator[Awaitable[int]]:
+    """An OffsetFetch that has come and waits; its error code."""
+
+    async def fetch() -> int:
+        answer = await ask(node, r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None})
+        code: int = answer["error_code"]
+        return code
+
+    async with asyncio.TaskGroup() as group:
+        code = group.create_task(fetch())
+        await until(lambda: len(node.groups._unopened) == 1)
+        yield code
+    assert not node.groups._unopened
+
+
+async def test_an_offset_fetch_waits_for_the_metadata_that_name_the_coordinator(
+    coming: KafkaNode,
+) -> None:
+    async with fetching(coming) as code:
+        await learn(coming)
+        assert await code == 0
+
+
+async def test_an_offset_fetch_waits_for_a_log_that_has_yet_to_be_opened(coming: KafkaNode) -> None:
+    log = log_of(coming)
+    log.is_leader = False  # in the image it is the leader
+    await learn(coming)
+    async with fetching(coming) as code:
+        log.is_leader = True
+        coming.groups.look(log.tp)
+        assert await code == 0
+
+
+async def test_an_offset_fetch_waits_for_a_log_that_is_read(coming: KafkaNode) -> None:
+    log = log_of(coming)
+    log.high_watermark_known = False
+    await learn(coming)
+    async with fetching(coming) as code:
+        log.high_watermark_known = True
+        log.changed()
+        assert await code == 0
+
+
+async def test_an_offset_fetch_waits_no_longer_once_another_node_coordinates(
+    coming: KafkaNode,
+) -> None:
+    async with fetching(coming) as code:
+        await learn(coming, leader=NODE + 1)
+        assert await code == 16
+    asked = {"group_id": GROUP, "topics": None}
+    assert (await ask(coming, r.OFFSET_FETCH, 7, asked))["error_code"] == 16
+
+
+async def test_an_offset_fetch_waits_no_longer_once_the_leadership_has_passed_on(
+    coming: KafkaNode,
+) -> None:
+    log_of(coming).high_watermark_known = False
+    await learn(coming)
+    async with fetching(coming) as code:
+        before = coming.metadata.image
+        coming.metadata.change(OFFSETS_STREAM, partition_of(GROUP, 2), leader=NODE + 1)
+        coming.groups.apply(before, coming.metadata.image)
+        assert await code == 16
+
+
+async def test_an_offset_fetch_waits_no_longer_at_a_node_that_stops(coming: KafkaNode) -> None:
+    async with fetching(coming) as code:
+        await coming.groups.stop()
+        assert await code == 16
+
+
+async def test_an_offset_fetch_waits_no_longer_than_a_commit(coming: KafkaNode) -> None:
+    coming.groups.settings = IMPATIENT
+    asked = {"group_id": GROUP, "topics": None}
+    assert (await ask(coming, r.OFFSET_FETCH, 7, asked))["error_code"] == 15
+    gc.collect()
+    assert not coming.groups._unopened
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -454,7 +558,6 @@ async def test_requests_without_a_coordinator(node: KafkaNode) -> None:
         (r.JOIN_GROUP, 9, JOIN),
         (r.HEARTBEAT, 4, {"group_id": GROUP, "member_id": "m", "generation_id": 1}),
         (r.LEAVE_GROUP, 5, {"group_id": GROUP, "members": []}),
-        (r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None}),
     ):
         assert (await ask(node, key, version, asked))["error_code"] == 16, key
     for key, version, asked in (
