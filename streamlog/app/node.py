@@ -29,7 +29,7 @@ from streamlog.config import Settings
 from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.groups.service import GroupProgress, GroupService
+from streamlog.groups.service import GroupService, GroupsProgress
 from streamlog.http.access import may_read, may_stay, sees_by
 from streamlog.http.api.routes import HttpApi
 from streamlog.http.console.console import Console
@@ -330,7 +330,6 @@ class Node:
             is_guarded=self._security.http.is_closed,
         )
         return Console(
-            node_id=self._data_dir.node_id,
             settings=self._settings.http,
             moment=status.moment,
             survey=status.survey,
@@ -339,6 +338,7 @@ class Node:
             may_read=may_read,
             may_stay=may_stay,
             permissions=sees_by,
+            control=self._control,
             security=security,
             has_controller=lambda: (
                 not self._metadata.is_open or self._metadata.controller_id is not None
@@ -416,7 +416,7 @@ class Node:
     async def _gauges(self) -> list[Collector]:
         totals = await PartitionTotals.of(self._registry.partitions())
         shown = await self._progress()
-        ends = await self._log_ends.known({tp for group in shown for tp in group.committed})
+        ends = await self._log_ends.known({tp for it in shown.groups for tp in it.committed})
         metadata, image = self._metadata, self._metadata.image
         failed = totals.failed + len(self._registry.unopened)
         partitions = PartitionGauges(totals, failed=failed, gone=len(self._registry.gone()))
@@ -437,7 +437,7 @@ class Node:
             unfit=disabling(self._readiness.troubles()),
         )
         groups = self._groups.statistics()
-        lags = LagGauges(shown, omitted=max(0, groups.states.total() - len(shown)), ends=ends)
+        lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
         return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
@@ -455,13 +455,13 @@ class Node:
         found = [self._page.statistics(tp) async for tp in cooperatively(tps)]
         return [it for it in found if it is not None]
 
-    async def _progress(self) -> list[GroupProgress]:
+    async def _progress(self) -> GroupsProgress:
         """Of the groups that ``/metrics`` tells the lag of."""
         return await self._groups.progress(self._settings.http.metrics_group_partitions_max)
 
     async def _committed(self) -> set[TopicPartition]:
         """Where these have committed."""
-        return {tp for group in await self._progress() for tp in group.committed}
+        return {tp for group in (await self._progress()).groups for tp in group.committed}
 
     async def run(self) -> bool:
         """False: the stop was not clean, so that the next start will recover."""

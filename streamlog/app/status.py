@@ -124,10 +124,9 @@ class NodeStatus:
         damaged = tuple(it.tp for it in ailing if it.is_damaged)
         groups = self._last.groups
         if began_ms - groups.at_ms >= GROUPS_FRESH_MS:
-            shown = await self._groups.progress(self._http.metrics_group_partitions_max)
-            known = self._groups.statistics().states.total()
-            found = [CoordinatedGroup(*it, self._node_id) for it in shown]
-            groups = _GroupSurvey(began_ms, found, max(0, known - len(shown)))
+            told = await self._groups.progress(self._http.metrics_group_partitions_max)
+            found = [CoordinatedGroup(*it, self._node_id) for it in told.groups]
+            groups = _GroupSurvey(began_ms, found, told.omitted)
         self._last = _Survey(began_ms, failures, keyless, damaged, groups)
 
 

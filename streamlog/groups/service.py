@@ -39,6 +39,14 @@ class GroupProgress(NamedTuple):
     """Where it goes on; its own copy."""
 
 
+class GroupsProgress(NamedTuple):
+    """Of the groups of a node, as many as are told."""
+
+    groups: list[GroupProgress]
+    omitted: int
+    """Groups that are not told."""
+
+
 async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
     """Whole groups, as they are now, in the order of their names, while all that they have
     committed in is not more than ``partitions_max`` partitions; one that has committed nothing
@@ -229,10 +237,11 @@ class GroupService:
             sum(shard.coordinator is None for shard in self._shards.values()),
         )  # fmt: skip
 
-    async def progress(self, partitions_max: int) -> list[GroupProgress]:
+    async def progress(self, partitions_max: int) -> GroupsProgress:
         """Of the groups of this node, as far as ``progress_of`` goes."""
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
-        return await progress_of((group for it in known for group in it.groups()), partitions_max)
+        told = await progress_of((group for it in known for group in it.groups()), partitions_max)
+        return GroupsProgress(told, max(0, self.statistics().states.total() - len(told)))
 
     def _is_about_to_open(self, group: str, error: ErrorCode) -> bool:
         """``error``: why there is no answer now."""

@@ -33,7 +33,7 @@ from streamlog.http.console.console import Console
 from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionScrape, PartitionTotals
 from streamlog.jetstream.dispatcher import RequestDispatcher
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import TopicPartition
 from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
@@ -471,12 +471,12 @@ async def http_site(node: KafkaNode) -> tuple[HttpEndpoints, list[str]]:
 
     nobody: Any = SimpleNamespace(partitions=tuple, partition=_nowhere)
     page = Console(
-        node_id=NodeId(1),
         settings=HttpSection(),
         moment=lambda _: moment(known),
         survey=survey,
         image=lambda: known,
         partitions=nobody,
+        control=nobody,
     )
     scrape = PartitionScrape(statistics=statistics, partitions_max=10_000)
     pages = [*page.routes(), *scrape.routes()]

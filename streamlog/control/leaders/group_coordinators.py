@@ -33,7 +33,7 @@ from streamlog.groups.group_table import NAME_BYTES_MAX
 from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
-from streamlog.groups.service import GroupService, is_name
+from streamlog.groups.service import GroupProgress, GroupService, GroupsProgress, is_name
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -152,6 +152,7 @@ class LocalCoordinators:
     def register(self, nodes: NodeRequests) -> None:
         """Have other nodes' requests answered."""
         nodes.register("GROUPS", self._list)
+        nodes.register("GROUPS.PROGRESS", self._progress)
         nodes.register("GROUP", self._group)
         nodes.register("GROUP.DELETE", self._delete)
         nodes.register("GROUP.COMMIT", self._commit)
@@ -173,6 +174,12 @@ class LocalCoordinators:
                 if it.name > after
             )
         return sorted(found)[:limit]
+
+    async def progress(self, partitions_max: int) -> GroupsProgress:
+        """How far the groups of this node have come, as ``progress_of`` limits them. Told at once: after an
+        election it may be what was true a moment ago.
+        """
+        return await self._service().progress(partitions_max)
 
     async def known(self, group: str) -> KnownGroup:
         """Raises GroupNotFound. Nothing older than when it is asked for is told."""
@@ -285,6 +292,13 @@ class LocalCoordinators:
         rows = self.listed(str(fields["after"]), min(int(fields["limit"]), LISTED_AT_ONCE))
         return NodeAnswer({"groups": rows})
 
+    async def _progress(self, fields: Fields) -> NodeAnswer:
+        found = await self.progress(int(fields["partitions_max"]))
+        rows = [
+            (*it[:3], [(*tp, offset) for tp, offset in it.committed.items()]) for it in found.groups
+        ]
+        return NodeAnswer({"groups": rows, "omitted": found.omitted})
+
     async def _group(self, fields: Fields) -> NodeAnswer:
         found = await self.known(str(fields["group"]))
         members = [asdict(it) for it in found.members]
@@ -313,6 +327,19 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
         return read_assignment(assignment)
     except MalformedFrame:
         return ()
+
+
+def _progress_of(fields: Fields) -> GroupsProgress:
+    groups = [
+        GroupProgress(
+            str(group_id),
+            str(state),
+            int(member_count),
+            {TopicPartition(stream, number): offset for stream, number, offset in committed},
+        )
+        for group_id, state, member_count, committed in fields["groups"]
+    ]
+    return GroupsProgress(groups, int(fields["omitted"]))
 
 
 def _known_of(answer: NodeAnswer) -> KnownGroup:
@@ -365,6 +392,17 @@ class CoordinatorRouter:
         missing = [it for it, rows in zip(leaders, found, strict=True) if rows is None]
         each = {row.group: row for rows in found if rows is not None for row in rows}
         return [each[name] for name in sorted(each)], missing
+
+    async def progress_at(
+        self, node_id: NodeId, partitions_max: int, *, timeout_s: float = LIST_TIMEOUT_S
+    ) -> GroupsProgress:
+        """See ``LocalCoordinators.progress``. Raises StreamlogError."""
+        fields = {"partitions_max": partitions_max}
+        answer = await self._nodes.ask(node_id, "GROUPS.PROGRESS", fields, timeout_s=timeout_s)
+        try:
+            return _progress_of(answer.fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptData(f"another node's answer does not decode: {error!r}") from None
 
     async def known(self, group: str) -> KnownGroup:
         """Raises GroupNotFound."""

@@ -15,6 +15,7 @@ from streamlog.client.security import NO_SECURITY, Security
 from streamlog.clock import wall_ms
 from streamlog.condition import FAULT
 from streamlog.config import HttpSection
+from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
@@ -35,7 +36,7 @@ from streamlog.http.console.traffic import Traffic
 from streamlog.http.console.view import View
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
@@ -82,7 +83,6 @@ class Console:
     def __init__(
         self,
         *,
-        node_id: NodeId,
         settings: HttpSection,
         moment: Callable[["Console"], ClusterSnapshot],
         survey: Callable[[], Awaitable[None]],
@@ -91,6 +91,7 @@ class Console:
         may_read: MayRead = everyone,
         may_stay: MayStay = anybody,
         permissions: Callable[[web.Request], Permissions | None] = everyone_sees_all,
+        control: ControlService,
         security: Security = NO_SECURITY,
         has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -106,11 +107,12 @@ class Console:
         chronicle = EventLog()
         self._security = security
         self.groups = RemoteGroups(
-            node_id=node_id, image=image, is_watched=self._is_watched, security=security
+            control,
+            image=image,
+            is_watched=self._is_watched,
+            partitions_max=settings.metrics_group_partitions_max,
         )
-        self.silence = NodeProbe(
-            node_id=node_id, image=image, has_controller=has_controller, security=security
-        )
+        self.silence = NodeProbe(control, image=image, has_controller=has_controller)
         self._ends = LogEnds(
             wanted=self._wanted_now,
             local=partitions.partition,

@@ -1,7 +1,6 @@
 """What looks at every partition of the node lets others have their turn in between."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from streamlog.config import Settings
 from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
 from streamlog.groups.records import CommittedOffset
-from streamlog.groups.service import progress_of
+from streamlog.groups.service import GroupsProgress, progress_of
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -79,11 +78,8 @@ class Node:
     def ailing(self) -> list[Kept]:
         return [it for it in self.kept if it.is_damaged or it._failure is not None]
 
-    async def progress(self, partitions_max: int) -> list[Any]:
-        return list(await progress_of([self.group], partitions_max))
-
-    def statistics(self) -> Any:
-        return SimpleNamespace(states=Counter(Stable=1))
+    async def progress(self, partitions_max: int) -> GroupsProgress:
+        return GroupsProgress(await progress_of([self.group], partitions_max), 0)
 
     async def wanted(self) -> list[TopicPartition]:
         return [it.tp for it in self.kept]
@@ -111,7 +107,7 @@ class Node:
         assert await self.ends._by_leader() == {}
 
     async def groups(self) -> None:
-        (found,) = await self.progress(COUNT)
+        (found,) = (await self.progress(COUNT)).groups
         assert len(found.committed) == COUNT
 
 

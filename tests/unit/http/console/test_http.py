@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -24,7 +24,7 @@ from streamlog.http.endpoints import HttpEndpoints, Readiness
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
-from tests.page_world import ONE, image, moment, partition, stream
+from tests.page_world import image, moment, partition, stream
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -85,13 +85,13 @@ class World:
         self.stored = Stored(100)
         self.refused = ""
         self.page = Console(
-            node_id=ONE,
             settings=HttpSection(status_clients_max=2),
             moment=self.moment,
             survey=self.survey,
             image=lambda: self.image,
             partitions=Nothing(),  # type: ignore[arg-type]
             may_stay=self.may_stay,
+            control=cast("Any", None),
         )
         self.tail = Tail(
             open_partition=self.open,
