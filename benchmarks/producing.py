@@ -42,8 +42,12 @@ def _streamlog(sides: Sides) -> Side:
     return sides.streamlog
 
 
+def by_nats(sides: Sides, scale: float) -> Measurement:
+    result = publishing("acked", _streamlog, SIZE, sync="os")(sides, scale)
+    return {**result, MEGABYTES.key: result[RATE.key] * SIZE / 1e6}
+
+
 def case() -> Case[Sides]:
-    by_nats = publishing("acked", _streamlog, SIZE, sync="os")
     variants = (
         Variant("write() of the same bytes", write),
         produce("os"),
