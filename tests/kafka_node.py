@@ -98,6 +98,7 @@ class KafkaNode:
                 peers=cast("Any", None),
                 node_user=self.node_settings.sasl.node_user,
                 groups=self.groups,
+                data_dir=self.directory,
             ),
         )
         self.listener = Listener(self.context)

@@ -217,6 +217,7 @@ class Node:
             node_user=settings.sasl.node_user,
             groups=self._groups,
             log=settings.log,
+            data_dir=settings.node.data_dir,
             metrics=metrics,
         )
         self._listener = self._server(metrics, authenticator)

@@ -1,15 +1,23 @@
 """Operations on nodes, on the metadata quorum and on the cluster as a whole."""
 
+import asyncio
 import json
-from collections.abc import Collection, Mapping
+import shutil
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from streamlog.acl.rules import Operation
 from streamlog.control.messages.ordered_read import PassageQuery
 from streamlog.control.operation import Operations, operation
-from streamlog.errors import InvalidRequest, NoController, NodeUnreachable, RequestTimedOut
+from streamlog.errors import (
+    InvalidRequest,
+    NoController,
+    NodeUnreachable,
+    RequestTimedOut,
+    StorageFailed,
+)
 from streamlog.fairness import cooperatively
 from streamlog.findings import (
     AffectedPartitions,
@@ -31,6 +39,7 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.partition import Partition
 
 EVENTS_MAX: Final = 1_000
 """In one list."""
@@ -56,6 +65,14 @@ class RegisteredNode:
     """What else keeps it from its work."""
     replicas: int
     leaders: int
+
+
+class NodeStorage(NamedTuple):
+    """The data folder of a node, and its disk."""
+
+    path: str
+    total_bytes: int
+    free_bytes: int
 
 
 AFFECTED_MAX: Final = 1_000
@@ -130,6 +147,21 @@ class ClusterOperations(Operations):
     async def _described(self, *, local: bool = False) -> dict[str, Any]:
         granted = await self._metadata.take(DescribeCluster(local=local), forwarded=False)
         return dict(granted.result)
+
+    async def storage(self) -> tuple[NodeStorage, Iterator[Partition]]:
+        """What the disk of this very node has, and the partitions on it that the caller may know of, in no order.
+        Needs DESCRIBE of the cluster. Raises StorageFailed.
+        """
+        self._check(Operation.DESCRIBE)
+        path = self._service.data_dir
+        try:
+            usage = await asyncio.to_thread(shutil.disk_usage, path)
+        except OSError as error:
+            raise StorageFailed(f"{path}: {error.strerror or error}") from None
+        here = self._service.partitions.partitions()
+        known = self._metadata.image.streams
+        storage = NodeStorage(str(path.absolute()), usage.total, usage.free)
+        return storage, (it for it in here if it.tp.stream in known)
 
     @operation("POST /cluster/export", act=True)
     async def export(self) -> str:

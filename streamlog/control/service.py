@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from streamlog.authz.audit import Audit
@@ -65,14 +66,18 @@ class ControlService:
         node_user: str | None = None,
         groups: GroupService | None = None,
         log: LogSection | None = None,
+        data_dir: Path = Path(),
         metrics: NodeMetrics | None = None,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
-        ``node_user``: whom nodes log in as; ``log``: the node's limits of messages.
+        ``node_user``: whom nodes log in as; ``log``: the node's limits of messages;
+        ``data_dir``: where its partitions are.
         """
         self.node_id = node_id
         self.authorization = authorization
         self.node_user = node_user
+        self.data_dir = data_dir
+        self.partitions = partitions
         self.audit = audit or Audit()
         self.metrics = metrics or NodeMetrics()
         self.freshness = ReadBarrier(metadata)

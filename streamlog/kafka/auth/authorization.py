@@ -119,6 +119,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.DESCRIBE_ACLS: IN_HANDLER,
     registry.LIST_PARTITION_REASSIGNMENTS: IN_HANDLER,
     registry.DESCRIBE_CLIENT_QUOTAS: IN_HANDLER,
+    registry.DESCRIBE_LOG_DIRS: IN_HANDLER,
     registry.DESCRIBE_QUORUM: IN_HANDLER,
     registry.DESCRIBE_USER_SCRAM_CREDENTIALS: IN_HANDLER,
     registry.ENVELOPE: IN_HANDLER,
@@ -127,7 +128,6 @@ GATES: Final[dict[int, Gate]] = {
     registry.DELETE_ACLS: Gate(
         _cluster(Operation.ALTER), _each("filter_results", "filters", matching_acls=())
     ),
-    registry.DESCRIBE_LOG_DIRS: Gate(_cluster(Operation.DESCRIBE), _top(results=())),
     registry.ELECT_LEADERS: Gate(_cluster(Operation.ALTER), _elections),
     registry.ALTER_PARTITION_REASSIGNMENTS: Gate(_cluster(Operation.ALTER), _top(responses=())),
     registry.ALTER_CLIENT_QUOTAS: Gate(_cluster(Operation.ALTER_CONFIGS), _quotas),

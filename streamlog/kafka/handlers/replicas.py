@@ -2,14 +2,17 @@
 replicas of partitions are, and which of them leads.
 """
 
-import asyncio
-import shutil
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, Final
 
 from streamlog.control.placement import needs_election, partitions_that_need_election
-from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
+from streamlog.errors import (
+    InvalidRequest,
+    PartitionNotFound,
+    StorageFailed,
+    StreamlogError,
+    StreamNotFound,
+)
 from streamlog.fairness import cooperatively
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
@@ -206,26 +209,32 @@ async def describe_log_dirs(request: Message, _version: int, context: Context) -
 
     v4  the size of the disk, and what is free of it (KIP-827)
     """
-    path = context.node_settings.node.data_dir
-    result: dict[str, Any] = {"log_dir": str(path.absolute()), "error_code": ErrorCode.none}
     try:
-        usage = await asyncio.to_thread(shutil.disk_usage, path)
-    except OSError:
-        result["error_code"] = ErrorCode.kafka_storage_error
-        return {"results": [result]}
+        storage, here = await context.control.cluster.storage()
+    except StorageFailed as error:  # an error of the folder, not of the request
+        path = context.node_settings.node.data_dir
+        return {"results": [{**told(error), "log_dir": str(path.absolute())}]}
+    except StreamlogError as error:
+        return {**told(error), "results": []}
+    asked = None if request["topics"] is None else _named_partitions(request["topics"])
     by_name: dict[str, list[dict[str, Any]]] = {}
-    async for partition in cooperatively(_asked_partitions(request["topics"], context)):
-        by_name.setdefault(partition.tp.stream, []).append(_shown_log(partition))
-    result["topics"] = [{"name": name, "partitions": by_name[name]} for name in sorted(by_name)]
-    return {"results": [{**result, "total_bytes": usage.total, "usable_bytes": usage.free}]}
+    async for partition in cooperatively(here):
+        if asked is None or partition.tp in asked:
+            by_name.setdefault(partition.tp.stream, []).append(_shown_log(partition))
+    folder = {
+        "log_dir": storage.path,
+        "error_code": ErrorCode.none,
+        "topics": [{"name": name, "partitions": by_name[name]} for name in sorted(by_name)],
+        "total_bytes": storage.total_bytes,
+        "usable_bytes": storage.free_bytes,
+    }
+    return {"results": [folder]}
 
 
-def _asked_partitions(topics: list[Message] | None, context: Context) -> Iterator[Partition]:
-    """Null asks for all."""
-    asked = {(topic["topic"], number) for topic in topics or () for number in topic["partitions"]}
-    for partition in context.partitions.partitions():
-        if topics is None or partition.tp in asked:
-            yield partition
+def _named_partitions(topics: list[Message]) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic["topic"], number) for topic in topics for number in topic["partitions"]
+    }
 
 
 def _shown_log(partition: Partition) -> dict[str, Any]:

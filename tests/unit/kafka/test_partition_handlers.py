@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import NoController, StorageFailed
+from streamlog.kafka.handlers.replicas import describe_log_dirs
 from streamlog.metadata.commands import MovePartition
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -21,6 +22,7 @@ from streamlog.wire.registry import (
 from tests.fake_partition import NODE, FakePartition
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
+from tests.restricted import Asker
 
 N8, N9 = NodeId(8), NodeId(9)
 PREFERRED, UNCLEAN = 0, 1
@@ -471,6 +473,28 @@ async def test_what_some_partitions_take(node: KafkaNode) -> None:
     (topic,) = result["topics"]
     assert [it["partition_index"] for it in topic["partitions"]] == [1]
     assert (await log_dir(node, []))["topics"] == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "seen"),
+    [
+        ((), None),
+        (("describe topic flights",), None),
+        (("describe cluster kafka-cluster",), []),
+        (("describe cluster kafka-cluster", "describe topic ships"), ["ships"]),
+    ],
+)
+async def test_a_folder_has_the_partitions_that_the_caller_may_know_of(
+    node: KafkaNode, rules: tuple[str, ...], seen: list[str] | None
+) -> None:
+    await with_records(node)
+    await node.add_stream("ships")
+    asker = Asker(node.context, *rules)
+    answer = await describe_log_dirs({"topics": None}, 4, asker.context)
+    found = [topic["name"] for folder in answer["results"] for topic in folder["topics"]]
+    assert found == (seen or [])
+    assert answer.get("error_code", 0) == (31 if seen is None else 0)
+    asker.close()
 
 
 async def test_a_folder_that_cannot_be_looked_at(
