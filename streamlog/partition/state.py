@@ -556,7 +556,7 @@ class PartitionState:
 
     def replica_lags(self) -> dict[NodeId, int]:
         """How many records each follower lacks, all of them if it has not fetched."""
-        if self.progress is None:
+        if self.progress is None or len(self.replicas) == 1:
             return {}
         start, end = self.log.log_start_offset, self.log.log_end_offset
         ends = {it: follower.end_offset for it, follower in self.progress.followers.items()}

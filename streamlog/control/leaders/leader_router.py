@@ -65,10 +65,11 @@ class LeaderRouter:
         """
         by_leader: dict[NodeId, list[TopicPartition]] = {}
         for stream in streams:
+            name = stream.name
             for number, partition in enumerate(stream.partitions):
-                if partition.leader != NO_LEADER:
-                    tp = TopicPartition(stream.name, number)
-                    by_leader.setdefault(partition.leader, []).append(tp)
+                leader = partition.leader
+                if leader != NO_LEADER:
+                    by_leader.setdefault(leader, []).append(TopicPartition(name, number))
         mine = by_leader.pop(self._node_id, ())
         states = _known(mine, await self._here.states(mine, details=details)) if mine else {}
         asked = [

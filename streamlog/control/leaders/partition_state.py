@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
 
 from streamlog.control.messages.subject_counts import count_subjects
 from streamlog.errors import StreamlogError
@@ -14,8 +14,7 @@ from streamlog.record.batch import read_header
 from streamlog.wire.fetch import TopicIdPartition
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderPartitionState:
+class LeaderPartitionState(NamedTuple):
     """Offsets, size, and the times of the first and the last committed record."""
 
     log_start_offset: int
@@ -23,7 +22,7 @@ class LeaderPartitionState:
     size_bytes: int
     first_ms: int | None = None
     last_ms: int | None = None
-    replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
+    replica_lags: Mapping[NodeId, int] = MappingProxyType({})
     """How many records each follower lacks."""
     erased_count: int = 0
     """Of the offsets in between: those of no message any more."""

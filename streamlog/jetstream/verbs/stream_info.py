@@ -38,15 +38,15 @@ def stream_info(
     *,
     image: MetadataImage,
     domain: str,
-    now_ms: int,
+    now: str,
     config: dict[str, Any] | JsonText | None = None,
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
     ``states`` of the partitions in order; None: no node was there to tell. ``config``: as
-    JSON, where the caller has it; it is not changed.
+    JSON, where the caller has it; it is not changed. ``now``: as ``rfc3339`` writes it.
     """
-    if states and all(state is not None and state.is_auto_paused for state in states):
+    if states and all(map(_is_auto_paused, states)):
         told = config_to_json(stream.config)
         config = {**told, "metadata": {**told.get("metadata", {}), AUTO_PAUSED: "true"}}
     elif config is None:
@@ -57,8 +57,12 @@ def stream_info(
         "state": _state([state for state in states if state is not None]),
         "domain": domain,
         "cluster": _cluster(stream, states[0] if states else None, image),
-        "ts": rfc3339(now_ms),
+        "ts": now,
     }
+
+
+def _is_auto_paused(state: LeaderPartitionState | None) -> bool:
+    return state is not None and state.is_auto_paused
 
 
 def _state(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from streamlog.jetstream.verbs.stream_config import (
     config_from_json,
     normalised,
 )
-from streamlog.jetstream.verbs.stream_info import stream_info
+from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import (
@@ -142,7 +142,7 @@ class Streams:
         await self.control.streams.catch_up()
         names, page = await self._page(fields, LIST_MAX)
         known = self.control.streams.image.streams
-        streams = [known[name] for name in names if name in known]
+        streams = [found for name in names if (found := known.get(name)) is not None]
         return {**page, "streams": await self._infos(streams)}
 
     async def purge(self, name: str, fields: Fields) -> dict[str, Any]:
@@ -176,21 +176,22 @@ class Streams:
     async def _info(self, stream: StreamImage, *, details: bool = False) -> dict[str, Any]:
         """One that is asked for again and again; a list of all is not kept."""
         states = await self._leaders.states([stream], details=details)
-        return self._told(stream, states, self._configs.of(stream.config), self._now_ms())
+        now = rfc3339(self._now_ms())
+        return self._told(stream, states, self._configs.of(stream.config), now)
 
     async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any]]:
         """A leader that does not answer must not hide the streams."""
-        states, now_ms = await self._leaders.states(streams), self._now_ms()
+        states, now = await self._leaders.states(streams), rfc3339(self._now_ms())
         told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
         for stream in streams:
-            told.append(self._told(stream, states, self._configs.text_of(stream.config), now_ms))
+            told.append(self._told(stream, states, self._configs.text_of(stream.config), now))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S
         return told
 
     def _told(
-        self, stream: StreamImage, states: States, config: dict[str, Any] | JsonText, now_ms: int
+        self, stream: StreamImage, states: States, config: dict[str, Any] | JsonText, now: str
     ) -> dict[str, Any]:
         name = stream.name
         return stream_info(
@@ -199,7 +200,7 @@ class Streams:
             config=config,
             image=self.control.streams.image,
             domain=self._domain,
-            now_ms=now_ms,
+            now=now,
         )
 
     async def _page(self, fields: Fields, limit: int) -> tuple[Sequence[str], dict[str, int]]:

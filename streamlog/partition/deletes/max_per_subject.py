@@ -46,8 +46,9 @@ class MaxPerSubject:
     @property
     def kept(self) -> int | None:
         """How many messages of each subject stay; None: all of them."""
-        limit, sealed = self._config().max_messages_per_subject, self._config().sealed
-        return None if limit == NO_LIMIT or sealed else limit
+        config = self._config()
+        limit = config.max_messages_per_subject
+        return None if limit == NO_LIMIT or config.sealed else limit
 
     async def settle(self) -> None:
         """Have all that is committed now looked at, unless a large log must be read for it first.

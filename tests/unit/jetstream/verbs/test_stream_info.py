@@ -62,7 +62,7 @@ def test_partitions_add_up_and_replicas_are_those_of_the_first() -> None:
         LeaderPartitionState(2, 10, 100, 1000, 3000, {TWO: 0, THREE: 4}),
         LeaderPartitionState(0, 30, 50, 2000, 2500),
     ]
-    info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9)
+    info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9))
     state = info["state"]
     assert (state["messages"], state["bytes"]) == (38, 150)
     assert (state["first_seq"], state["last_seq"]) == (1, 30)
@@ -81,7 +81,7 @@ def test_partitions_add_up_and_replicas_are_those_of_the_first() -> None:
 
 def test_what_nobody_could_tell_is_left_out() -> None:
     leaderless = replace(STREAM, partitions=(replace(PARTITION, leader=NO_LEADER),) * 2)
-    info = stream_info(leaderless, [None, None], image=IMAGE, domain="d", now_ms=9)
+    info = stream_info(leaderless, [None, None], image=IMAGE, domain="d", now=rfc3339(9))
     assert (info["state"]["messages"], info["state"]["first_ts"]) == (0, NO_TIME)
     assert "leader" not in info["cluster"]
     assert [each["name"] for each in info["cluster"]["replicas"]] == ["node-1", "node-2", "node-3"]
@@ -90,9 +90,9 @@ def test_what_nobody_could_tell_is_left_out() -> None:
 def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
     paused = LeaderPartitionState(0, 1, 1, is_auto_paused=True)
     for states in ([paused, LeaderPartitionState(0, 1, 1)], [paused, None]):
-        info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9)
+        info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9))
         assert AUTO_PAUSED not in info["config"].get("metadata", {})
-    info = stream_info(STREAM, [paused, paused], image=IMAGE, domain="d", now_ms=9)
+    info = stream_info(STREAM, [paused, paused], image=IMAGE, domain="d", now=rfc3339(9))
     assert info["config"]["metadata"]["_streamlog.auto_paused"] == "true"
     assert config_from_json(info["config"]) == STREAM.config, (
         "what is told of it is none of its settings"
@@ -137,6 +137,6 @@ def test_a_configuration_as_text_is_told_as_it_is() -> None:
 def test_a_stream_that_is_paused_says_so_in_a_list_too() -> None:
     states = [LeaderPartitionState(0, 0, 0, is_auto_paused=True)] * 2
     told = ConfigTexts().text_of(STREAM.config)
-    info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9, config=told)
+    info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9), config=told)
     plain = config_to_json(STREAM.config)
     assert info["config"] == {**plain, "metadata": {**plain["metadata"], AUTO_PAUSED: "true"}}
