@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pytest
 
@@ -39,6 +39,10 @@ class Budget:
 
     def is_used_up(self, seeds: int, cpu_s: float) -> bool:
         return seeds >= self.seeds_min and cpu_s > self.cpu_s
+
+
+LONG_BUDGET: Final = Budget(seeds_min=20, cpu_s=120)
+"""Of a slow test. ``SIMULATION_SEEDS`` plays more: all seeds of all slow tests take five hours of CPU."""
 
 
 @dataclass

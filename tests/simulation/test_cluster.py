@@ -34,7 +34,7 @@ from tests.simulation.cluster.swarm import (
     RecreatedWorld,
     SwarmWorld,
 )
-from tests.simulation.seeds import Budget, Make, Player, chosen, shares, told
+from tests.simulation.seeds import LONG_BUDGET, Budget, Make, Player, chosen, shares, told
 
 SEEDS = range(50)
 SHARE = 10
@@ -98,17 +98,17 @@ def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults(
 def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults_for_long(
     world: Make, seeds: range, player: Player
 ) -> None:
-    player.play(world, chosen(range(1_000, 1_000 + 40 * len(seeds))))
+    player.play(world, chosen(range(1_000, 1_000 + 40 * len(seeds))), LONG_BUDGET)
 
 
 @pytest.mark.slow
 def test_what_is_acknowledged_is_kept_for_long(player: Player) -> None:
-    player.play(ClusterWorld, chosen(range(1_000, 2_500)))
+    player.play(ClusterWorld, chosen(range(1_000, 2_500)), LONG_BUDGET)
 
 
 @pytest.mark.slow
 def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Player) -> None:
-    player.play(FollowersLag, chosen(range(1_000, 1_300)))
+    player.play(FollowersLag, chosen(range(1_000, 1_300)), LONG_BUDGET)
 
 
 @pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld])

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.simulation.groups_world import GroupsStory
-from tests.simulation.seeds import Player, chosen, told
+from tests.simulation.seeds import LONG_BUDGET, Player, chosen, told
 
 
 def test_groups(player: Player) -> None:
@@ -10,7 +10,7 @@ def test_groups(player: Player) -> None:
 
 @pytest.mark.slow
 def test_groups_at_length(player: Player) -> None:
-    player.play(GroupsStory, chosen(range(1_000, 6_000)))
+    player.play(GroupsStory, chosen(range(1_000, 6_000)), LONG_BUDGET)
 
 
 def test_a_seed_tells_the_same_story_again() -> None:

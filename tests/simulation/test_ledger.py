@@ -5,7 +5,7 @@ import pytest
 from streamlog.ledger.core.consenter import AppendBlock, Consenter, Effect
 from streamlog.ledger.core.cutter import BlockCut, CutReason, Cutter
 from tests.simulation.ledger_world import LedgerStory
-from tests.simulation.seeds import Player, chosen, told
+from tests.simulation.seeds import LONG_BUDGET, Player, chosen, told
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -16,7 +16,7 @@ def test_ordering_nodes(player: Player) -> None:
 
 @pytest.mark.slow
 def test_ordering_nodes_at_length(player: Player) -> None:
-    player.play(LedgerStory, chosen(range(1_000, 3_000)))
+    player.play(LedgerStory, chosen(range(1_000, 3_000)), LONG_BUDGET)
 
 
 def test_a_seed_tells_the_same_story_again() -> None:

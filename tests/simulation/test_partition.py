@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.asking_world import AskingWorld
-from tests.simulation.seeds import Budget, Player, chosen, told
+from tests.simulation.seeds import LONG_BUDGET, Budget, Player, chosen, told
 from tests.simulation.world import World
 
 SEEDS = range(300)
@@ -22,7 +22,7 @@ def test_what_headers_ask_for_holds(player: Player) -> None:
 
 @pytest.mark.slow
 def test_promises_hold_for_long(player: Player) -> None:
-    player.play(World, chosen(range(1_000, 21_000)))
+    player.play(World, chosen(range(1_000, 21_000)), LONG_BUDGET)
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
@@ -31,4 +31,4 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 
 @pytest.mark.slow
 def test_what_headers_ask_for_holds_for_long(player: Player) -> None:
-    player.play(AskingWorld, chosen(range(1_000, 6_000)))
+    player.play(AskingWorld, chosen(range(1_000, 6_000)), LONG_BUDGET)

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.cluster.cruel import LeadersDie, VotersRestart
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
-from tests.simulation.seeds import Budget, Player, chosen, shares, told
+from tests.simulation.seeds import LONG_BUDGET, Budget, Player, chosen, shares, told
 
 SEEDS = range(300)
 SHARE = 50
@@ -39,7 +39,7 @@ def test_what_is_decided_stays_decided_at_the_worst(
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [QuorumWorld, *(world for world, _ in CRUEL)])
 def test_what_is_decided_stays_decided_for_long(world: type[QuorumWorld], player: Player) -> None:
-    player.play(world, chosen(range(1_000, 6_000 if world is QuorumWorld else 2_000)))
+    player.play(world, chosen(range(1_000, 6_000 if world is QuorumWorld else 2_000)), LONG_BUDGET)
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
