@@ -15,11 +15,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = "0001-01-01T00:00:00Z"
 
 
-@lru_cache(maxsize=4096)
 def rfc3339(time_ms: int) -> str:
     """In UTC, ending in ``Z``: some clients read nothing else."""
-    text = (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
-    return text[:-6] + "Z"
+    minutes, rest_ms = divmod(time_ms, 60_000)
+    seconds, ms = divmod(rest_ms, 1_000)
+    return f"{_minute(minutes)}:{seconds:02}.{ms:03}Z"
+
+
+@lru_cache(maxsize=4096)
+def _minute(minutes: int) -> str:
+    """Most of a time, and the same for many: of 10,000 streams no two were created at the same time."""
+    return (_EPOCH + timedelta(minutes=minutes)).isoformat(timespec="minutes")[:16]
 
 
 def node_name(node_id: int) -> str:

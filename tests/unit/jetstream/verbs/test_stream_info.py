@@ -1,7 +1,7 @@
 import json
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +40,12 @@ def test_times_end_in_z_and_keep_milliseconds() -> None:
     assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
     assert rfc3339(1_795_254_123_007) == "2026-11-21T09:42:03.007Z"
     assert Base._parse_utc_iso(rfc3339(1)) == datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)
+
+
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_a_time_is_as_the_standard_library_writes_it(time_ms: int) -> None:
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    assert rfc3339(time_ms) == time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def test_names_of_nodes() -> None:
