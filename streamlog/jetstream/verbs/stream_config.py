@@ -146,13 +146,13 @@ class ConfigTexts:
             self._told.clear()
         told = config_to_json(config)
         self._told[config.name] = config, told
-        self._keep_text(config, told)  # the next list asks for it
         return told
 
     def text_of(self, config: StreamConfig) -> JsonText:
         """For a list, which may tell of very many."""
         if self._configs.get(config.name) is not config:
-            self._keep_text(config, config_to_json(config))
+            known, told = self._told.get(config.name, (None, None))
+            self._keep_text(config, told if known is config and told else config_to_json(config))
         return JsonText(self._texts[config.name])
 
     def _keep_text(self, config: StreamConfig, told: dict[str, Any]) -> None:

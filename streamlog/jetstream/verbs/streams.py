@@ -33,7 +33,7 @@ from streamlog.jetstream.verbs.stream_config import (
     config_from_json,
     normalised,
 )
-from streamlog.jetstream.verbs.stream_info import rfc3339, stream_info
+from streamlog.jetstream.verbs.stream_info import SingleReplicaTexts, rfc3339, stream_info
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import (
@@ -67,6 +67,9 @@ class Streams:
         """``control``: for the client. ``for_all``: the one that this is as the client sees it."""
         self.control = control
         self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
+        self._texts: SingleReplicaTexts = (
+            SingleReplicaTexts(domain=domain) if for_all is None else for_all._texts
+        )
         self._leaders = leaders
         self._domain = domain
         self._now_ms = now_ms
@@ -176,19 +179,28 @@ class Streams:
     async def _info(self, stream: StreamImage, *, details: bool = False) -> dict[str, Any]:
         """One that is asked for again and again; a list of all is not kept."""
         states = await self._leaders.states([stream], details=details)
-        now = rfc3339(self._now_ms())
-        return self._told(stream, states, self._configs.of(stream.config), now)
+        config, now = self._configs.of(stream.config), rfc3339(self._now_ms())
+        if not self._texts.keep(stream, self.control.streams.image, config):
+            self._configs.text_of(stream.config)  # the next list asks for it
+        return self._told(stream, states, config, now)
 
-    async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any]]:
+    async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any] | JsonText]:
         """A leader that does not answer must not hide the streams."""
         states, now = await self._leaders.states(streams), rfc3339(self._now_ms())
-        told, ends_s = list[dict[str, Any]](), time.monotonic() + TURN_S
+        told, ends_s = list[dict[str, Any] | JsonText](), time.monotonic() + TURN_S
         for stream in streams:
-            told.append(self._told(stream, states, self._configs.text_of(stream.config), now))
+            told.append(self._listed(stream, states, now))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S
         return told
+
+    def _listed(self, stream: StreamImage, states: States, now: str) -> dict[str, Any] | JsonText:
+        state, image = states.get(TopicPartition(stream.name, 0)), self.control.streams.image
+        text = self._texts.of(stream, state, image, now)
+        if text is not None:
+            return text
+        return self._told(stream, states, self._configs.text_of(stream.config), now)
 
     def _told(
         self, stream: StreamImage, states: States, config: dict[str, Any] | JsonText, now: str

@@ -3,6 +3,7 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
@@ -18,6 +19,7 @@ from streamlog.jetstream.verbs.stream_config import (
 )
 from streamlog.jetstream.verbs.stream_info import (
     NO_TIME,
+    SingleReplicaTexts,
     _state_of_many,
     _state_of_one,
     node_id_of,
@@ -146,3 +148,73 @@ def test_a_stream_that_is_paused_says_so_in_a_list_too() -> None:
     info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9), config=told)
     plain = config_to_json(STREAM.config)
     assert info["config"] == {**plain, "metadata": {**plain["metadata"], AUTO_PAUSED: "true"}}
+
+
+SINGLE = replace(
+    STREAM,
+    partitions=(
+        PartitionImage(replicas=(ONE,), leader=ONE, leader_epoch=1, partition_epoch=1, isr=(ONE,)),
+    ),
+)
+"""One partition with one replica."""
+
+
+@given(
+    start=st.integers(0, 5),
+    count=st.integers(0, 9),
+    first_ms=times,
+    last_ms=times,
+    erased=st.none() | st.lists(st.integers(0, 9), max_size=3),
+    is_known=st.booleans(),
+)
+def test_an_info_as_text_is_told_as_it_is(
+    start: int,
+    count: int,
+    first_ms: int | None,
+    last_ms: int | None,
+    erased: list[int] | None,
+    is_known: bool,
+) -> None:
+    state = LeaderPartitionState(
+        start, start + count, 100, first_ms, last_ms, erased_count=len(erased or ()), erased=erased
+    )
+    texts = SingleReplicaTexts(domain="d")
+    if is_known:
+        assert texts.keep(SINGLE, IMAGE, config_to_json(SINGLE.config))
+    told = texts.of(SINGLE, state, IMAGE, rfc3339(9))
+    plain = stream_info(SINGLE, [state], image=IMAGE, domain="d", now=rfc3339(9))
+    assert json.loads(encoded({"streams": [told]}))["streams"] == [plain]
+
+
+def test_an_info_as_text_is_that_of_the_stream_as_it_is_now() -> None:
+    texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
+    texts.keep(SINGLE, IMAGE)
+    changed = replace(SINGLE, config=SINGLE.config.changed(description="another"))
+    told = texts.of(changed, state, IMAGE, rfc3339(9))
+    assert told is not None
+    assert json.loads(told.text)["config"]["description"] == "another"
+
+
+def test_other_infos_are_not_kept_as_text() -> None:
+    texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
+    assert texts.of(SINGLE, None, IMAGE, rfc3339(9)) is None, "its leader does not answer"
+    assert texts.of(SINGLE, state._replace(is_auto_paused=True), IMAGE, rfc3339(9)) is None
+    assert texts.of(STREAM, state, IMAGE, rfc3339(9)) is None, "several partitions"
+    (one,) = SINGLE.partitions
+    for partition in (
+        replace(one, replicas=(ONE, TWO), isr=(ONE, TWO)),
+        replace(one, leader=NO_LEADER),
+    ):
+        stream = replace(SINGLE, partitions=(partition,))
+        assert texts.of(stream, state, IMAGE, rfc3339(9)) is None
+
+
+def test_texts_of_infos_are_dropped_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamlog.jetstream.verbs.stream_info.KEPT_TEXTS_BYTES_MAX", 3_000)
+    texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
+    for number in range(20):
+        config = StreamConfig.of(name=f"s{number}")
+        told = texts.of(replace(SINGLE, config=config), state, IMAGE, rfc3339(9))
+        assert told is not None
+        assert json.loads(told.text)["config"]["name"] == config.name
+        assert sum(map(len, texts._heads.values())) <= 3_000
