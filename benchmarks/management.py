@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.asking import PREFIX, Question, ask_all
-from benchmarks.case import Case, Measurement, Metric, Variant
+from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.side import JetStream, Side, Sides, Streamlog, create_streams
 
@@ -110,14 +110,17 @@ CASES: Final[tuple[Case[Sides], ...]] = (
         (RATE,),
         (
             Variant("JetStream", answering(lambda sides: sides.jetstream)),
-            Variant("streamlog", answering(lambda sides: sides.streamlog)),
+            Variant("streamlog", answering(lambda sides: sides.streamlog), (Target(RATE, 0.5),)),
         ),
     ),
     Case(
         "management-streams",
         "10,000 streams come, are listed, and go",
         (CREATED, LISTED, DELETED),
-        (Variant("JetStream", living(JetStream)), Variant("streamlog", living(Streamlog))),
+        (
+            Variant("JetStream", living(JetStream)),
+            Variant("streamlog", living(Streamlog), (Target(LISTED, 1.0),)),
+        ),
         rounds=3,
     ),
 )

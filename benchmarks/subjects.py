@@ -95,7 +95,7 @@ CASES: Final[tuple[Case[Sides], ...]] = (
             Variant(
                 "streamlog",
                 lambda sides, scale: run(sides.streamlog, scale),
-                (Target(RATE, 0.1),),
+                (Target(RATE, 0.5),),
             ),
         ),
     ),
