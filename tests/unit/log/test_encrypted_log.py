@@ -12,7 +12,7 @@ from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.file_slice import DECRYPTED_BYTES_MAX
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.record.batch import ENCRYPTED, read_header
+from streamlog.record.batch import CRC_START, ENCRYPTED, read_header
 from tests.log_folder import (
     FOLDER,
     SMALL,
@@ -56,6 +56,23 @@ def test_nothing_of_it_is_on_the_disk(disk: SimDisk) -> None:
     log = open_log(disk, HIDDEN)
     assert [data for _, data in read_batches(log)] == batches
     assert len(keys_on(disk)) == log.segment_count
+
+
+def test_a_torn_header_does_not_pass_for_records_in_the_clear(disk: SimDisk) -> None:
+    """The power was lost while a log's first batch was written: neither its key nor all of it is on the disk."""
+    log = open_log(disk, ALWAYS)
+    append(log, [SECRET])
+    file, (key,) = log.segments.last.path, keys_on(disk)
+    log.close()
+    data = bytearray(disk.content(file))
+    data[CRC_START:] = bytes(len(data) - CRC_START)  # from the attributes on
+    disk.replace(file, bytes(data))
+    disk.remove(f"{FOLDER}/{key}")
+    disk.crash()
+    log = open_log(disk, ALWAYS)
+    assert (log.log_end_offset, log.damaged_from) == (0, None)
+    append(log, [SECRET])
+    assert len(keys_on(disk)) == 1
 
 
 def test_each_segment_has_a_key_of_its_own(disk: SimDisk) -> None:
