@@ -542,6 +542,14 @@ class Recovery:
                     raise OSError(errno.EIO, f"it is shorter than {segment.size_bytes} bytes now")
                 write_all(pooled.file, piece, position)
                 position += len(piece)
+        finally:
+            self._pool.unpin(pooled)
+        self._rewrite_size(segment)
+
+    def _rewrite_size(self, segment: Segment) -> None:
+        """So that the next sync writes it, whether it is known to be on the disk or not."""
+        pooled = self._pool.pin(segment.path)
+        try:
             pooled.file.truncate(segment.size_bytes + 1)
             pooled.file.truncate(segment.size_bytes)
         finally:
@@ -558,7 +566,13 @@ class Recovery:
         return [*(segment.path for segment in segments), *keys]
 
     def _resume(self, segment: Segment, found: TailScan) -> ActiveSegment:
-        """The stored indexes are believed; the batches are verified when they are first read."""
+        """The stored indexes are believed; the batches are verified when they are first read.
+
+        It ends where all is synced. But a process before this one, or this one, may have cut it there, and
+        failed to sync that: the kernel then takes the size for written, and the disk has a longer file, which
+        would be damaged once it is sealed.
+        """
+        self._rewrite_size(segment)
         active = self._activate(segment, found)
         segment.unverified_bytes = segment.size_bytes
         active.indexes_are_stored = found.indexes_are_stored

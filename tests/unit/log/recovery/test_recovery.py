@@ -406,8 +406,9 @@ def test_a_full_disk_is_no_reason_not_to_open(disk: SimDisk) -> None:
             append(log, epoch=1)
 
 
+@pytest.mark.parametrize("recovery_point", [4, 6], ids=["read", "resumed"])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_cut_counts_only_once_it_is_on_the_disk(seed: int) -> None:
+def test_a_cut_counts_only_once_it_is_on_the_disk(seed: int, recovery_point: int) -> None:
     """The sync of the start that cut a torn batch off failed, and the next start found it cut off
     already: a longer file than the manifest names would be damage once it is sealed.
     """
@@ -421,10 +422,11 @@ def test_a_cut_counts_only_once_it_is_on_the_disk(seed: int) -> None:
     disk.kill()
     disk.fail("sync", errno.EIO, part=file)
     with pytest.raises(StorageFailed):
-        open_log(disk, SETTINGS, recovery_point=4)
+        open_log(disk, SETTINGS, recovery_point=recovery_point)
     disk.kill()
-    log = open_log(disk, SETTINGS, recovery_point=4)
+    log = open_log(disk, SETTINGS, recovery_point=recovery_point)
     assert log.log_end_offset == 6
+    assert log.recovery.scanned_segments == int(recovery_point == 4)
     log.roll()
     append(log, 2, epoch=2)
     sync(log)
