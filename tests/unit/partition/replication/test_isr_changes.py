@@ -50,7 +50,7 @@ async def test_all_partitions_share_a_request(tmp_path: Path) -> None:
         for partition in led:
             await until(lambda partition=partition: partition.isr == {1})  # type: ignore[misc]
         commands = [it for it in world[1].asked if isinstance(it, AlterIsr)]
-        assert len(commands) < len(led)
+        assert any(len(it.changes) > 1 for it in commands)
         assert {change.partition for it in commands for change in it.changes} == {
             it.tp.partition for it in led
         }

@@ -128,7 +128,7 @@ async def test_a_leader_that_is_back_elsewhere_is_found(tmp_path: Path) -> None:
 
 
 async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_path: Path) -> None:
-    lag_ms = 300
+    lag_ms = 1_500  # no machine is so busy that all of a process stands still for that long
     async with replicas(tmp_path, fetch_wait_max_ms=50, replica_lag_time_max_ms=lag_ms) as world:
         partition = world.leader.partition()
         progress = partition.state.progress
