@@ -29,7 +29,7 @@ from streamlog.config import Settings
 from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.groups.service import GroupService, GroupsProgress
+from streamlog.groups.service import GroupProgressPage, GroupService
 from streamlog.http.access import may_read, may_stay, sees_by
 from streamlog.http.api.routes import HttpApi
 from streamlog.http.console.console import Console
@@ -456,7 +456,7 @@ class Node:
         found = [self._page.statistics(tp) async for tp in cooperatively(tps)]
         return [it for it in found if it is not None]
 
-    async def _progress(self) -> GroupsProgress:
+    async def _progress(self) -> GroupProgressPage:
         """Of the groups that ``/metrics`` tells the lag of."""
         return await self._groups.progress(self._settings.http.metrics_group_partitions_max)
 

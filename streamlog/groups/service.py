@@ -39,7 +39,7 @@ class GroupProgress(NamedTuple):
     """Where it goes on; its own copy."""
 
 
-class GroupsProgress(NamedTuple):
+class GroupProgressPage(NamedTuple):
     """Of the groups of a node, as many as are told."""
 
     groups: list[GroupProgress]
@@ -237,11 +237,11 @@ class GroupService:
             sum(shard.coordinator is None for shard in self._shards.values()),
         )  # fmt: skip
 
-    async def progress(self, partitions_max: int) -> GroupsProgress:
+    async def progress(self, partitions_max: int) -> GroupProgressPage:
         """Of the groups of this node, as far as ``progress_of`` goes."""
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
         told = await progress_of((group for it in known for group in it.groups()), partitions_max)
-        return GroupsProgress(told, max(0, self.statistics().states.total() - len(told)))
+        return GroupProgressPage(told, max(0, self.statistics().states.total() - len(told)))
 
     def _is_about_to_open(self, group: str, error: ErrorCode) -> bool:
         """``error``: why there is no answer now."""

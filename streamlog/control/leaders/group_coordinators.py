@@ -33,7 +33,7 @@ from streamlog.groups.group_table import NAME_BYTES_MAX
 from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
-from streamlog.groups.service import GroupProgress, GroupService, GroupsProgress, is_name
+from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService, is_name
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -175,12 +175,6 @@ class LocalCoordinators:
             )
         return sorted(found)[:limit]
 
-    async def progress(self, partitions_max: int) -> GroupsProgress:
-        """How far the groups of this node have come, as ``progress_of`` limits them. Told at once: after an
-        election it may be what was true a moment ago.
-        """
-        return await self._service().progress(partitions_max)
-
     async def known(self, group: str) -> KnownGroup:
         """Raises GroupNotFound. Nothing older than when it is asked for is told."""
         await self._done(group, self._service().confirm(group))
@@ -293,7 +287,7 @@ class LocalCoordinators:
         return NodeAnswer({"groups": rows})
 
     async def _progress(self, fields: Fields) -> NodeAnswer:
-        found = await self.progress(int(fields["partitions_max"]))
+        found = await self._service().progress(int(fields["partitions_max"]))
         rows = [
             (*it[:3], [(*tp, offset) for tp, offset in it.committed.items()]) for it in found.groups
         ]
@@ -329,7 +323,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
         return ()
 
 
-def _progress_of(fields: Fields) -> GroupsProgress:
+def _progress_of(fields: Fields) -> GroupProgressPage:
     groups = [
         GroupProgress(
             str(group_id),
@@ -339,7 +333,7 @@ def _progress_of(fields: Fields) -> GroupsProgress:
         )
         for group_id, state, member_count, committed in fields["groups"]
     ]
-    return GroupsProgress(groups, int(fields["omitted"]))
+    return GroupProgressPage(groups, int(fields["omitted"]))
 
 
 def _known_of(answer: NodeAnswer) -> KnownGroup:
@@ -395,8 +389,10 @@ class CoordinatorRouter:
 
     async def progress_at(
         self, node_id: NodeId, partitions_max: int, *, timeout_s: float = LIST_TIMEOUT_S
-    ) -> GroupsProgress:
-        """See ``LocalCoordinators.progress``. Raises StreamlogError."""
+    ) -> GroupProgressPage:
+        """How far the groups of that node have come, as ``progress_of`` limits them. Told at once: after an
+        election it may be what was true a moment ago. Raises StreamlogError.
+        """
         fields = {"partitions_max": partitions_max}
         answer = await self._nodes.ask(node_id, "GROUPS.PROGRESS", fields, timeout_s=timeout_s)
         try:

@@ -10,7 +10,7 @@ from typing import Final
 
 from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
-from streamlog.groups.service import GroupsProgress
+from streamlog.groups.service import GroupProgressPage
 from streamlog.http.console.cluster_snapshot import CoordinatedGroup
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
@@ -74,7 +74,7 @@ class RemoteGroups:
         self._image = image
         self._is_watched = is_watched
         self._partitions_max = partitions_max
-        self._told: dict[NodeId, GroupsProgress] = {}
+        self._told: dict[NodeId, GroupProgressPage] = {}
 
     @property
     def groups(self) -> list[CoordinatedGroup]:

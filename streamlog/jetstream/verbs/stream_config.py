@@ -123,6 +123,34 @@ def config_to_json(config: StreamConfig) -> dict[str, Any]:
     return told
 
 
+class KeptTexts:
+    """JSON by the name of a stream, made of a value that is never changed; all are dropped when they are too many.
+
+    They are bytes, which the garbage collector does not look at: with an object for each of ten thousand, a list
+    of all of them took twice as long.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, object] = {}
+        self._texts: dict[str, bytes] = {}
+        self._bytes = 0
+        """Added up over all that was put there since it was empty."""
+
+    def get(self, name: str, value: object) -> bytes | None:
+        """Unless it was made of another value."""
+        return self._texts[name] if self._values.get(name) is value else None
+
+    def put(self, name: str, value: object, text: bytes) -> bytes:
+        self._bytes += len(text)
+        if self._bytes > KEPT_TEXTS_BYTES_MAX:
+            self._values.clear()
+            self._texts.clear()
+            self._bytes = len(text)
+        self._values[name] = value
+        self._texts[name] = text
+        return text
+
+
 class ConfigTexts:
     """``config_to_json`` of configurations that were asked for, of the last ones also as JSON's values. Neither
     must be changed.
@@ -130,13 +158,7 @@ class ConfigTexts:
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[StreamConfig, dict[str, Any]]] = {}
-        self._configs: dict[str, StreamConfig] = {}
-        """Of which there are texts. These are bytes, which the garbage collector does not look at: with an
-        object for each of ten thousand, a list of all of them took twice as long.
-        """
-        self._texts: dict[str, bytes] = {}
-        self._texts_bytes = 0
-        """Added up over all that was put there since it was empty."""
+        self._texts = KeptTexts()
 
     def of(self, config: StreamConfig) -> dict[str, Any]:
         known = self._told.get(config.name)
@@ -150,20 +172,12 @@ class ConfigTexts:
 
     def text_of(self, config: StreamConfig) -> JsonText:
         """For a list, which may tell of very many."""
-        if self._configs.get(config.name) is not config:
+        text = self._texts.get(config.name, config)
+        if text is None:
             known, told = self._told.get(config.name, (None, None))
-            self._keep_text(config, told if known is config and told else config_to_json(config))
-        return JsonText(self._texts[config.name])
-
-    def _keep_text(self, config: StreamConfig, told: dict[str, Any]) -> None:
-        text = encoded(told)
-        self._texts_bytes += len(text)
-        if self._texts_bytes > KEPT_TEXTS_BYTES_MAX:
-            self._configs.clear()
-            self._texts.clear()
-            self._texts_bytes = len(text)
-        self._configs[config.name] = config
-        self._texts[config.name] = text
+            told = told if known is config and told else config_to_json(config)
+            text = self._texts.put(config.name, config, encoded(told))
+        return JsonText(text)
 
 
 def _shown(value: Any) -> str:

@@ -180,7 +180,7 @@ class Streams:
         """One that is asked for again and again; a list of all is not kept."""
         states = await self._leaders.states([stream], details=details)
         config, now = self._configs.of(stream.config), rfc3339(self._now_ms())
-        if not self._texts.keep(stream, self.control.streams.image, config):
+        if self._texts.keep(stream, self.control.streams.image, config) is None:
             self._configs.text_of(stream.config)  # the next list asks for it
         return self._told(stream, states, config, now)
 

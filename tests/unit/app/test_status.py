@@ -12,7 +12,7 @@ from streamlog.config import Settings
 from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
 from streamlog.groups.records import CommittedOffset
-from streamlog.groups.service import GroupsProgress, progress_of
+from streamlog.groups.service import GroupProgressPage, progress_of
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -78,8 +78,8 @@ class Node:
     def ailing(self) -> list[Kept]:
         return [it for it in self.kept if it.is_damaged or it._failure is not None]
 
-    async def progress(self, partitions_max: int) -> GroupsProgress:
-        return GroupsProgress(await progress_of([self.group], partitions_max), 0)
+    async def progress(self, partitions_max: int) -> GroupProgressPage:
+        return GroupProgressPage(await progress_of([self.group], partitions_max), 0)
 
     async def wanted(self) -> list[TopicPartition]:
         return [it.tp for it in self.kept]

@@ -111,19 +111,23 @@ def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
 times = st.none() | st.integers(0, 2**40)
 
 
-@given(
-    start=st.integers(0, 5),
-    count=st.integers(0, 9),
-    first_ms=times,
-    last_ms=times,
-    erased=st.none() | st.lists(st.integers(0, 9), max_size=3),
-)
-def test_a_state_of_one_partition_is_a_sum_of_one(
-    start: int, count: int, first_ms: int | None, last_ms: int | None, erased: list[int] | None
-) -> None:
-    state = LeaderPartitionState(
-        start, start + count, 100, first_ms, last_ms, erased_count=len(erased or ()), erased=erased
+@st.composite
+def partition_states(draw: st.DrawFn) -> LeaderPartitionState:
+    start = draw(st.integers(0, 5))
+    erased = draw(st.none() | st.lists(st.integers(0, 9), max_size=3))
+    return LeaderPartitionState(
+        start,
+        start + draw(st.integers(0, 9)),
+        100,
+        draw(times),
+        draw(times),
+        erased_count=len(erased or ()),
+        erased=erased,
     )
+
+
+@given(partition_states())
+def test_a_state_of_one_partition_is_a_sum_of_one(state: LeaderPartitionState) -> None:
     assert _state_of_one(state) == _state_of_many([state])
 
 
@@ -159,25 +163,8 @@ SINGLE = replace(
 """One partition with one replica."""
 
 
-@given(
-    start=st.integers(0, 5),
-    count=st.integers(0, 9),
-    first_ms=times,
-    last_ms=times,
-    erased=st.none() | st.lists(st.integers(0, 9), max_size=3),
-    is_known=st.booleans(),
-)
-def test_an_info_as_text_is_told_as_it_is(
-    start: int,
-    count: int,
-    first_ms: int | None,
-    last_ms: int | None,
-    erased: list[int] | None,
-    is_known: bool,
-) -> None:
-    state = LeaderPartitionState(
-        start, start + count, 100, first_ms, last_ms, erased_count=len(erased or ()), erased=erased
-    )
+@given(partition_states(), st.booleans())
+def test_an_info_as_text_is_told_as_it_is(state: LeaderPartitionState, is_known: bool) -> None:
     texts = SingleReplicaTexts(domain="d")
     if is_known:
         assert texts.keep(SINGLE, IMAGE, config_to_json(SINGLE.config))
@@ -210,11 +197,11 @@ def test_other_infos_are_not_kept_as_text() -> None:
 
 
 def test_texts_of_infos_are_dropped_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamlog.jetstream.verbs.stream_info.KEPT_TEXTS_BYTES_MAX", 3_000)
+    monkeypatch.setattr("streamlog.jetstream.verbs.stream_config.KEPT_TEXTS_BYTES_MAX", 3_000)
     texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
     for number in range(20):
         config = StreamConfig.of(name=f"s{number}")
         told = texts.of(replace(SINGLE, config=config), state, IMAGE, rfc3339(9))
         assert told is not None
         assert json.loads(told.text)["config"]["name"] == config.name
-        assert sum(map(len, texts._heads.values())) <= 3_000
+        assert sum(map(len, texts._heads._texts.values())) <= 3_000
