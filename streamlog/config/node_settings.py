@@ -302,7 +302,7 @@ class TracingSection(Section):
     """OTLP endpoint of the collector, over HTTP."""
 
 
-Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(min_length=1)]
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 
 
 class NodeSection(Section):
@@ -326,7 +326,8 @@ class NatsSection(Section):
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
     """Addresses of NATS servers. ``tls://`` requires TLS. In the environment, separate addresses by
-    commas, and write a comma in a password as ``%2C``."""
+    commas, and write a comma in a password as ``%2C``. None: the node has no link to NATS, and
+    clients connect to ``nats_listen``."""
     user: Annotated[str | None, example("streamlog")] = None
     """User name, with ``password``."""
     password: Annotated[SecretStr | None, example("better in STREAMLOG_NATS__PASSWORD")] = None
@@ -364,6 +365,42 @@ class NatsSection(Section):
             if "://" in first and "@" not in first and "://" not in second and "@" in second:
                 raise ValueError("a comma in a password is written %2C")
         return value
+
+
+class NatsListenSection(Section):
+    """The node's own NATS port, to which any NATS client may connect."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[Port | None, example(4222)] = None
+    """Port to listen on; 0: the system chooses. Default: the node has no NATS port."""
+    advertised_host: Annotated[str | None, example("node-1.example.org")] = None
+    """Host to which clients connect, as the nodes tell it to clients. Default: ``host``."""
+    advertised_port: Annotated[Port | None, example(4222)] = None
+    """Port to which clients connect. Default: ``port``."""
+    connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 65_536
+    """Maximum number of connections. A further client is told so, and closed."""
+    connections_per_address_max: Annotated[int, Field(ge=1, le=MILLION)] = 65_536
+    """Maximum number of connections from one IP address."""
+    payload_bytes_max: Annotated[int, Field(ge=1024, le=64 * MIB)] = MIB
+    """Maximum size of a message, its headers included. A larger one closes the connection."""
+    control_line_bytes_max: Annotated[int, Field(ge=1024, le=MIB)] = 4 * KIB
+    """Maximum length of a line of the protocol: subjects and reply subjects are in it."""
+    pending_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 64 * MIB
+    """Maximum number of bytes that wait for a client to read them. A client that is further behind is
+    closed, as a slow consumer."""
+    subscriptions_max: Annotated[int, Field(ge=1, le=100 * MILLION)] = MILLION
+    """Maximum number of subscriptions of one connection."""
+    write_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
+    """A connection is closed if the client reads nothing for this long while messages wait for it."""
+    ping_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 120_000
+    """Interval of PINGs to a silent client. A client that leaves two unanswered is closed."""
+    login_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_000
+    """Maximum duration of the TLS handshake and the login."""
+    tls: Annotated[bool | None, example(True)] = None
+    """Require TLS. Default: true if ``tls.cert`` is set."""
+    tls_first: bool = False
+    """Start TLS before the greeting, for clients that are configured so, too."""
 
 
 class KafkaSection(Section):
