@@ -22,8 +22,9 @@ EXTENSIONS: Final = (
     "record.compiled.subjects",
     "ingest.frames",
     "nats.router",
-    "nats.reader",
+    "nats.connection",
     "nats.client_connection",
+    "nats.leaf_connection",
 )
 
 

@@ -44,6 +44,9 @@ def check_exposure(settings: Settings) -> None:
     """Raises ConfigError for an address that is open to every client; warns where the settings allow that."""
     for error in (*useless_permission(settings), *exposed_listeners(settings)):
         raise error
+    if settings.authentication_on and settings.nats_listen.port is not None:
+        problem = "is set, and clients of the NATS port do not log in, as those of [sasl] must"
+        raise ConfigError("nats_listen.port", problem, "remove it")
     if settings.security.permissive:
         logger.warning(PERMISSIVE)
     for address in _open_addresses(settings):
@@ -81,10 +84,10 @@ def useless_permission(settings: Settings) -> Iterator[ConfigError]:
         yield ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
-def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
-    """Of the socket API, and of HTTP."""
+def listen_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Of the socket API, of HTTP, and of the NATS port."""
     security, kafka, http = settings.security, settings.kafka, settings.http
-    return (
+    listed = (
         ListenAddress(
             "kafka", kafka.host, security.allow_unauthenticated, authenticates_clients(settings)
         ),
@@ -95,6 +98,15 @@ def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
             authenticates_visitors(settings),
         ),
     )
+    if settings.nats_listen.port is None:
+        return listed
+    nats = ListenAddress(
+        "nats_listen",
+        settings.nats_listen.host,
+        security.allow_unauthenticated,
+        authenticates=False,
+    )
+    return (*listed, nats)
 
 
 def authenticates_clients(settings: Settings) -> bool:

@@ -7,8 +7,9 @@ import asyncio
 import logging
 import os
 import random
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.condition import Condition
 from streamlog.config import Settings
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.control.service import ControlService
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.fairness import cooperatively
@@ -43,6 +45,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -64,8 +67,10 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.links import NodeLinks, all_urls
 from streamlog.nats.port import Port, connect_url
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
@@ -149,6 +154,9 @@ STOP_TOO_LONG: Final = Condition(
 )
 
 RESERVE_NAME: Final = "reserve"
+NATS_PORT: Final = "NATS.PORT"
+"""The question of another node where this one's NATS port is, and by which token it takes links."""
+NATS_PORT_TIMEOUT_S: Final = 2.0
 TROUBLES_S: Final = 1.0
 """How often it is looked whether the log has to tell of a trouble, or of its end."""
 
@@ -225,8 +233,12 @@ class Node:
         )
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
+        self._sockets = Sockets(
+            self._router, write_timeout_ms=settings.nats_listen.write_timeout_ms
+        )
+        self._leaf = self._leaf_link()
         self._source, self._admin = self._nats_side(metrics)
-        self._port = self._nats_port(metrics)
+        self._port, self._links = self._nats_port(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         self._readiness = NodeReadiness(
             node_id=data_dir.node_id,
@@ -308,6 +320,7 @@ class Node:
             router=self._router,
             lease=self._metadata.lease,
             around_read=self._tracing.traces.reading if self._tracing else None,
+            leaf=self._leaf,
         )
         admin = ManagementApi(
             node_id=self._data_dir.node_id,
@@ -324,29 +337,72 @@ class Node:
         )
         return source, admin
 
-    def _nats_port(self, metrics: NodeMetrics) -> Port | None:
-        """None: the node has no NATS port."""
+    def _leaf_link(self) -> LeafLink | None:
+        """None: the node is no leafnode."""
+        nats = self._settings.nats
+        if not nats.is_leaf:
+            return None
+        return LeafLink(
+            nats,
+            self._router,
+            self._sockets,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
+        )
+
+    def _nats_port(self, metrics: NodeMetrics) -> tuple[Port | None, NodeLinks | None]:
+        """The NATS port, and the links to other nodes' ports; None: the node has none."""
         settings = self._settings.nats_listen
         if settings.port is None:
-            return None
-        return Port(
+            return None, None
+        nodes = self._control.nodes
+
+        async def ask(node_id: int) -> Mapping[str, Any]:
+            answer = await nodes.ask(NodeId(node_id), NATS_PORT, {}, timeout_s=NATS_PORT_TIMEOUT_S)
+            return answer.fields
+
+        async def answer(_: Fields) -> NodeAnswer:
+            is_open = self._port is not None and self._port.is_open
+            return NodeAnswer(links.answer() if is_open else {})
+
+        links = NodeLinks(
+            self._router,
+            self._sockets,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            token=secrets.token_urlsafe(32),
+            address=self._port_address,
+            ask=ask,
+            tls=self._certificates.outgoing,
+            payload_bytes_max=settings.payload_bytes_max,
+            changed=self._ports_changed,
+        )
+        nodes.register(NATS_PORT, answer)
+        port = Port(
             settings,
             self._router,
+            self._sockets,
             node_id=self._data_dir.node_id,
             cluster_id=self._data_dir.cluster_id,
             domain=self._settings.nats.domain,
-            room=self._source.room,
             metrics=metrics,
             tls=self._certificates.nats,
-            connect_urls=self._connect_urls,
+            connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls.values()),
+            link=links.take,
         )
+        return port, links
 
-    def _connect_urls(self) -> list[str]:
-        """Of the NATS ports of this cluster, as clients reach them."""
+    def _port_address(self) -> tuple[str, int]:
+        """As clients and other nodes reach the NATS port."""
         assert self._port is not None, "there is a NATS port"
         settings = self._settings.nats_listen
         host, port = self._port.address
-        return [connect_url(settings.advertised_host or host, settings.advertised_port or port)]
+        return settings.advertised_host or host, settings.advertised_port or port
+
+    def _ports_changed(self) -> None:
+        if self._port is not None and self._port.is_open:
+            self._port.tell_info()
 
     def _console(self, security: Security) -> Console:
         status = NodeStatus(
@@ -401,6 +457,7 @@ class Node:
                 LifecycleStep("groups", self._start_groups),
                 LifecycleStep("page", self._start_page),
                 LifecycleStep("activity", self._start_activity),
+                LifecycleStep("NATS sockets", self._start_sockets),
                 LifecycleStep("ingest", self._start_ingest),
                 LifecycleStep("membership", self._start_membership),
                 LifecycleStep("admin", self._start_admin),
@@ -412,6 +469,7 @@ class Node:
                 LifecycleStep("admin", self._admin.stop),
                 LifecycleStep("ingest", self._source.stop),
                 LifecycleStep("NATS port", self._stop_port),
+                LifecycleStep("NATS sockets", self._stop_sockets),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
                 LifecycleStep("groups", self._groups.stop),
@@ -651,14 +709,35 @@ class Node:
         self._registry.add_listener(self._admin.look)
         self._run(self._admin.run())
 
+    async def _start_sockets(self) -> None:
+        self._sockets.begin(self._source.room)
+        self._run(self._sockets.run())
+        if self._leaf is not None:
+            self._run(self._leaf.run())
+
+    async def _stop_sockets(self) -> None:
+        self._sockets.close()
+
     async def _open_port(self) -> None:
         if self._port is not None:
             self._port.open()
 
     async def _start_port(self) -> None:
         """Clients are answered when all that they may ask for is there."""
-        if self._port is not None:
-            self._run(self._port.run())
+        if self._port is None or self._links is None:
+            return
+        links, own = self._links, self._data_dir.node_id
+
+        def follow(_: MetadataImage, new: MetadataImage) -> None:
+            nodes = new.nodes.items()
+            links.apply({number: node.epoch for number, node in nodes if number != own})
+
+        async def begin(image: MetadataImage) -> None:
+            follow(image, image)
+
+        await self._metadata.attach(follow, begin)
+        self._run(self._port.run())
+        self._run(links.run())
 
     async def _retire_port(self) -> None:
         """Clients are told to go to another node; what they have sent is still answered."""

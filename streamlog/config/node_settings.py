@@ -321,11 +321,15 @@ class NodeSection(Section):
     after a crash."""
 
 
+LEAF_SCHEME: Final = "nats-leaf://"
+
+
 class NatsSection(Section):
     """The connection to NATS, from which messages come."""
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
-    """Addresses of NATS servers. ``tls://`` requires TLS. In the environment, separate addresses by
+    """Addresses of NATS servers: ``nats://`` and ``tls://`` (which requires TLS) to be a client of
+    them, ``nats-leaf://`` to be a leafnode of them (port 7422). In the environment, separate addresses by
     commas, and write a comma in a password as ``%2C``. None: the node has no link to NATS, and
     clients connect to ``nats_listen``."""
     user: Annotated[str | None, example("streamlog")] = None
@@ -356,6 +360,11 @@ class NatsSection(Section):
     """Delay between attempts to connect to a server."""
     reconnect_backoff_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """Maximum delay. The delay doubles with each consecutive refusal by the server."""
+
+    @property
+    def is_leaf(self) -> bool:
+        """The node is a leafnode of the servers."""
+        return any(server.startswith(LEAF_SCHEME) for server in self.servers)
 
     @field_validator("servers")
     @classmethod

@@ -117,7 +117,7 @@ class ManagementApi:
         ``payload_bytes_max``: of a message to a client of the node's port.
         """
         self._node_id = node_id
-        self._access = NatsOptions(nats) if nats.servers else None
+        self._access = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)

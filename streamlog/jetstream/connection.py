@@ -232,13 +232,17 @@ class RouterConnection:
         self._router.remove(subscription)
 
     async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
-        self.publish(reply, payload, block)
+        self._check(payload, block)
+        self._router.reply(reply.encode(), payload, block=block)
 
     def publish(self, subject: str, payload: bytes, block: bytes = b"") -> None:
-        """To the clients of the port. Raises nats.errors.MaxPayloadError."""
+        """To subscribers. Raises nats.errors.MaxPayloadError."""
+        self._check(payload, block)
+        self._router.publish(subject.encode(), payload, block=block)
+
+    def _check(self, payload: bytes, block: bytes) -> None:
         if len(block) + len(payload) > self.max_payload:
             raise nats.errors.MaxPayloadError
-        self._router.publish(subject.encode(), payload, block=block)
 
 
 def session_of(source: Endpoint | None) -> Session | None:

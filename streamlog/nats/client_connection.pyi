@@ -7,8 +7,8 @@ the connection's ``session``, in Python (``port_session.PortSession``).
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from streamlog.nats.reader import FrameReader
-from streamlog.nats.router import Router, Subscription
+from streamlog.nats.connection import Connection
+from streamlog.nats.router import Subscription
 
 SOURCES: int
 UNKNOWN_OPERATION: Final[str]
@@ -37,14 +37,10 @@ class Session(Protocol):
     def broken(self, error: OSError) -> None:
         """The socket takes nothing more."""
 
-class ClientConnection(FrameReader):
-    """Not thread-safe; all is on one event loop."""
+class ClientConnection(Connection):
+    """One client of the port."""
 
     session: Session
-    blocked: Callable[[], None]
-    """Called when the socket takes no more for now: ``flush`` is to be called when it does."""
-    flushed: Callable[[], None] | None
-    """Called at the end of a turn in place of ``flush``, where something else writes the output."""
     verbose: bool
     pedantic: bool
     echo: bool
@@ -54,54 +50,10 @@ class ClientConnection(FrameReader):
     """Anything but CONNECT may come."""
     is_restricted: bool
     """The session is asked before each publication."""
-    payload_bytes_max: int
-    pending_bytes_max: int
 
-    def __init__(
-        self,
-        router: Router,
-        *,
-        fd: int = -1,
-        line_bytes_max: int = 4096,
-        payload_bytes_max: int = 1_048_576,
-        pending_bytes_max: int = 67_108_864,
-    ) -> None:
-        """``fd``: of a socket that does not block; -1: something else reads and writes."""
-
-    @property
-    def fd(self) -> int: ...
-    @property
-    def is_closed(self) -> bool: ...
-    @property
-    def is_blocked(self) -> bool: ...
-    @property
-    def messages_in(self) -> int: ...
-    @property
-    def bytes_in(self) -> int: ...
-    @property
-    def messages_out(self) -> int: ...
-    @property
-    def bytes_out(self) -> int: ...
-    @property
-    def pending_bytes(self) -> int: ...
     @property
     def subscriptions(self) -> dict[bytes, Subscription]:
         """By sid."""
-
-    def receive(self, buffer: memoryview) -> int:
-        """Read the socket once; how many bytes there were: 0 at its end, -1 where nothing is there yet.
-
-        Raises OSError.
-        """
-
-    def feed(self, data: bytes | memoryview) -> None:
-        """Carry out what the client says."""
-
-    def suspend(self) -> None:
-        """Carry out nothing more before ``resume``."""
-
-    def resume(self) -> None:
-        """Carry out what came since."""
 
     def subscribe(
         self,
@@ -117,18 +69,3 @@ class ClientConnection(FrameReader):
 
     def unsubscribe(self, sid: bytes, delivered_max: int = -1) -> None:
         """At once, or once it has had ``delivered_max`` messages in all."""
-
-    def put_error(self, text: str) -> None:
-        """One of nats-server's words."""
-
-    def send(self, data: bytes) -> None:
-        """Whole lines of the protocol."""
-
-    def flush(self) -> bool:
-        """Write to the socket what it takes; whether that was all."""
-
-    def take_output(self) -> bytes:
-        """What is to be written, where something else writes it."""
-
-    def close(self) -> None:
-        """Take and send nothing more; all its subscriptions end."""

@@ -5,51 +5,24 @@ A message goes from the socket's bytes to those who take it, and an answer into 
 without becoming a Python object. All that is rarer is decided by the session, in Python.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcmp, memmove
+from libc.string cimport memcmp
 
+from streamlog.nats.connection cimport Connection
 from streamlog.nats.lexer cimport (
-    Buffer, add, begins_with, digits, find, is_word, literal, number, put, put_number, release, reserve, span,
-    split, to_bytes,
+    digits, find, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
 )
-from streamlog.nats.reader cimport FrameReader
-from streamlog.nats.router cimport Endpoint, Message, Router, Subscription
+from streamlog.nats.router cimport Message, Router, Subscription
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
-import os
-
-from streamlog.errors import FrameTooLarge, InvalidRequest, MalformedFrame
-
-cdef extern from *:
-    """
-    #ifdef _WIN32
-    static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return -1; }
-    static Py_ssize_t socket_send(int fd, const void *data, size_t size) { return -1; }
-    #else
-    #include <sys/types.h>
-    #include <sys/socket.h>
-    #ifndef MSG_NOSIGNAL
-    #define MSG_NOSIGNAL 0
-    #endif
-    static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return recv(fd, data, size, 0); }
-    static Py_ssize_t socket_send(int fd, const void *data, size_t size) {
-        return send(fd, data, size, MSG_NOSIGNAL);
-    }
-    #endif
-    """
-    Py_ssize_t socket_receive(int fd, void* data, size_t size) nogil
-    Py_ssize_t socket_send(int fd, const void* data, size_t size) nogil
+from streamlog.errors import FrameTooLarge, MalformedFrame
 
 SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     FIELDS_MAX = 4  # HPUB subject reply header-bytes total-bytes, without the first
-    WRITTEN_BYTES_KEPT = 262_144  # of the memory for what is to be written, while nothing is
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
-    LONG_BYTES = 16_384  # for less it is not worth it to let other threads run meanwhile
     OPERATION_BYTES_MAX = 8  # "CONNECT ": the limit of a line is that of what follows
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
@@ -59,13 +32,9 @@ NOT_AUTHORIZED = "Authorization Violation"
 INVALID_PUBLISH_SUBJECT = "Invalid Publish Subject"
 
 
-cdef class ClientConnection(FrameReader):
-    """One client of the port. Not thread-safe; all is on one event loop."""
+cdef class ClientConnection(Connection):
+    """One client of the port."""
 
-    cdef readonly int fd
-    cdef public object session
-    cdef public object blocked
-    cdef public object flushed
     cdef public bint verbose
     cdef public bint pedantic
     cdef public bint echo
@@ -73,85 +42,14 @@ cdef class ClientConnection(FrameReader):
     cdef public bint no_responders
     cdef public bint is_open
     cdef public bint is_restricted
-    cdef public int64_t payload_bytes_max
-    cdef public int64_t pending_bytes_max
-    cdef readonly bint is_closed
-    cdef readonly bint is_blocked
-    cdef readonly int64_t messages_in
-    cdef readonly int64_t bytes_in
-    cdef readonly int64_t messages_out
-    cdef readonly int64_t bytes_out
     cdef readonly dict subscriptions
-    cdef Buffer _out
-    cdef Py_ssize_t _sent  # of ``_out``
 
-    def __init__(
-        self, Router router not None, *, int fd=-1, int64_t line_bytes_max=4096,
-        int64_t payload_bytes_max=1_048_576, int64_t pending_bytes_max=67_108_864
-    ):
-        self.writes = True
-        self.fd = fd
-        self.line_bytes_max = line_bytes_max
-        self.payload_bytes_max = payload_bytes_max
-        self.pending_bytes_max = pending_bytes_max
+    def __init__(self, Router router not None, **options):
+        super().__init__(router, **options)
         self.subscriptions = {}
         self.verbose = self.pedantic = self.echo = True  # what nats-server takes for granted before a CONNECT
 
-    def __dealloc__(self):
-        release(&self._out)
-
-    @property
-    def pending_bytes(self):
-        return self._out.size - self._sent
-
     # What comes
-
-    def receive(self, uint8_t[::1] buffer not None):
-        """Read the socket once; how many bytes there were: 0 at its end, -1 where nothing is there yet."""
-        cdef Py_ssize_t count = -1
-        cdef int error = EINTR
-        while count < 0 and error == EINTR:
-            count = socket_receive(self.fd, &buffer[0], buffer.shape[0])
-            error = errno
-        if count < 0:
-            if error == EAGAIN:
-                return -1
-            raise OSError(error, os.strerror(error))
-        if count:
-            self._take(&buffer[0], count)
-        return count
-
-    def feed(self, const uint8_t[::1] data not None):
-        """Carry out what the client says."""
-        if data.shape[0]:
-            self._take(&data[0], data.shape[0])
-
-    def suspend(self):
-        """Carry out nothing more before ``resume``."""
-        self.is_suspended = True
-
-    def resume(self):
-        """Carry out what came since."""
-        if self.is_suspended and not self.is_closed:
-            try:
-                self.resume_reading()
-            except (MalformedFrame, FrameTooLarge) as error:
-                self._fail(error)
-
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
-        if self.is_closed:
-            return 0
-        self.bytes_in += size
-        try:
-            self.feed_bytes(data, size)
-        except (MalformedFrame, FrameTooLarge) as error:
-            self._fail(error)
-        return 0
-
-    cdef int _fail(self, object error) except -1:
-        self.is_suspended = True  # what follows has no meaning
-        self.session.violated(error)
-        return 0
 
     cdef int check_line(self, Py_ssize_t size) except -1:
         if size > self.line_bytes_max + OPERATION_BYTES_MAX:
@@ -336,10 +234,10 @@ cdef class ClientConnection(FrameReader):
             head = 0
         size = head + message.payload.size
         reserve(
-            &self._out,
+            &self.out,
             size + message.subject.size + len(subscription.sid) + message.reply.size + LINE_OVERHEAD_BYTES,
         )
-        out = self._out.start + self._out.size
+        out = self.out.start + self.out.size
         out = put(out, b"HMSG ", 5) if head else put(out, b"MSG ", 4)
         out = put(out, message.subject.data, message.subject.size)
         out[0] = 32
@@ -372,8 +270,8 @@ cdef class ClientConnection(FrameReader):
             return 0
         if subscription.target is not None and subscription.target(to_bytes(reply)):
             return 0
-        reserve(&self._out, size + reply.size + len(subscription.sid) + LINE_OVERHEAD_BYTES)
-        out = put(self._out.start + self._out.size, b"MSG ", 4)
+        reserve(&self.out, size + reply.size + len(subscription.sid) + LINE_OVERHEAD_BYTES)
+        out = put(self.out.start + self.out.size, b"MSG ", 4)
         out = put(out, reply.data, reply.size)
         out[0] = 32
         out = put(out + 1, <const char*>subscription.sid, len(subscription.sid))
@@ -387,99 +285,21 @@ cdef class ClientConnection(FrameReader):
 
     cdef int _delivered(self, Subscription subscription, uint8_t* end) except -1:
         """A message was written up to ``end``."""
-        self._out.size = end - self._out.start
+        self.out.size = end - self.out.start
         self.messages_out += 1
         subscription.delivered += 1
         if subscription.delivered_max and subscription.delivered >= subscription.delivered_max:
             self._end(subscription)
-        return self._wrote()
-
-    cdef int _wrote(self) except -1:
-        if not self.is_touched:
-            self.router.touch(self)
-        if self._out.size - self._sent > self.pending_bytes_max:
-            self.session.too_slow()
-        return 0
-
-    cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1:
-        if self.is_closed:
-            return 0
-        add(&self._out, <const uint8_t*>data, size)
-        return self._wrote()
-
-    def put_error(self, str text not None):
-        """One of nats-server's words."""
-        self.send(f"-ERR '{text}'\r\n".encode())
-
-    def send(self, bytes data not None):
-        """Whole lines of the protocol."""
-        self.put_bytes(<const char*>data, len(data))
-
-    cdef int end_turn(self) except -1:
-        if self.flushed is not None:
-            self.flushed()
-        elif self.fd >= 0 and not self.is_blocked:
-            self.flush()
-        return 0
-
-    def flush(self):
-        """Write to the socket what it takes; whether that was all."""
-        cdef Py_ssize_t count, size
-        cdef int error
-        while self._sent < self._out.size and not self.is_closed:
-            size = self._out.size - self._sent
-            if size > LONG_BYTES:
-                with nogil:
-                    count = socket_send(self.fd, self._out.start + self._sent, size)
-                    error = errno
-            else:
-                count = socket_send(self.fd, self._out.start + self._sent, size)
-                error = errno
-            if count < 0:
-                if error == EINTR:
-                    continue
-                if error == EAGAIN:
-                    if not self.is_blocked:
-                        self.is_blocked = True
-                        self.blocked()
-                    return False
-                self.session.broken(OSError(error, os.strerror(error)))
-                return False
-            self._sent += count
-            self.bytes_out += count
-        self.is_blocked = False
-        self._written()
-        return True
-
-    def take_output(self):
-        """What is to be written, where something else writes it."""
-        cdef bytes data = PyBytes_FromStringAndSize(
-            <const char*>self._out.start + self._sent, self._out.size - self._sent
-        )
-        self.bytes_out += len(data)
-        self._sent = self._out.size
-        self._written()
-        return data
-
-    cdef int _written(self) except -1:
-        self._out.size = self._sent = 0
-        if self._out.capacity > WRITTEN_BYTES_KEPT:
-            release(&self._out)
-        return 0
+        return self.wrote()
 
     def close(self):
         """Take and send nothing more; all its subscriptions end."""
         cdef Subscription subscription
-        if self.is_closed:
-            return
-        self.is_closed = True
-        for subscription in self.subscriptions.values():
-            self.router.remove(subscription)
-        self.subscriptions = {}
-        if not self._feeding:
-            release(&self.rest)
-        release(&self._out)
-        self._sent = 0
+        if not self.is_closed:
+            for subscription in self.subscriptions.values():
+                self.router.remove(subscription)
+            self.subscriptions = {}
+        super().close()
 
 
 cdef inline Span of_block(bytes text):

@@ -17,15 +17,17 @@ Rules, which are nats-server's:
 
 import json
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamlog.errors import InvalidRequest
 from streamlog.nats.client_connection import NOT_AUTHORIZED, ClientConnection
 from streamlog.nats.router import Subscription
+from streamlog.nats.sockets import CloseReason
 
 PROTOCOL_INFO: Final = 1
 """The client takes INFO at any time."""
+LINK_OPTION: Final = "streamlog_link"
+"""Of CONNECT: another node asks for a link."""
 NAME_CHARS_MAX: Final = 256
 """Of what a client calls itself, that is shown."""
 PINGS_UNANSWERED_MAX: Final = 2
@@ -39,21 +41,6 @@ STALE: Final = "Stale Connection"
 LOGIN_TIMEOUT: Final = "Authentication Timeout"
 LOGIN_EXPIRED: Final = "User Authentication Expired"
 TOO_MANY_CONNECTIONS: Final = "maximum connections exceeded"
-
-
-class CloseReason(Enum):
-    """Why a connection ended; the label of its metric."""
-
-    CLIENT = "client"
-    LOGIN = "login"
-    PROTOCOL = "protocol"
-    SLOW = "slow"
-    STALE = "stale"
-    EXPIRED = "expired"
-    LIMIT = "limit"
-    SOCKET = "socket"
-    TLS = "tls"
-    STOP = "stop"
 
 
 class SubjectAccess(Protocol):
@@ -81,6 +68,9 @@ class PortServer(Protocol):
     def info(self, session: "PortSession") -> dict[str, Any]: ...
     def log_in(self, session: "PortSession", options: Mapping[str, Any]) -> None:
         """Ends in ``session.admit`` or ``session.refuse``, now or later."""
+
+    def become_link(self, session: "PortSession", asked: object) -> bool:
+        """Whether the connection is a link to another node from now on."""
 
     def close(self, session: "PortSession", reason: CloseReason) -> None:
         """Write what is to be written, and close."""
@@ -158,7 +148,11 @@ class PortSession:
         connection.verbose, connection.pedantic = choices.verbose, choices.pedantic
         connection.echo, connection.headers = choices.echo, choices.headers
         connection.no_responders = choices.no_responders
-        if not 0 <= choices.protocol <= PROTOCOL_INFO:
+        if LINK_OPTION in asked:
+            connection.suspend()
+            if not self._server.become_link(self, asked[LINK_OPTION]):
+                self.refuse()
+        elif not 0 <= choices.protocol <= PROTOCOL_INFO:
             self._end(BAD_PROTOCOL, CloseReason.PROTOCOL)
         elif choices.no_responders and not choices.headers:
             self._end(NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)

@@ -24,6 +24,8 @@ cdef class Endpoint:
         self, Subscription subscription, Span reply, Span head, int64_t sequence
     ) except -1
     cdef int end_turn(self) except -1
+    cdef int forward(self, const Message* message, list queues) except -1
+    cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1
 
 
 cdef class Subscription:
@@ -37,10 +39,18 @@ cdef class Subscription:
     cdef bint ended
 
 
+cdef class QueueGroup:
+    cdef readonly bytes queue
+    cdef readonly list members  # of this node
+    cdef readonly list distant  # behind links
+
+
 cdef class Route:
-    cdef readonly list plain
+    cdef readonly list plain  # subscriptions of this node
     cdef readonly list groups
+    cdef readonly list links  # that have a plain subscription
     cdef Subscription only  # where there is one plain subscription and nothing else
+    cdef Endpoint only_link  # where there is one link and nothing else
 
 
 cdef class Memo:
@@ -55,20 +65,27 @@ cdef class Router:
     cdef readonly uint64_t generation
     cdef public object wake
     cdef readonly Endpoint source
+    cdef public Endpoint fallback
     cdef bint _in_turn
     cdef dict _by_subject
     cdef dict _by_prefix
     cdef Memo _published
     cdef Memo _answered
+    cdef list _links
+    cdef dict _interest  # how many subscriptions of this node, by subject, or by subject and queue group
     cdef list _takers
     cdef list _writers
     cdef uint64_t _chance
 
     cdef Route route_of(self, Span subject, Memo memo)
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
+    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
+    cdef int _forward(self, Route route, const Message* message, dict queues) except -1
+    cdef int _count_interest(self, Subscription subscription, int change) except -1
     cdef int touch(self, Endpoint endpoint) except -1
+    cdef int _reply(self, const Message* message) except -1
     cdef int answer(self, Span reply, Span head, int64_t sequence) except -1
-    cdef Subscription _member(self, list group, Endpoint source, bint echo)
+    cdef Subscription _member(self, list members, Endpoint source, bint echo)
     cdef object _keep(self, dict kept, bytes key, object found)
     cdef object _match_prefix(self, bytes prefix)
     cdef Route _match(self, bytes subject)

@@ -7,6 +7,12 @@ management API, a link to other servers. The router has the subscriptions of the
     router.add(Subscription(endpoint, b"orders.>"))
     router.publish(b"orders.eu", b"...", reply=b"_INBOX.1")   # to each subscription that matches
 
+**Links.** A link to another server or node is an endpoint whose subscriptions are what is wanted there. What a
+client of this node says goes to this node's subscriptions and once over each link that wants it; what comes
+over a link goes to this node's subscriptions alone. So a message takes one hop and never a circle, where each
+node has a link to each other one. Of a queue group a member of this node is preferred; where there is none, the
+message names the group to one link.
+
 A subscription matches as NATS's do: ``*`` is one token, ``>`` is one or more at the end. Of each queue group
 one member gets a message.
 
@@ -69,6 +75,9 @@ class Router:
     wake: Callable[[], None] | None
     """Called at the first delivery outside of a turn."""
 
+    fallback: Endpoint | None
+    """A link over which answers go that no subscription is known for."""
+
     def __init__(self, *, seed: int = 1) -> None:
         """``seed``: of the choice among the members of a queue group."""
 
@@ -90,7 +99,7 @@ class Router:
         """What brought the message that is being delivered; None: the node itself."""
 
     def matches(self, subject: bytes) -> tuple[list[Subscription], list[list[Subscription]]]:
-        """The plain subscriptions of a subject, and its queue groups."""
+        """The plain subscriptions of a subject, and its queue groups; those of this node."""
 
     def publish(
         self,
@@ -104,6 +113,15 @@ class Router:
         """To how many endpoints the message went; ``source`` gets none. ``block``: the headers, from
         ``NATS/1.0`` to the empty line.
         """
+
+    def reply(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
+        """Publish an answer."""
+
+    def attach(self, link: Endpoint) -> None:
+        """Tell a link of all subscriptions of this node, and of each change."""
+
+    def detach(self, link: Endpoint) -> None:
+        """It has gone; its own subscriptions are to be removed."""
 
     def acknowledge(self, replies: bytes, head: bytes, base_offset: int) -> bytes:
         """Give a positive ack to each packed reply; its ``seq`` is the offset + 1.

@@ -57,6 +57,15 @@ cdef class Endpoint:
         """All that this turn of the event loop brought is there."""
         return 0
 
+    cdef int forward(self, const Message* message, list queues) except -1:
+        """Of a link: send it the message, for its plain subscriptions and for a member of each of these queue
+        groups; ``queues`` None: for none."""
+        raise NotImplementedError
+
+    cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1:
+        """Of a link: this node has so many subscriptions of that kind now."""
+        raise NotImplementedError
+
 
 cdef class Callback(Endpoint):
     """Hands each message to a function, its subscription's target."""
@@ -97,8 +106,13 @@ cdef class Subscription:
         return self.delivered_max and self.delivered >= self.delivered_max
 
 
+cdef class QueueGroup:
+    """The members of one queue group that a subject has now."""
+
+
 cdef class Route:
-    """The subscriptions that a subject has now: each of the plain ones, and one of each queue group."""
+    """Where messages of a subject go now: to each of the plain subscriptions, to one member of each queue
+    group, and once over each link."""
 
 
 cdef class Memo:
@@ -138,6 +152,8 @@ cdef class Router:
         self._by_prefix = {}
         self._published = Memo()
         self._answered = Memo()
+        self._links = []
+        self._interest = {}
         self._takers = []
         self._writers = []
         self._chance = seed | 1
@@ -173,6 +189,8 @@ cdef class Router:
             level.here.append(subscription)
         self.count += 1
         self._forget(subscription.subject, tokens)
+        if not subscription.endpoint.is_link:
+            self._count_interest(subscription, 1)
 
     def remove(self, Subscription subscription not None):
         cdef list tokens, path
@@ -201,11 +219,43 @@ cdef class Router:
             else:
                 del level.children[token]
         self._forget(subscription.subject, tokens)
+        if not subscription.endpoint.is_link:
+            self._count_interest(subscription, -1)
+
+    cdef int _count_interest(self, Subscription subscription, int change) except -1:
+        cdef bytes key = subscription.subject
+        cdef Py_ssize_t count
+        cdef Endpoint link
+        if subscription.queue:
+            key = b"%b %b" % (subscription.subject, subscription.queue)
+        count = self._interest.get(key, 0) + change
+        if count:
+            self._interest[key] = count
+        else:
+            del self._interest[key]
+        if self._links and (subscription.queue or count == 0 or (count == 1 and change == 1)):
+            for link in self._links:
+                link.tell_interest(subscription.subject, subscription.queue, count)
+        return 0
+
+    def attach(self, Endpoint link not None):
+        """Tell a link of all subscriptions of this node, and of each change."""
+        cdef bytes key, subject, queue
+        link.is_link = True
+        self._links.append(link)
+        for key, count in self._interest.items():
+            subject, _, queue = key.partition(b" ")
+            link.tell_interest(subject, queue, count)
+
+    def detach(self, Endpoint link not None):
+        """It has gone; its own subscriptions are to be removed."""
+        if link in self._links:
+            self._links.remove(link)
 
     def matches(self, bytes subject not None):
-        """The plain subscriptions of a subject, and its queue groups."""
+        """The plain subscriptions of a subject, and its queue groups; those of this node."""
         cdef Route route = self.route_of(of_bytes(subject), self._published)
-        return list(route.plain), [list(group) for group in route.groups]
+        return list(route.plain), [list(group.members) for group in route.groups if group.members]
 
     def publish(
         self, bytes subject not None, bytes payload not None, *, bytes reply not None=b"",
@@ -220,6 +270,21 @@ cdef class Router:
         message.is_routed = True
         count = self.deliver(&message, source, False)
         return count
+
+    def reply(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
+        """Publish an answer."""
+        cdef Message message
+        message.subject = of_bytes(subject)
+        message.reply = literal(b"", 0)
+        message.block = of_bytes(block)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        self._reply(&message)
+
+    cdef int _reply(self, const Message* message) except -1:
+        if not self.deliver(message, None, True) and self.fallback is not None:
+            self.fallback.forward(message, None)
+        return 0
 
     def acknowledge(self, bytes replies not None, bytes head not None, int64_t base_offset):
         """Give a positive ack to each packed reply; publications of those that are not for the router."""
@@ -290,7 +355,7 @@ cdef class Router:
             text = entry + ENTRY_BYTES
             if length and text[0] == ROUTED:
                 message.subject = span(text + 1, text + length)
-                self.deliver(&message, None, True)
+                self._reply(&message)
             else:
                 out = put(out, b"PUB ", 4)
                 out = put(out, text, length)
@@ -309,6 +374,10 @@ cdef class Router:
         cdef bytes payload
         if subscription is not None:
             return subscription.endpoint.answer(subscription, reply, head, sequence)
+        if route.only_link is not None:
+            return route.only_link.answer(None, reply, head, sequence)
+        if self.fallback is not None and not route.plain and not route.groups and not route.links:
+            return self.fallback.answer(None, reply, head, sequence)
         payload = b"%b%d}" % (to_bytes(head), sequence)
         message.subject = reply
         message.reply = literal(b"", 0)
@@ -350,10 +419,11 @@ cdef class Router:
         return 0
 
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1:
-        """To how many endpoints it went."""
+        """What a client or the node itself says: to how many endpoints it went."""
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
-        cdef list group
+        cdef QueueGroup group
+        cdef dict queues = None
         cdef int count = 0
         self.source = source
         if route.only is not None:
@@ -367,22 +437,66 @@ cdef class Router:
                 subscription.endpoint.deliver(subscription, message)
                 count += 1
         for group in route.groups:
-            subscription = self._member(group, source, echo)
+            subscription = self._member(group.members, source, echo)
             if subscription is not None:
                 subscription.endpoint.deliver(subscription, message)
                 count += 1
+                continue
+            subscription = self._member(group.distant, source, True)
+            if subscription is not None:
+                if queues is None:
+                    queues = {}
+                queues.setdefault(subscription.endpoint, []).append(group.queue)
+        if route.links or queues is not None:
+            count += self._forward(route, message, queues)
         return count
 
-    cdef Subscription _member(self, list group, Endpoint source, bint echo):
-        """One of the group by chance; None: its publisher is alone in it, and wants no echo."""
-        cdef Py_ssize_t count = len(group), i, start
+    cdef int _forward(self, Route route, const Message* message, dict queues) except -1:
+        """Once over each link; over how many."""
+        cdef Endpoint link
+        cdef int count = 0
+        for link in route.links:
+            link.forward(message, None if queues is None else queues.pop(link, None))
+            count += 1
+        if queues is not None:
+            for link, names in queues.items():
+                link.forward(message, names)
+                count += 1
+        return count
+
+    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1:
+        """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
+        which queue groups have a member here that gets it."""
+        cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
+        cdef QueueGroup group
+        self.source = source
+        if route.only is not None:
+            route.only.endpoint.deliver(route.only, message)
+            return 0
+        for subscription in route.plain:
+            if not subscription.ended:
+                subscription.endpoint.deliver(subscription, message)
+        if queues is not None:
+            for group in route.groups:
+                if group.queue in queues:
+                    subscription = self._member(group.members, None, True)
+                    if subscription is not None:
+                        subscription.endpoint.deliver(subscription, message)
+        return 0
+
+    cdef Subscription _member(self, list members, Endpoint source, bint echo):
+        """One of them by chance; None: there is none but the publisher, who wants no echo."""
+        cdef Py_ssize_t count = len(members), i, start
+        cdef Subscription subscription
+        if not count:
+            return None
         self._chance ^= self._chance << 13
         self._chance ^= self._chance >> 7
         self._chance ^= self._chance << 17
         start = <Py_ssize_t>(self._chance % <uint64_t>count)
         for i in range(count):
-            subscription = group[(start + i) % count]
+            subscription = members[(start + i) % count]
             if not subscription.ended and (echo or subscription.endpoint is not source):
                 return subscription
         return None
@@ -496,16 +610,28 @@ cdef class Router:
 cdef Route route_made(list subscriptions):
     cdef Route route = Route()
     cdef Subscription subscription
+    cdef QueueGroup group
     cdef dict groups = {}
     route.plain = []
+    route.links = []
     for subscription in subscriptions:
         if subscription.queue:
-            groups.setdefault(subscription.queue, []).append(subscription)
+            group = groups.get(subscription.queue)
+            if group is None:
+                group = groups[subscription.queue] = QueueGroup()
+                group.queue, group.members, group.distant = subscription.queue, [], []
+            (group.distant if subscription.endpoint.is_link else group.members).append(subscription)
+        elif subscription.endpoint.is_link:
+            if subscription.endpoint not in route.links:
+                route.links.append(subscription.endpoint)
         else:
             route.plain.append(subscription)
     route.groups = list(groups.values())
-    if len(route.plain) == 1 and not route.groups:
-        route.only = route.plain[0]
+    if not route.groups:
+        if len(route.plain) == 1 and not route.links:
+            route.only = route.plain[0]
+        elif not route.plain and len(route.links) == 1:
+            route.only_link = route.links[0]
     return route
 
 

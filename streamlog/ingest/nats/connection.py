@@ -216,7 +216,7 @@ class PubAcks:
 
     def _send(self, reply: bytes, payload: bytes) -> None:
         if reply.startswith(ROUTED):
-            self._router.publish(reply[len(ROUTED) :], payload)
+            self._router.reply(reply[len(ROUTED) :], payload)
         else:
             self._write(publication(reply, payload))
 
