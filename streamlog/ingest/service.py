@@ -154,7 +154,7 @@ class IngestService:
             outage=self._outage,
             around_read=around_read,
         )
-        self._answers = PubAcks(self._listening, metrics, router)
+        self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(

@@ -374,8 +374,12 @@ class ManagementApi:
         if client is not None and not client.is_connected:
             return "disconnected"
         try:
-            self._local.publish(subject, payload, block_of(headers) if headers else b"")
-            if client is not None:
+            block = block_of(headers) if headers else b""
+            if client is None:
+                self._local.publish(subject, payload, block)
+            else:
+                with contextlib.suppress(nats.errors.MaxPayloadError):
+                    self._local.publish(subject, payload, block, clients_only=True)
                 await client.publish(subject, payload, headers=headers)
         except nats.errors.MaxPayloadError:
             return "too large"

@@ -235,10 +235,13 @@ class RouterConnection:
         self._check(payload, block)
         self._router.reply(reply.encode(), payload, block=block)
 
-    def publish(self, subject: str, payload: bytes, block: bytes = b"") -> None:
-        """To subscribers. Raises nats.errors.MaxPayloadError."""
+    def publish(
+        self, subject: str, payload: bytes, block: bytes = b"", *, clients_only: bool = False
+    ) -> None:
+        """To subscribers; ``clients_only``: to those of this node's port. Raises nats.errors.MaxPayloadError."""
         self._check(payload, block)
-        self._router.publish(subject.encode(), payload, block=block)
+        publish = self._router.tell_clients if clients_only else self._router.publish
+        publish(subject.encode(), payload, block=block)
 
     def _check(self, payload: bytes, block: bytes) -> None:
         if len(block) + len(payload) > self.max_payload:

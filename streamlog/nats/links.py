@@ -151,6 +151,8 @@ class Link:
         self._retry_s_max = retry_s_max
         self._changed = changed
         self._connection: LeafConnection | None = None
+        self._has_complained = False
+        """In this attempt."""
         self._refusals = 0
         """In a row."""
         self._told = ""
@@ -176,6 +178,7 @@ class Link:
     async def _call(self) -> None:
         """Until the link has ended."""
         loop = asyncio.get_running_loop()
+        self._has_complained = False
         async with asyncio.timeout(HANDSHAKE_S):
             place = await self._place()
             sock = await _dialled(place)
@@ -205,7 +208,7 @@ class Link:
                 self._complain(str(error))
                 self._sockets.end(peer, CloseReason.LOGIN)
 
-        state = LinkState(
+        LinkState(
             connection,
             greeted=greeted,
             opened=lambda: None if opened.done() else opened.set_result(None),
@@ -233,7 +236,7 @@ class Link:
             if was_open:
                 self._changed()
                 logger.warning(LINK_LOST, extra={"link": self.name, "error": self.complaint})
-            elif over.done() and not state.is_open:
+            elif over.done() and not self._has_complained:
                 self._complain("the other side has closed the connection")
 
     def _introduce(self, connection: LeafConnection, place: Place, info: Mapping[str, Any]) -> None:
@@ -262,6 +265,7 @@ class Link:
 
     def _complain(self, words: str) -> None:
         self.complaint = words
+        self._has_complained = True
         if words != self._told:
             self._told = words
             logger.warning(LINK_REFUSED, extra={"link": self.name, "error": words})

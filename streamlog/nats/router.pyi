@@ -114,6 +114,11 @@ class Router:
         ``NATS/1.0`` to the empty line.
         """
 
+    def tell_clients(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
+        """Publish to the clients of this node's port, and to nothing else: where the same message comes back
+        to the node by way of NATS, it would be stored twice.
+        """
+
     def reply(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
         """Publish an answer."""
 

@@ -271,6 +271,26 @@ cdef class Router:
         count = self.deliver(&message, source, False)
         return count
 
+    def tell_clients(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
+        """Publish to the clients of this node's port, and to nothing else."""
+        cdef Message message
+        cdef Subscription subscription
+        cdef QueueGroup group
+        cdef Route route = self.route_of(of_bytes(subject), self._published)
+        message.subject = of_bytes(subject)
+        message.reply = literal(b"", 0)
+        message.block = of_bytes(block)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        for subscription in route.plain:
+            if subscription.endpoint.writes and not subscription.ended:
+                subscription.endpoint.deliver(subscription, &message)
+        for group in route.groups:
+            members = [each for each in group.members if (<Subscription>each).endpoint.writes]
+            subscription = self._member(members, None, True)
+            if subscription is not None:
+                subscription.endpoint.deliver(subscription, &message)
+
     def reply(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
         """Publish an answer."""
         cdef Message message

@@ -141,9 +141,12 @@ class PubAcks:
         metrics: NodeMetrics,
         router: Router,
         *,
+        is_linked: bool = True,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
+        """``is_linked``: what is written to ``link`` comes to all who subscribe at NATS, this node included."""
         self._link = link
+        self._is_linked = is_linked
         self._metrics = metrics
         self._router = router
         self._now_ms = now_ms
@@ -180,8 +183,11 @@ class PubAcks:
 
     def advise(self, subject: bytes, payload: bytes) -> None:
         """An advisory, for subscribers on either side."""
-        self._router.publish(subject, payload)
-        self._write(publication(subject, payload))
+        if self._is_linked:
+            self._router.tell_clients(subject, payload)
+            self._write(publication(subject, payload))
+        else:
+            self._router.publish(subject, payload)
 
     def refuse(self, stream: str, replies: Replies, count: int, refusal: PublishRefusal) -> None:
         """One refusal for all ``replies``; ``count`` messages are refused, asking or not."""

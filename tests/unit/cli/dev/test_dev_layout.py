@@ -75,8 +75,8 @@ def test_several_vote_and_name_the_same_voters(tmp_path: Path, count: int) -> No
 def test_named_ports_follow_each_other(tmp_path: Path) -> None:
     first = consecutive(9)
     taken: set[int] = set()
-    ports = {"kafka_port": first, "http_port": first + 3, "nats_port": first + 6}
-    nodes = lay_out(plan(tmp_path, 3, **ports), taken)
+    wanted = plan(tmp_path, 3, kafka_port=first, http_port=first + 3, nats_port=first + 6)
+    nodes = lay_out(wanted, taken)
     assert [node.kafka for node in nodes] == [f"{HOST}:{first + i}" for i in range(3)]
     assert [node.http for node in nodes] == [f"http://{HOST}:{first + 3 + i}" for i in range(3)]
     assert [node.nats for node in nodes] == [f"nats://{HOST}:{first + 6 + i}" for i in range(3)]
