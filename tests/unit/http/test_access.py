@@ -12,7 +12,7 @@ from streamlog.cli.ledger.serve import http_listener
 from streamlog.config import SaslSection, Settings
 from streamlog.errors import ConfigError
 from streamlog.http.endpoints import HttpEndpoints, Readiness
-from streamlog.http.tokens import Tokens
+from streamlog.config.token_file import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
 from streamlog.metadata.image.metadata_image import MetadataImage
