@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.condition import Condition
-from streamlog.config import Settings
+from streamlog.config import ClientAuth, NatsListenAuthSection, Settings
 from streamlog.errors import ConfigError
 from streamlog.kafka.net.tls_channel import FRAME_BYTES_MAX
+from streamlog.nats.auth.port_authenticator import asks_for_logins
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def useless_permission(settings: Settings) -> Iterator[ConfigError]:
         yield ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
-def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
+def listen_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
     """Of the socket API, and of HTTP."""
     security, kafka, http = settings.security, settings.kafka, settings.http
     return (
@@ -108,6 +109,21 @@ def authenticates_visitors(settings: Settings) -> bool:
     has_tls = bool(settings.http.tls_cert or settings.tls.cert) and settings.http.tls is not False
     has_secrets = settings.http.token_file is not None or settings.http.basic_auth
     return has_tls and (auth == "required" or has_secrets)
+
+
+def nats_listen_address(
+    host: str, section: NatsListenAuthSection, client_auth: ClientAuth, settings: Settings
+) -> ListenAddress:
+    """Of the NATS listener, whose clients show certificates as ``client_auth`` says. Passwords and
+    tokens from other machines need TLS there, or a setting, so that each of them counts.
+    """
+    authenticates = not settings.security.permissive and (
+        settings.authentication_known
+        or client_auth == "required"
+        or asks_for_logins(section, has_nkeys=bool(settings.authorization.nkeys))
+    )
+    allowed = settings.security.allow_unauthenticated
+    return ListenAddress("nats_listen", host, allowed, authenticates)
 
 
 def is_local(host: str) -> bool:

@@ -87,7 +87,7 @@ def described_sections() -> tuple[SectionDescription, ...]:
             name,
             plain(inspect.getdoc(section) or ""),
             tuple(
-                _setting(key, field, meanings.get((section.__name__, key), ""))
+                _setting(key, field, _meaning_of(section, key, meanings))
                 for key, field in section.model_fields.items()
             ),
         )
@@ -145,6 +145,12 @@ def _setting(key: str, field: FieldInfo, told: str) -> NodeSetting:
         field.is_required(),
         examples[0] if examples else None,
     )
+
+
+def _meaning_of(section: type, key: str, meanings: Mapping[tuple[str, str], str]) -> str:
+    """A section may have settings of the one that it is derived from."""
+    names = (it.__name__ for it in section.__mro__)
+    return next((meanings[name, key] for name in names if (name, key) in meanings), "")
 
 
 def _meanings() -> dict[tuple[str, str], str]:
