@@ -3,7 +3,7 @@
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from streamlog.condition import Condition
@@ -47,14 +47,18 @@ def check_exposure(settings: Settings) -> None:
         raise error
     if settings.security.permissive:
         logger.warning(PERMISSIVE)
-    for address in _open_addresses(settings):
+    for address in filter(_is_open, listen_addresses(settings)):
         extra = {"listener": address.section, "host": address.host}
         logger.warning(INSECURE, extra=extra)
 
 
 def exposed_listeners(settings: Settings) -> Iterator[ConfigError]:
     """Of each address that is open to every client, where the settings do not allow that."""
-    for address in _open_addresses(settings):
+    yield from exposed(listen_addresses(settings))
+
+
+def exposed(addresses: Iterable[ListenAddress]) -> Iterator[ConfigError]:
+    for address in filter(_is_open, addresses):
         if not address.allowed:
             meant = "security.allow_unauthenticated"
             meant += " or http.allow_unauthenticated" if address.section == "http" else ""
@@ -62,10 +66,8 @@ def exposed_listeners(settings: Settings) -> Iterator[ConfigError]:
             yield ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
 
 
-def _open_addresses(settings: Settings) -> Iterator[ListenAddress]:
-    for address in listen_addresses(settings):
-        if not address.authenticates and not is_local(address.host):
-            yield address
+def _is_open(address: ListenAddress) -> bool:
+    return not address.authenticates and not is_local(address.host)
 
 
 def useless_permission(settings: Settings) -> Iterator[ConfigError]:

@@ -630,7 +630,7 @@ class NatsListenAuthSection(Section):
     ] = ()
     """JWTs of the operator's accounts: files, folders, or the JWTs. In a folder the file of an account
     is ``PUBLICKEY.jwt``. The node reloads changed files."""
-    accounts: Annotated[
+    account_users: Annotated[
         dict[str, str],
         example({"AAFYEVSTKCTDV3A4JZTGPPTQLJXEQZL5IJZRWOTDPWZUEC5LJBBDVJQW": "billing"}),
     ] = Field(default_factory=dict)
@@ -647,8 +647,8 @@ class NatsListenAuthSection(Section):
     def contradictions(self) -> Iterator[str]:
         if self.operator is None and (self.account_jwts or self.operator_signing_keys):
             yield "account_jwts and operator_signing_keys are of no use without operator"
-        if self.operator is None and self.accounts:
-            yield "accounts are of no use without operator"
+        if self.operator is None and self.account_users:
+            yield "account_users are of no use without operator"
         if self.operator is not None and not self.account_jwts:
             yield "operator needs account_jwts"
 

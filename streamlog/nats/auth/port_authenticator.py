@@ -216,10 +216,10 @@ class PortAuthenticator:
         if settings.operator is not None:
             self._operator = OperatorSource(settings.operator, settings.operator_signing_keys)
         self._accounts = AccountSource(settings.account_jwts)
-        for account in settings.accounts:
+        for account in settings.account_users:
             if not is_public_key(account, NkeyKind.ACCOUNT):
                 problem = f"{account[:60]!r} is not the public key of an account"
-                raise ConfigError("nats_listen.accounts", problem, "it begins with A")
+                raise ConfigError("nats_listen.account_users", problem, "it begins with A")
 
     @property
     def is_configured(self) -> bool:
@@ -412,7 +412,7 @@ class PortAuthenticator:
 
     def _principal_of_user(self, claims: UserClaims) -> Principal:
         """By its own key where that is listed, else by its account's, else its key."""
-        name = self._settings.accounts.get(claims.account)
+        name = self._settings.account_users.get(claims.account)
         if name is not None and claims.sub not in self._services.nkeys:
             return Principal.user(name)
         return self._principal_of(claims.sub)

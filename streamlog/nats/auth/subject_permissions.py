@@ -37,6 +37,7 @@ ANSWER_BYTES_MAX: Final = 256
 """An answer about a longer subject is found each time."""
 SYSTEM_QUEUE: Final = b"_sys_"
 """The queue group of servers, which no client may join."""
+_SYSTEM_HEAD: Final = b"$SYS."
 _WHITE_SPACE: Final = frozenset(b"\t\n\f\r \0")
 
 
@@ -242,6 +243,9 @@ class SubjectPermissions:
 
     def __init__(self, rules: Iterable[PermissionRules], now_s: Callable[[], float]) -> None:
         """``now_s``: a monotonic clock. ``SYSTEM_RULES`` holds in any case."""
+        rules = tuple(rules)
+        self.is_free = not rules
+        """Only ``SYSTEM_RULES`` holds: each subject may be used that is not below ``$SYS``."""
         self._held = tuple(
             _HeldRules(it, None if it.replies is None else _Replies(it.replies, now_s))
             for it in (SYSTEM_RULES, *rules)
@@ -258,8 +262,11 @@ class SubjectPermissions:
 
     def may_publish(self, subject: bytes) -> bool:
         """Of a message that comes now: one to a reply subject is counted."""
-        return all(
-            it.replies is not None and it.replies.spend(subject) for it in self._refusing(subject)
+        if self.is_free:
+            return not subject.startswith(_SYSTEM_HEAD)
+        refusing = self._refusing(subject)
+        return not refusing or all(
+            it.replies is not None and it.replies.spend(subject) for it in refusing
         )
 
     def may_subscribe(self, subject: bytes, queue: bytes | None = None) -> bool:

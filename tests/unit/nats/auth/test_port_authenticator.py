@@ -333,7 +333,7 @@ async def test_a_user_of_an_account_has_its_key_as_its_name(tmp_path: Path) -> N
 
 async def test_an_account_and_a_key_may_have_names(tmp_path: Path) -> None:
     jwts, known, other = Jwts(tmp_path), user_key(), user_key()
-    named = {**jwts.settings, "accounts": {jwts.account.key.public: "billing"}}
+    named = {**jwts.settings, "account_users": {jwts.account.key.public: "billing"}}
     world = PortWorld(named, authorization={"nkeys": {known.public: "alice"}})
     assert (await world.log_in(jwts.login(known))).session.principal == Principal.user("alice")
     assert (await world.log_in(jwts.login(other))).session.principal == Principal.user("billing")
@@ -399,8 +399,8 @@ async def test_a_jwt_needs_an_operator(users: PortWorld, tmp_path: Path) -> None
 
 def test_the_key_of_an_account_begins_with_a(tmp_path: Path) -> None:
     jwts = Jwts(tmp_path)
-    with pytest.raises(ConfigError, match=r"^nats_listen\.accounts"):
-        PortWorld({**jwts.settings, "accounts": {user_key().public: "x"}})
+    with pytest.raises(ConfigError, match=r"^nats_listen\.account_users"):
+        PortWorld({**jwts.settings, "account_users": {user_key().public: "x"}})
 
 
 # Permissions

@@ -5,6 +5,7 @@ import pytest
 from streamlog.errors import InvalidSubject
 from streamlog.nats.auth import subject_permissions
 from streamlog.nats.auth.subject_permissions import (
+    SYSTEM_RULES,
     PermissionRules,
     ReplyLimit,
     SubjectList,
@@ -28,6 +29,16 @@ def test_system_subjects_are_for_no_client() -> None:
     assert found.delivery_denies(b"$SYS.ACCOUNT.x")
     assert not found.delivery_denies(b"orders.new")
     assert found.may_publish(b"$SYSTEM.a")
+
+
+@pytest.mark.parametrize(
+    "subject", [b"$SYS", b"$SYS.", b"$SYS.a.b", b"$SYSTEM.a", b"a.$SYS.b", b"a"]
+)
+def test_a_client_without_lists_may_publish_what_the_system_rules_allow(subject: bytes) -> None:
+    free = permissions()
+    assert free.is_free
+    assert free.may_publish(subject) == SYSTEM_RULES.allows_publish(subject)
+    assert not permissions(PermissionRules()).is_free
 
 
 def test_system_subjects_are_not_answered_either() -> None:
