@@ -59,7 +59,7 @@ Int = Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
-class _Part(BaseModel):
+class _JwtPart(BaseModel):
     """Of a token. What is not known is passed over, null counts as absent, as in Go."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -72,7 +72,7 @@ class _Part(BaseModel):
         return value
 
 
-class _Header(_Part):
+class _Header(_JwtPart):
     typ: str = ""
     alg: str = ""
 
@@ -87,14 +87,14 @@ def _listed(value: object) -> object:
 Texts = tuple[str, ...]
 
 
-class SubjectLists(_Part):
+class SubjectLists(_JwtPart):
     """Allowed and denied subjects; None: there is no such list."""
 
     allow: Texts | None = None
     deny: Texts | None = None
 
 
-class ReplyClaim(_Part):
+class ReplyClaim(_JwtPart):
     """``resp``: how often and how long messages may be answered; 0: nats-server's defaults."""
 
     max: Int = 0
@@ -108,7 +108,7 @@ class ReplyClaim(_Part):
         )
 
 
-class PermissionClaims(_Part):
+class PermissionClaims(_JwtPart):
     """What may be published, subscribed to and answered."""
 
     pub: SubjectLists = SubjectLists()
@@ -130,7 +130,7 @@ class PermissionClaims(_Part):
         )
 
 
-class TimeSpan(_Part):
+class TimeSpan(_JwtPart):
     """A time of each day; where it ends before it starts, it crosses midnight."""
 
     start: str = ""
@@ -172,7 +172,7 @@ class _UserFields(UserGrant):
         )
 
 
-class SigningScope(_Part):
+class SigningScope(_JwtPart):
     """A signing key whose users get what the template grants."""
 
     kind: Literal["user_scope"]
@@ -180,18 +180,18 @@ class SigningScope(_Part):
     template: Template = Template()
 
 
-class _AccountLimits(_Part):
+class _AccountLimits(_JwtPart):
     subs: Int = 0
     payload: Int = 0
     conn: Int = 0
     disallow_bearer: Flag = False
 
 
-class _ExternalAuthorization(_Part):
+class _ExternalAuthorization(_JwtPart):
     auth_users: Texts = ()
 
 
-class _AccountFields(_Part):
+class _AccountFields(_JwtPart):
     type: str = ""
     version: Int = 0
     limits: _AccountLimits = _AccountLimits()
@@ -202,14 +202,14 @@ class _AccountFields(_Part):
     tags: Texts = ()
 
 
-class _OperatorFields(_Part):
+class _OperatorFields(_JwtPart):
     type: str = ""
     version: Int = 0
     signing_keys: Texts = ()
     strict_signing_key_usage: Flag = False
 
 
-class _Claims(_Part):
+class _Claims(_JwtPart):
     iss: str
     sub: str
     iat: Int = 0
