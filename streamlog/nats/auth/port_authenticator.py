@@ -40,6 +40,8 @@ from streamlog.errors import AuthenticationFailed, ConfigError, InvalidSubject
 from streamlog.nats.auth import err
 from streamlog.nats.auth.account_files import AccountSource, OperatorSource
 from streamlog.nats.auth.operator_jwt import (
+    AccountClaims,
+    TrustedOperator,
     UserClaims,
     UserVerdict,
     check_signature,
@@ -57,6 +59,8 @@ DEFAULT: Final = "default"
 NONCE_BYTES: Final = 16
 STREAMS_MAX: Final = 10_000
 """Remembered answers about streams for one connection; beyond it they are all found again."""
+TOKEN_CHECK_S: Final = 1.0
+"""How long a token that was let in is taken for good before its file is read again."""
 CLIENT_NAME_CHARS_MAX: Final = 250
 
 
@@ -212,6 +216,9 @@ class PortAuthenticator:
                 settings.token_file, key="nats_listen.token_file", examine=services.examine
             )
             self._tokens.check()
+        self._token_users: dict[str, str | None] = {}
+        """Since ``_token_users_s``, of tokens that were let in."""
+        self._token_users_s = float("-inf")
         self._operator: OperatorSource | None = None
         if settings.operator is not None:
             self._operator = OperatorSource(settings.operator, settings.operator_signing_keys)
@@ -266,6 +273,8 @@ class PortAuthenticator:
 
     async def _logged_in(self, attempt: "_Attempt") -> PortLogin:
         if not self.is_configured:
+            if attempt.tls_subject is not None:
+                return self._by_certificate(attempt, attempt.tls_subject)
             return self._login(attempt.session)
         if self._operator is not None and attempt.has("jwt"):
             return await self._by_jwt(attempt, self._operator)
@@ -311,7 +320,7 @@ class PortAuthenticator:
         user = await tokens.demand(token, attempt.session.host)
 
         async def stay() -> bytes | None:
-            same = await tokens.user_of(token) == user
+            same = await self._user_of_token(tokens, token) == user
             return None if same else err.AUTHENTICATION_REVOKED
 
         return self._login(self._proved(attempt, Principal.user(user) if user else ANONYMOUS), stay)
@@ -330,6 +339,16 @@ class PortAuthenticator:
 
         return self._login(self._proved(attempt, self._principal_of(key)), stay)
 
+    async def _user_of_token(self, tokens: Tokens, token: str) -> str | None:
+        """Of one that was let in; the file is read for all its connections together."""
+        now_s = self._services.monotonic_s()
+        if now_s - self._token_users_s > TOKEN_CHECK_S:
+            self._token_users, self._token_users_s = {}, now_s
+        users = self._token_users
+        if token not in users:
+            users[token] = await tokens.user_of(token)
+        return users[token]
+
     def _by_certificate(self, attempt: "_Attempt", subject: str) -> PortLogin:
         principal, is_node = self._services.certified(subject)
         return self._login(attempt.session._replace(principal=principal, is_node=is_node))
@@ -338,21 +357,26 @@ class PortAuthenticator:
         host = attempt.session.host
         async with self._services.examine(host):
             claims = read_user(attempt.text("jwt"))
-            verdict = self._judged(claims, operator, host)
+            grantors = self._grantors(claims, operator)
+            verdict = self._judged(claims, grantors, host)
             if verdict.is_bearer:
                 attempt.check_secrecy(self._settings, "the JWT of a bearer")
             else:
                 check_signature(claims.sub, attempt.nonce, attempt.text("sig"))
 
         async def stay() -> bytes | None:
+            present = self._grantors(claims, operator)
+            if present == grantors:  # what time ends is in the session
+                return None
             try:
-                now = self._judged(claims, operator, host)
+                now = self._judged(claims, present, host)
             except AuthenticationFailed:
                 return err.AUTHENTICATION_REVOKED
             is_same = now._replace(expires_s=None) == verdict._replace(expires_s=None)
-            return None if is_same else err.AUTHENTICATION_REVOKED
+            return None if is_same and not _is_sooner(now, verdict) else err.AUTHENTICATION_REVOKED
 
-        session = attempt.session._replace(principal=self._principal_of_user(claims))
+        principal = self._principal_of_user(claims, is_bearer=verdict.is_bearer)
+        session = attempt.session._replace(principal=principal)
         if verdict.expires_s is not None:
             left_s = verdict.expires_s - self._services.wall_s()
             session = session._replace(ends_s=self._services.monotonic_s() + left_s)
@@ -363,10 +387,12 @@ class PortAuthenticator:
         )
         return self._login(session, stay, verdict.rules, limits, verdict.account)
 
-    def _judged(self, claims: UserClaims, operator: OperatorSource, host: str) -> UserVerdict:
-        account = self._accounts.account(claims.account)
+    def _grantors(self, claims: UserClaims, operator: OperatorSource) -> "_Grantors":
+        return _Grantors(operator.operator(), self._accounts.account(claims.account))
+
+    def _judged(self, claims: UserClaims, grantors: "_Grantors", host: str) -> UserVerdict:
         now_s = self._services.wall_s()
-        return judged(claims, operator.operator(), account, host=host, now_s=now_s)
+        return judged(claims, grantors.operator, grantors.account, host=host, now_s=now_s)
 
     def _login(
         self,
@@ -410,9 +436,15 @@ class PortAuthenticator:
     def _principal_of(self, key: str) -> Principal:
         return Principal.user(self._services.nkeys.get(key, key))
 
-    def _principal_of_user(self, claims: UserClaims) -> Principal:
-        """By its own key where that is listed, else by its account's, else its key."""
+    def _principal_of_user(self, claims: UserClaims, *, is_bearer: bool) -> Principal:
+        """By its own key where that is listed, else by its account's, else its key.
+
+        A bearer has not proved to have the key: an account could name any key there. All that is
+        proved of it is its account.
+        """
         name = self._settings.account_users.get(claims.account)
+        if is_bearer:
+            return Principal.user(claims.account if name is None else name)
         if name is not None and claims.sub not in self._services.nkeys:
             return Principal.user(name)
         return self._principal_of(claims.sub)
@@ -444,6 +476,20 @@ def permission_rules(user: str, section: NatsPermissionsSection) -> PermissionRu
     except InvalidSubject as error:
         key = f"nats_listen.permissions.{user}"
         raise ConfigError(key, str(error), "correct the subject") from None
+
+
+class _Grantors(NamedTuple):
+    """Whose JWTs decide about a user."""
+
+    operator: TrustedOperator
+    account: AccountClaims | None
+
+
+def _is_sooner(now: UserVerdict, before: UserVerdict) -> bool:
+    """It ends before what the session knows."""
+    return now.expires_s is not None and (
+        before.expires_s is None or now.expires_s < before.expires_s
+    )
 
 
 class _Attempt(NamedTuple):

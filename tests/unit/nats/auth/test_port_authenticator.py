@@ -44,6 +44,11 @@ def users() -> PortWorld:
     return world
 
 
+@pytest.fixture(autouse=True)
+def _tokens_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_authenticator, "TOKEN_CHECK_S", -1.0)
+
+
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     path = tmp_path / "tokens"
@@ -255,6 +260,20 @@ async def test_a_token_that_is_given_to_another_user_ends_the_connection(tokens:
     assert await login.ending() == err.AUTHENTICATION_REVOKED
 
 
+async def test_connections_with_a_token_read_its_file_together(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_authenticator, "TOKEN_CHECK_S", 1_000.0)
+    world = PortWorld({"token_file": str(tokens)})
+    logins = [await world.log_in({"auth_token": TOKEN}) for _ in range(3)]
+    assert [await it.ending() for it in logins] == [None] * 3
+    write(tokens, "a-token-of-another-kind alice\n")
+    assert [await it.ending() for it in logins] == [None] * 3
+    assert await world.refusal({"auth_token": TOKEN})
+    monkeypatch.setattr(port_authenticator, "TOKEN_CHECK_S", -1.0)
+    assert [await it.ending() for it in logins] == [err.AUTHENTICATION_REVOKED] * 3
+
+
 async def test_tokens_need_a_file(users: PortWorld, tmp_path: Path) -> None:
     assert "token_file" in await users.refusal({"auth_token": TOKEN})
     with pytest.raises(ConfigError, match=r"^nats_listen\.token_file"):
@@ -305,6 +324,13 @@ async def test_a_certificate_is_a_user() -> None:
     assert "no rule" in await world.refusal({}, tls_subject="O=x", is_encrypted=True)
 
 
+async def test_a_certificate_counts_where_nothing_is_demanded() -> None:
+    world = PortWorld({"permissions": {"CN=alice": lists("a")}}, client_auth="optional")
+    login = await world.log_in({}, tls_subject="CN=alice", is_encrypted=True)
+    assert login.session.principal == Principal.user("CN=alice")
+    assert not login.permissions.may_publish(b"b")
+
+
 async def test_a_login_takes_the_place_of_the_certificate() -> None:
     world = PortWorld(client_auth="required", sasl={**SCRAM, "node_principals": ["CN=node"]})
     world.add_user("alice", "secret")
@@ -347,6 +373,25 @@ async def test_the_name_in_a_token_is_nobodys(tmp_path: Path) -> None:
     assert not login.may_write("orders")
 
 
+async def test_a_bearer_is_no_more_than_a_user_of_its_account(tmp_path: Path) -> None:
+    """An account may sign for any key: it must not become the user of that key by that."""
+    jwts, admin = Jwts(tmp_path), user_key()
+    nkeys = {
+        "nkeys": {admin.public: "admin"},
+        "super_users": ["User:admin", f"User:{admin.public}"],
+    }
+    connect = {"jwt": jwts.login(admin, {"bearer_token": True})["jwt"]}
+    account = jwts.account.key.public
+    login = await PortWorld(jwts.settings, authorization=nkeys, sasl=SCRAM).log_in(connect)
+    assert login.session.principal == Principal.user(account)
+    assert not login.may_write("orders")
+    named = {**jwts.settings, "account_users": {account: "billing"}}
+    login = await PortWorld(named, authorization=nkeys, sasl=SCRAM).log_in(connect)
+    assert login.session.principal == Principal.user("billing")
+    signing = await PortWorld(named, authorization=nkeys, sasl=SCRAM).log_in(jwts.login(admin))
+    assert signing.session.principal == Principal.user("admin")
+
+
 async def test_bearers_do_not_sign_and_are_not_sent_in_the_clear(tmp_path: Path) -> None:
     jwts, key = Jwts(tmp_path), user_key()
     world = PortWorld(jwts.settings)
@@ -378,13 +423,27 @@ async def test_a_revoked_user_has_to_go(tmp_path: Path) -> None:
     assert await stays.ending() == err.AUTHENTICATION_REVOKED
 
 
+async def test_a_user_whose_account_ends_sooner_has_to_come_again(tmp_path: Path) -> None:
+    """The listener knows the end of before."""
+    jwts, key = Jwts(tmp_path), user_key()
+    world = PortWorld(jwts.settings)
+    login = await world.log_in(jwts.login(key))
+    jwts.account.claims["exp"] = int(time.time()) + 1_000
+    jwts.write()
+    assert await login.ending() == err.AUTHENTICATION_REVOKED
+    login = await world.log_in(jwts.login(key))
+    jwts.account.claims["exp"] += 1_000
+    jwts.write()
+    assert await login.ending() is None
+
+
 async def test_a_user_whose_account_gives_other_permissions_has_to_come_again(
     tmp_path: Path,
 ) -> None:
     jwts, key = Jwts(tmp_path), user_key()
     world = PortWorld(jwts.settings)
     login = await world.log_in(jwts.login(key))
-    jwts.account.claims["exp"] = int(time.time()) + 1_000
+    jwts.account.nats["tags"] = ["x:y"]
     jwts.write()
     assert await login.ending() is None
     jwts.account.nats["default_permissions"] = {"pub": {"deny": ["secret"]}}
