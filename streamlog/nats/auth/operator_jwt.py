@@ -340,8 +340,6 @@ def judged(
     """
     if problem := claims.time_problem(now_s):
         raise AuthenticationFailed(f"the user JWT {problem}")
-    if claims.nats.proxy_required:
-        raise AuthenticationFailed("the user has to come by a proxy")
     account = _believed(account, claims.account, operator, now_s)
     grant = _grant(claims, account, operator)
     if grant.bearer_token and account.nats.limits.disallow_bearer:

@@ -123,7 +123,9 @@ def test_a_lookup_of_thousands_of_entries_and_tokens_is_short() -> None:
     assert entries.matching(b"x.4095.y").plain
     assert not entries.matching(b"x.4096.y").plain
     assert entries.matching(deep.encode()).plain
-    assert entries.overlaps(b".".join([b"*"] * 500))
+    wild = b".".join([b"*"] * 500)
+    assert entries.overlaps(wild)
+    assert SubjectList([wild.decode()]).including(wild).plain
 
 
 @pytest.mark.parametrize("subject", ["", "a b c", "a..b", ".a", "a.", "a.>.b", "> q", "a\0b"])
