@@ -11,7 +11,7 @@ from streamlog.errors import AuthenticationFailed
 from streamlog.metadata.image.credential import Credentials, StoredCredential
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
-from streamlog.nats.auth.port_authenticator import PortAuthenticator, PortLogin
+from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
 from streamlog.tls.certificates import Certificates
 
 SALT = b"salt" * 6
@@ -63,7 +63,7 @@ class PortWorld:
         host: str = "127.0.0.1",
         tls_subject: str | None = None,
         is_encrypted: bool = False,
-    ) -> PortLogin:
+    ) -> AdmittedClient:
         return await self.port.log_in(
             connect, nonce=nonce, host=host, tls_subject=tls_subject, is_encrypted=is_encrypted
         )

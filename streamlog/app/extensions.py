@@ -21,6 +21,9 @@ EXTENSIONS: Final = (
     "record.compiled.keys",
     "record.compiled.subjects",
     "ingest.frames",
+    "nats.router",
+    "nats.reader",
+    "nats.client_connection",
 )
 
 

@@ -5,6 +5,7 @@ That life is two lists: what starts in which order, what stops in which order (`
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -63,6 +64,8 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.port import Port, connect_url
+from streamlog.nats.router import Router
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
@@ -221,7 +224,9 @@ class Node:
             metrics=metrics,
         )
         self._listener = self._server(metrics, authenticator)
+        self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
         self._source, self._admin = self._nats_side(metrics)
+        self._port = self._nats_port(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         self._readiness = NodeReadiness(
             node_id=data_dir.node_id,
@@ -300,6 +305,7 @@ class Node:
             message_bytes_max=self._settings.log.message_bytes_max,
             partitions=self._registry,
             metrics=metrics,
+            router=self._router,
             lease=self._metadata.lease,
             around_read=self._tracing.traces.reading if self._tracing else None,
         )
@@ -310,11 +316,37 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             control=self._control,
+            router=self._router,
+            payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
             lease=self._metadata.lease,
             identity=self._security.identity,
             audit=self._security.audit,
         )
         return source, admin
+
+    def _nats_port(self, metrics: NodeMetrics) -> Port | None:
+        """None: the node has no NATS port."""
+        settings = self._settings.nats_listen
+        if settings.port is None:
+            return None
+        return Port(
+            settings,
+            self._router,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            domain=self._settings.nats.domain,
+            room=self._source.room,
+            metrics=metrics,
+            tls=self._certificates.nats,
+            connect_urls=self._connect_urls,
+        )
+
+    def _connect_urls(self) -> list[str]:
+        """Of the NATS ports of this cluster, as clients reach them."""
+        assert self._port is not None, "there is a NATS port"
+        settings = self._settings.nats_listen
+        host, port = self._port.address
+        return [connect_url(settings.advertised_host or host, settings.advertised_port or port)]
 
     def _console(self, security: Security) -> Console:
         status = NodeStatus(
@@ -372,10 +404,14 @@ class Node:
                 LifecycleStep("ingest", self._start_ingest),
                 LifecycleStep("membership", self._start_membership),
                 LifecycleStep("admin", self._start_admin),
+                LifecycleStep("NATS port", self._open_port),
+                LifecycleStep("NATS clients", self._start_port),
             ),
             stop_order=(
+                LifecycleStep("NATS clients", self._retire_port),
                 LifecycleStep("admin", self._admin.stop),
                 LifecycleStep("ingest", self._source.stop),
+                LifecycleStep("NATS port", self._stop_port),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
                 LifecycleStep("groups", self._groups.stop),
@@ -614,6 +650,24 @@ class Node:
         await self._metadata.attach(self._admin.apply, self._admin.begin)
         self._registry.add_listener(self._admin.look)
         self._run(self._admin.run())
+
+    async def _open_port(self) -> None:
+        if self._port is not None:
+            self._port.open()
+
+    async def _start_port(self) -> None:
+        """Clients are answered when all that they may ask for is there."""
+        if self._port is not None:
+            self._run(self._port.run())
+
+    async def _retire_port(self) -> None:
+        """Clients are told to go to another node; what they have sent is still answered."""
+        if self._port is not None:
+            self._port.retire()
+
+    async def _stop_port(self) -> None:
+        if self._port is not None:
+            await self._port.stop()
 
     def _run(self, service: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._group.create_task(service))

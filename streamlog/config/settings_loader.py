@@ -33,6 +33,7 @@ from streamlog.config.node_settings import (
     KafkaSection,
     LoggingSection,
     LogSection,
+    NatsListenSection,
     NatsSection,
     NodeSection,
     ReplicationSection,
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
 
     node: NodeSection
     nats: NatsSection = NatsSection()
+    nats_listen: NatsListenSection = NatsListenSection()
     kafka: KafkaSection = KafkaSection()
     sasl: SaslSection = SaslSection()
     authorization: AuthorizationSection = AuthorizationSection()
@@ -162,11 +164,18 @@ def _checked(content: dict[str, Any]) -> tuple[Settings | None, Sequence[ConfigE
     settings = None
     try:
         settings = Settings(**content)
+        found += _without_messages(settings)
     except ValidationError as error:
         found += (each for problem in error.errors() for each in _config_errors(problem))
     except SettingsError as error:  # a whole section in one variable must be JSON
         found.append(ConfigError(ENV_PREFIX + "*", str(error), "correct the variable"))
     return settings, _all_of(found)
+
+
+def _without_messages(settings: Settings) -> Iterator[ConfigError]:
+    if not settings.nats.servers and settings.nats_listen.port is None:
+        problem = "[] is wrong (the node has no NATS port either)"
+        yield ConfigError("nats.servers", problem, "name a server, or set nats_listen.port")
 
 
 def _all_of(found: Sequence[ConfigError]) -> tuple[ConfigError, ...]:

@@ -45,6 +45,7 @@ from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
@@ -107,6 +108,7 @@ class IngestService:
         message_bytes_max: int,
         partitions: ReplicaManager,
         metrics: NodeMetrics,
+        router: Router,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = wall_ms,
         around_read: AroundRead | None = None,
@@ -120,8 +122,9 @@ class IngestService:
         self._ingests: dict[TopicPartition, PartitionIngest] = {}
         self._by_stream: dict[str, list[TopicPartition]] = {}
         """The keys of ``_ingests``, by stream."""
-        access = NatsOptions(nats)
-        self._outage = ConnectionState(metrics, login=access.login)
+        access = NatsOptions(nats) if nats.servers else None
+        self._outage = ConnectionState(metrics, login=access.login if access is not None else "")
+        self._is_linked = access is not None
         self._spreadings: dict[str, PartitionedStream] = {}
         """By stream; the partition ingests of these listen to nothing by themselves."""
         self._room = InFlightBytes(
@@ -137,13 +140,14 @@ class IngestService:
         self._domain = nats.domain
         self._listening = Subscriber(
             access=access,
+            router=router,
             name=f"streamlog node {node_id} ingest",
             read_buffer_bytes=ingest.read_buffer_bytes,
             room=self._room,
             outage=self._outage,
             around_read=around_read,
         )
-        self._answers = PubAcks(self._listening, metrics)
+        self._answers = PubAcks(self._listening, metrics, router)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(
@@ -168,8 +172,13 @@ class IngestService:
 
     @property
     def is_connected(self) -> bool:
-        """NATS is there, and knows by now what is listened to."""
-        return self._outage.is_connected and self._listening.is_known
+        """NATS is there, and knows by now what is listened to; or the node has no link to NATS."""
+        return not self._is_linked or (self._outage.is_connected and self._listening.is_known)
+
+    @property
+    def room(self) -> InFlightBytes:
+        """Where it is full, nothing more is to be read that is stored."""
+        return self._room
 
     @property
     def complaint(self) -> NatsError | None:
@@ -329,7 +338,7 @@ class IngestService:
             now_ms=self._now_ms(),
             domain=self._domain,
         )
-        self._answers.tell(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
+        self._answers.advise(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
 
     def _follow(self, name: str) -> None:
         """Take messages for the partitions of this stream that are led here, each in one leader

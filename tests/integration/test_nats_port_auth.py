@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from streamlog.nats.auth import err
-from streamlog.nats.auth.port_authenticator import PortLogin
+from streamlog.nats.auth.port_authenticator import AdmittedClient
 from tests.nats_jwts import (
     HEADER,
     UNLIMITED,
@@ -352,12 +352,12 @@ def subscribe(subject: str, queue: str | None) -> bytes:
     return f"SUB {named} 1\r\nUNSUB 1\r\n".encode()
 
 
-def our_publish(login: PortLogin, subject: str, _: str | None) -> list[bytes]:
+def our_publish(login: AdmittedClient, subject: str, _: str | None) -> list[bytes]:
     data = subject.encode()
     return [] if login.permissions.may_publish(data) else [err.publish_violation(data)]
 
 
-def our_subscription(login: PortLogin, subject: str, queue: str | None) -> list[bytes]:
+def our_subscription(login: AdmittedClient, subject: str, queue: str | None) -> list[bytes]:
     data, group = subject.encode(), None if queue is None else queue.encode()
     allowed = login.permissions.may_subscribe(data, group)
     return [] if allowed else [err.subscription_violation(data, group)]
@@ -383,7 +383,7 @@ async def test_both_allow_the_same_subjects(
     assert [it for it in differences if not is_known(mine, *it)] == []
 
 
-def is_known(login: PortLogin, subject: str, queue: str | None, told: list[bytes]) -> bool:
+def is_known(login: AdmittedClient, subject: str, queue: str | None, told: list[bytes]) -> bool:
     """nats-server takes ``>`` of a subscription for a token, which ``*`` matches: where ``a.*`` is
     allowed, it lets a client receive ``a.b.c``; where it is denied, it refuses the subscription, of
     which deliveries are dropped here.

@@ -15,11 +15,11 @@ together with those of the other listeners.
 
 Which subjects a client may use is what its JWT and the node's ``permissions`` say. Beside that the access
 rules of the cluster hold for what streams take: to publish to it needs WRITE on the stream
-(``PortLogin.may_write``), to receive it by a plain subscription needs READ (``PortLogin.may_read``), since
+(``AdmittedClient.may_write``), to receive it by a plain subscription needs READ (``AdmittedClient.may_read``), since
 that would show the same records as a consumer gets.
 
-All of this can end while a client is connected: ``PortLogin.expires_s`` is known beforehand, the rest
-``PortLogin.ending`` finds out.
+All of this can end while a client is connected: ``AdmittedClient.expires_s`` is known beforehand, the rest
+``AdmittedClient.ending`` finds out.
 """
 
 import ipaddress
@@ -137,7 +137,7 @@ async def _stays() -> bytes | None:
 
 
 @dataclass(slots=True, eq=False)
-class PortLogin:
+class AdmittedClient:
     """A client that is let in."""
 
     session: Session
@@ -258,7 +258,7 @@ class PortAuthenticator:
         host: str,
         tls_subject: str | None,
         is_encrypted: bool,
-    ) -> PortLogin:
+    ) -> AdmittedClient:
         """``tls_subject``: of the certificate that TLS has verified, as RFC 4514 writes it.
 
         Raises AuthenticationFailed: the client is told ``AUTHORIZATION_VIOLATION`` and no more.
@@ -271,7 +271,7 @@ class PortAuthenticator:
             self._services.not_authenticated(session, str(error))
             raise
 
-    async def _logged_in(self, attempt: "_Attempt") -> PortLogin:
+    async def _logged_in(self, attempt: "_Attempt") -> AdmittedClient:
         if not self.is_configured:
             if attempt.tls_subject is not None:
                 return self._by_certificate(attempt, attempt.tls_subject)
@@ -294,7 +294,7 @@ class PortAuthenticator:
         login.is_tolerated = True
         return login
 
-    async def _by_password(self, attempt: "_Attempt") -> PortLogin:
+    async def _by_password(self, attempt: "_Attempt") -> AdmittedClient:
         users = self._services.users
         if users is None:
             raise AuthenticationFailed("a password, and users cannot log in with one here")
@@ -311,7 +311,7 @@ class PortAuthenticator:
 
         return self._login(self._proved(attempt, found.principal), stay)
 
-    async def _by_token(self, attempt: "_Attempt") -> PortLogin:
+    async def _by_token(self, attempt: "_Attempt") -> AdmittedClient:
         tokens = self._tokens
         if tokens is None:
             raise AuthenticationFailed("a token, and nats_listen.token_file is not set")
@@ -325,7 +325,7 @@ class PortAuthenticator:
 
         return self._login(self._proved(attempt, Principal.user(user) if user else ANONYMOUS), stay)
 
-    async def _by_nkey(self, attempt: "_Attempt") -> PortLogin:
+    async def _by_nkey(self, attempt: "_Attempt") -> AdmittedClient:
         if not self._settings.nkey_auth:
             raise AuthenticationFailed("an NKey, and nats_listen.nkey_auth is off")
         key = attempt.text("nkey")
@@ -349,11 +349,11 @@ class PortAuthenticator:
             users[token] = await tokens.user_of(token)
         return users[token]
 
-    def _by_certificate(self, attempt: "_Attempt", subject: str) -> PortLogin:
+    def _by_certificate(self, attempt: "_Attempt", subject: str) -> AdmittedClient:
         principal, is_node = self._services.certified(subject)
         return self._login(attempt.session._replace(principal=principal, is_node=is_node))
 
-    async def _by_jwt(self, attempt: "_Attempt", operator: OperatorSource) -> PortLogin:
+    async def _by_jwt(self, attempt: "_Attempt", operator: OperatorSource) -> AdmittedClient:
         host = attempt.session.host
         async with self._services.examine(host):
             claims = read_user(attempt.text("jwt"))
@@ -401,9 +401,9 @@ class PortAuthenticator:
         own: PermissionRules | None = None,
         limits: PortLimits = NO_LIMITS,
         account: str = "",
-    ) -> PortLogin:
+    ) -> AdmittedClient:
         """``own``: the permissions of its JWT."""
-        return PortLogin(
+        return AdmittedClient(
             session,
             SubjectPermissions(self._rules_for(session, own), self._services.monotonic_s),
             self._services.access_of(session),

@@ -290,6 +290,16 @@ class SubjectPermissions:
             _remember(self._denials, key, found, len(subject))
         return found
 
+    def denied_deliveries(
+        self, subject: bytes, queue: bytes | None = None
+    ) -> Callable[[bytes], bool] | None:
+        """``delivery_denies`` for a subscription that is allowed; None: it receives nothing that is
+        denied.
+        """
+        if not self.needs_filter(subject):
+            return None
+        return lambda delivered: self.delivery_denies(delivered, queue)
+
     def delivered(self, reply: bytes) -> None:
         """A message with this reply subject went to the client, which may answer it."""
         for each in self._refusing(reply):

@@ -47,6 +47,16 @@ def test_system_subjects_are_not_answered_either() -> None:
     assert not found.may_publish(b"$SYS.a")
 
 
+def test_a_subscription_knows_which_of_its_deliveries_are_denied() -> None:
+    found = permissions(PermissionRules(subscribe_deny=["a.secret", "a.b q"]))
+    assert found.denied_deliveries(b"orders.>") is None
+    plain, grouped = found.denied_deliveries(b"a.*"), found.denied_deliveries(b"a.*", b"q")
+    assert plain is not None
+    assert grouped is not None
+    assert [plain(it) for it in (b"a.secret", b"a.b", b"a.c")] == [True, False, False]
+    assert [grouped(it) for it in (b"a.secret", b"a.b", b"a.c")] == [True, True, False]
+
+
 def test_the_queue_group_of_servers_is_for_no_client() -> None:
     assert not permissions().may_subscribe(b"a", b"_sys_")
 
