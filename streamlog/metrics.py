@@ -330,7 +330,7 @@ class NodeMetrics:
             ["by"],
             registry=r,
         )
-        for by in ("Kafka", "HTTP", "NATS"):
+        for by in ("Kafka", "HTTP", "NATS", "NATS port"):
             self.logins_refused.labels(by)
         self.throttled = Counter(
             "streamlog_throttled_requests",

@@ -30,7 +30,7 @@ from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.control.service import ControlService
-from streamlog.errors import ConfigError, StreamlogError
+from streamlog.errors import ConfigError, StreamlogError, TopicForbidden
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgressPage, GroupService
 from streamlog.http.access import may_read, may_stay, sees_by
@@ -46,8 +46,10 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionTotals,
 )
 from streamlog.ingest.nats.leaf import LeafLink
+from streamlog.ingest.pub_ack_format import error_json
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
+from streamlog.jetstream.errors import api_error
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
@@ -67,6 +69,8 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.auth.port_authenticator import PortAuthenticator
+from streamlog.nats.auth.stream_access import StreamIndex
 from streamlog.nats.links import NodeLinks, all_urls
 from streamlog.nats.port import Port, connect_url
 from streamlog.nats.router import Router
@@ -238,6 +242,7 @@ class Node:
         )
         self._leaf = self._leaf_link()
         self._source, self._admin = self._nats_side(metrics)
+        self._stream_index = StreamIndex()
         self._port, self._links = self._nats_port(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         self._readiness = NodeReadiness(
@@ -389,9 +394,21 @@ class Node:
             metrics=metrics,
             tls=self._certificates.nats,
             connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls.values()),
+            authenticator=self._port_authenticator(),
+            streams=self._stream_index,
+            refusal=_may_not_write,
             link=links.take,
         )
         return port, links
+
+    def _port_authenticator(self) -> PortAuthenticator | None:
+        """None: no client of the NATS port has to log in. Raises ConfigError."""
+        tls = self._settings.tls
+        has_tls = self._certificates.nats() is not None
+        made = self._security.port_authenticator(
+            self._settings.nats_listen, tls.client_auth if has_tls else "none"
+        )
+        return made if made.is_configured else None
 
     def _port_address(self) -> tuple[str, int]:
         """As clients and other nodes reach the NATS port."""
@@ -728,12 +745,13 @@ class Node:
             return
         links, own = self._links, self._data_dir.node_id
 
-        def follow(_: MetadataImage, new: MetadataImage) -> None:
+        def follow(old: MetadataImage, new: MetadataImage) -> None:
             nodes = new.nodes.items()
             links.apply({number: node.epoch for number, node in nodes if number != own})
+            self._stream_index.apply(old, new)
 
         async def begin(image: MetadataImage) -> None:
-            follow(image, image)
+            follow(MetadataImage(image.cluster_id), image)
 
         await self._metadata.attach(follow, begin)
         self._run(self._port.run())
@@ -756,6 +774,12 @@ class Node:
         kafka = self._settings.kafka
         host, port = self._listener.address
         return kafka.advertised_host or host, kafka.advertised_port or port
+
+
+def _may_not_write(stream: str) -> bytes:
+    """A PubAck that refuses."""
+    refused = api_error(TopicForbidden(f"not allowed to write to {stream}"))
+    return error_json(refused.code, refused.err_code, refused.description, stream)
 
 
 METADATA_FILES_MAX = 16

@@ -376,7 +376,78 @@ class NatsSection(Section):
         return value
 
 
-class NatsListenSection(Section):
+class SubjectListsSection(Section):
+    """Subjects with wildcards."""
+
+    allow: Annotated[tuple[str, ...] | None, BeforeValidator(split)] = None
+    """Allowed subjects. Default: all."""
+    deny: Annotated[tuple[str, ...], BeforeValidator(split)] = ()
+    """Denied subjects, whatever is allowed."""
+
+
+class NatsPermissionsSection(Section):
+    """Subjects that a user of the NATS port may use."""
+
+    publish: SubjectListsSection = SubjectListsSection()
+    """Subjects that it may publish to."""
+    subscribe: SubjectListsSection = SubjectListsSection()
+    """Subjects that it may subscribe to; ``subject queue`` is about members of that queue group."""
+    replies_max: Annotated[int, Field(ge=0, le=MILLION)] = 0
+    """Maximum number of messages that it may publish to the reply subject of each message that it
+    received, although ``publish`` does not allow that. If not 0, and ``publish.allow`` is not set, it
+    may publish nothing else."""
+    replies_ttl_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 120_000
+    """Time after which a received message can no longer be answered that way."""
+
+
+class NatsListenAuthSection(Section):
+    """Logins of clients of the NATS listener."""
+
+    password_auth: Annotated[bool | None, example(True)] = None
+    """Users of the cluster may log in with their passwords. Default: true if ``sasl.mechanisms`` is
+    set."""
+    allow_plain_without_tls: bool = False
+    """Accept passwords, tokens and JWTs of bearers from other machines without TLS, where the network
+    can read them."""
+    token_file: Annotated[Path | None, example("/etc/streamlog/nats-tokens")] = None
+    """File with tokens of 16 or more characters, one per line, in the form of ``http.token_file``. A
+    client with one of them has the rights of the user whose name follows the token, after a space."""
+    nkey_auth: bool = True
+    """Accept the NKeys that ``authorization.nkeys`` or an access rule names."""
+    operator: Annotated[str | None, example("/etc/streamlog/operator.jwt")] = None
+    """Trusted operator of clients with credentials: a file with its JWT, the JWT, or its public key,
+    which begins with O. The node reloads a changed file."""
+    operator_signing_keys: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
+    """Public keys with which the operator signs accounts, in addition to those that its JWT names."""
+    account_jwts: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(split), example(["/etc/streamlog/accounts"])
+    ] = ()
+    """JWTs of the operator's accounts: files, folders, or the JWTs. In a folder the file of an account
+    is ``PUBLICKEY.jwt``. The node reloads changed files."""
+    account_users: Annotated[
+        dict[str, str],
+        example({"AAFYEVSTKCTDV3A4JZTGPPTQLJXEQZL5IJZRWOTDPWZUEC5LJBBDVJQW": "billing"}),
+    ] = Field(default_factory=dict)
+    """User names by public keys of accounts, which begin with A: users of an account that is listed
+    have the rights of that user. Other users have the name that ``authorization.nkeys`` gives to their
+    key, or their key as their name."""
+    permissions: Annotated[
+        dict[str, NatsPermissionsSection],
+        example({"alice": {"publish": {"allow": ["orders.>"]}}}),
+    ] = Field(default_factory=dict)
+    """Subjects that users may publish and subscribe to, by user name. ``default`` is for users that are
+    not named and whose JWT has no permissions. Not listed: all subjects but ``$SYS.>``."""
+
+    def contradictions(self) -> Iterator[str]:
+        if self.operator is None and (self.account_jwts or self.operator_signing_keys):
+            yield "account_jwts and operator_signing_keys are of no use without operator"
+        if self.operator is None and self.account_users:
+            yield "account_users are of no use without operator"
+        if self.operator is not None and not self.account_jwts:
+            yield "operator needs account_jwts"
+
+
+class NatsListenSection(NatsListenAuthSection):
     """The node's own NATS port, to which any NATS client may connect."""
 
     host: str = "127.0.0.1"

@@ -280,7 +280,7 @@ def _nearest(parts: Sequence[str]) -> Sequence[str]:
         sections = difflib.get_close_matches(section_name, list(known), 1)
         return [*sections, *_nearest([*sections, *keys])[1:]] if sections else ()
     if not keys or keys[0] in known[section_name]:
-        return parts
+        return () if len(keys) > 1 else parts  # what is inside of a value has no near names
     if found := difflib.get_close_matches(keys[0], known[section_name], 1):
         return [section_name, *found]
     others = (name for name, its in known.items() if keys[0] in its)

@@ -25,8 +25,19 @@ class Session(Protocol):
     def ponged(self) -> None: ...
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None: ...
     def unsubscribed(self, subscription: Subscription) -> None: ...
+    @property
+    def rights(self) -> object:
+        """Another value where what may be published has changed. Asked at each read of a restricted connection."""
+
+    @property
+    def may_remember(self) -> bool:
+        """What may be published depends on ``rights`` alone."""
+
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
         """Asked of a restricted connection only."""
+
+    def replied(self, reply: bytes) -> None:
+        """A message that names this reply is delivered. Asked where ``tracks_replies``."""
 
     def violated(self, error: Exception) -> None:
         """The client said what no client says; its text is nats-server's word for it, or empty."""
@@ -50,6 +61,8 @@ class ClientConnection(Connection):
     """Anything but CONNECT may come."""
     is_restricted: bool
     """The session is asked before each publication."""
+    tracks_replies: bool
+    """The session is told of each reply subject that is delivered."""
 
     @property
     def subscriptions(self) -> dict[bytes, Subscription]:

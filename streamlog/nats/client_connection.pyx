@@ -23,6 +23,7 @@ SOURCES = STREAMLOG_SOURCES
 cdef enum:
     FIELDS_MAX = 4  # HPUB subject reply header-bytes total-bytes, without the first
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
+    PERMITTED_MAX = 10_000
     OPERATION_BYTES_MAX = 8  # "CONNECT ": the limit of a line is that of what follows
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
@@ -42,11 +43,15 @@ cdef class ClientConnection(Connection):
     cdef public bint no_responders
     cdef public bint is_open
     cdef public bint is_restricted
+    cdef public bint tracks_replies
+    cdef object _rights  # that ``_permitted`` was found by
+    cdef dict _permitted  # subjects that may be published to
     cdef readonly dict subscriptions
 
     def __init__(self, Router router not None, **options):
         super().__init__(router, **options)
         self.subscriptions = {}
+        self._permitted = {}
         self.verbose = self.pedantic = self.echo = True  # what nats-server takes for granted before a CONNECT
 
     # What comes
@@ -159,9 +164,7 @@ cdef class ClientConnection(Connection):
         cdef int count
         if self.pedantic and not is_literal_subject(message.subject):
             self.put_error(INVALID_PUBLISH_SUBJECT)
-        if self.is_restricted and not self.session.may_publish(
-            to_bytes(message.subject), to_bytes(message.reply)
-        ):
+        if self.is_restricted and not self._may_publish(message):
             return 0
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
             message.reply.size > 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
@@ -175,6 +178,26 @@ cdef class ClientConnection(Connection):
         if not count and message.reply.size and self.no_responders:
             self._tell_no_responders(message)
         return 0
+
+    cdef bint _may_publish(self, Message* message) except -1:
+        cdef bytes subject = to_bytes(message.subject)
+        if subject in self._permitted:
+            return True
+        if not self.session.may_publish(subject, to_bytes(message.reply)):
+            return False
+        if self.session.may_remember:
+            if len(self._permitted) >= PERMITTED_MAX:
+                self._permitted.clear()
+            self._permitted[subject] = True
+        return True
+
+    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
+        if self.is_restricted:
+            rights = self.session.rights
+            if rights != self._rights:
+                self._rights = rights
+                self._permitted.clear()
+        return Connection._take(self, data, size)
 
     cdef int _tell_no_responders(self, Message* message) except -1:
         """At the first of its own subscriptions that the reply matches."""
@@ -230,6 +253,8 @@ cdef class ClientConnection(Connection):
             return 0
         if subscription.target is not None and subscription.target(to_bytes(message.subject)):
             return 0  # denied
+        if self.tracks_replies and message.reply.size:
+            self.session.replied(to_bytes(message.reply))
         if head and not self.headers:
             head = 0
         size = head + message.payload.size

@@ -17,12 +17,16 @@ from typing import Any, Final
 from streamlog import __version__
 from streamlog.condition import Condition
 from streamlog.config import NatsListenSection
-from streamlog.errors import ConfigError
+from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.auth import err
+from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
+from streamlog.nats.auth.stream_access import StreamAccess, StreamIndex
 from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.port_session import TOO_MANY_CONNECTIONS, PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from streamlog.tls.certificate import read_certificate
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +51,10 @@ FULL_PAUSE_S: Final = 0.2
 """How long not to accept when the process has no file descriptor left."""
 LOOK_S: Final = 0.5
 """How often it is looked for clients that are silent or late."""
+LOGIN_LOOK_S: Final = 5.0
+"""How often it is looked for logins that were taken back."""
 CLOSE_LOG_PERIOD_S: Final = 1.0
 QUIET_REASONS: Final = frozenset({CloseReason.PEER, CloseReason.STOP})
-
-LogIn = Callable[[PortSession, Mapping[str, Any]], None]
 
 
 class PortClient:
@@ -81,13 +85,15 @@ class Port:
         metrics: NodeMetrics,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         connect_urls: Callable[[], list[str]] = list,
-        log_in: LogIn | None = None,
-        nonce: Callable[[], str] = str,
+        authenticator: PortAuthenticator | None = None,
+        streams: StreamIndex | None = None,
+        refusal: Callable[[str], bytes] = lambda _: b"",
         link: Callable[[ServedSocket, object], bool] | None = None,
     ) -> None:
-        """``connect_urls``: of all nodes' ports, as clients reach them. ``log_in``: checks a login, and
-        ends in ``admit`` or ``refuse`` of the session; None: no client has to log in. ``link``: makes a
-        link to another node of a connection that asks for one; False: it may not.
+        """``connect_urls``: of all nodes' ports, as clients reach them. ``authenticator``: None: no client
+        has to log in. ``streams``: by which access rules hold. ``refusal``: the answer to a message for a
+        stream that its publisher may not write to. ``link``: makes a link to another node of a connection
+        that asks for one; False: it may not.
         """
         self._settings = settings
         self._router = router
@@ -98,8 +104,12 @@ class Port:
         self._metrics = metrics
         self._tls = tls
         self._connect_urls = connect_urls
-        self._log_in = log_in
-        self._nonce = nonce
+        self._authenticator = authenticator
+        self._streams = streams or StreamIndex()
+        self._refusal = refusal
+        self._accounts: Counter[str] = Counter()
+        """Connections by the public key of their account."""
+        self._tasks: asyncio.TaskGroup | None = None
         self._link = link
         self._sock: socket.socket | None = None
         self._clients: dict[PortSession, PortClient] = {}
@@ -156,9 +166,13 @@ class Port:
         loop.add_reader(self._sock, self._accept)
         try:
             async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(self._look_after())
+                self._tasks = tasks
+                looking = [tasks.create_task(self._look_after())]
+                if self._authenticator is not None:
+                    looking.append(tasks.create_task(self._look_at_logins()))
                 await self._stopping.wait()
-                looking.cancel()
+                for task in looking:
+                    task.cancel()
         finally:
             loop.remove_reader(self._sock)
             self._sock.close()
@@ -235,8 +249,8 @@ class Port:
             self,
             client_id=self._client_id,
             host=host,
-            nonce=self._nonce(),
-            login_required=self._log_in is not None,
+            nonce=self._new_nonce(),
+            login_required=self._authenticator is not None,
             subscriptions_max=settings.subscriptions_max,
         )
         client = PortClient(session)
@@ -280,6 +294,11 @@ class Port:
         self._late.pop(client, None)
         if client.expiry is not None:
             client.expiry.cancel()
+        login = client.session.login
+        if login is not None and login.account:
+            self._accounts[login.account] -= 1
+        if login is not None and login.is_tolerated:
+            self._metrics.unauthenticated_connections.dec()
         self._metrics.nats_port_connections.dec()
 
     def _tell_closed(self, client: PortClient, reason: CloseReason) -> None:
@@ -350,7 +369,7 @@ class Port:
             "cluster": self._cluster_id,
             "domain": self._domain,
         }
-        if self._log_in is not None:
+        if self._authenticator is not None and self._authenticator.required:
             info["auth_required"] = True
         if session.nonce:
             info["nonce"] = session.nonce
@@ -363,8 +382,67 @@ class Port:
         return info
 
     def log_in(self, session: PortSession, options: Mapping[str, Any]) -> None:
-        assert self._log_in is not None, "a login is required"
-        self._log_in(session, options)
+        assert self._tasks is not None, "run() runs"
+        self._tasks.create_task(self._check_login(session, options))
+
+    async def _check_login(self, session: PortSession, options: Mapping[str, Any]) -> None:
+        authenticator, client = self._authenticator, self._clients.get(session)
+        assert authenticator is not None, "a login is required"
+        if client is None or client.peer is None:
+            return
+        tls = client.peer.tls
+        shown = None if tls is None else tls.peer_certificate
+        try:
+            login = await authenticator.log_in(
+                options,
+                nonce=session.nonce,
+                host=session.host,
+                tls_subject=None if shown is None else read_certificate(shown).subject,
+                is_encrypted=tls is not None,
+            )
+        except AuthenticationFailed:
+            session.refuse()
+        else:
+            if session in self._clients:
+                self._let_in(client, login)
+        self._sockets.end_turn()
+
+    def _let_in(self, client: PortClient, login: AdmittedClient) -> None:
+        session, account = client.session, login.account
+        before = session.login
+        if before is not None and before.account:  # it has logged in again
+            self._accounts[before.account] -= 1
+        account_max = login.limits.account_connections_max
+        if account and account_max is not None and self._accounts[account] >= account_max:
+            session.expire(err.ACCOUNT_CONNECTIONS_EXCEEDED)
+            return
+        if account:
+            self._accounts[account] += 1
+        if login.is_tolerated and (before is None or not before.is_tolerated):
+            self._metrics.unauthenticated_connections.inc()
+        if client.expiry is not None:
+            client.expiry.cancel()
+            client.expiry = None
+        if login.expires_s is not None and self._loop is not None:
+            client.expiry = self._loop.call_at(login.expires_s, session.expire)
+        self._late.pop(client, None)
+        session.admit(login, StreamAccess(login, self._streams))
+
+    async def _look_at_logins(self) -> None:
+        """Close connections whose login has been taken back."""
+        while True:
+            await asyncio.sleep(LOGIN_LOOK_S)
+            for client in tuple(self._clients.values()):
+                login = client.session.login
+                if login is not None and (words := await login.ending()) is not None:
+                    client.session.expire(words)
+            self._sockets.end_turn()
+
+    def _new_nonce(self) -> str:
+        authenticator = self._authenticator
+        if authenticator is None or not authenticator.nonce_wanted:
+            return ""
+        return authenticator.new_nonce()
 
     def become_link(self, session: PortSession, asked: object) -> bool:
         client = self._clients.get(session)
@@ -381,24 +459,8 @@ class Port:
         if client is not None and client.peer is not None:
             self._sockets.end(client.peer, reason)
 
-    def publish_denied(self, session: PortSession, subject: bytes, reply: bytes) -> None:
-        """The client has been told by an error line."""
-
-    def expire_at(self, session: PortSession, at_s: float) -> None:
-        """End the session when its login does, by the event loop's clock."""
-        client = self._clients.get(session)
-        if client is not None and self._loop is not None:
-            client.expiry = self._loop.call_at(at_s, session.expire)
-
-    def peer_certificate(self, session: PortSession) -> bytes | None:
-        """What the client has shown, as DER; None: nothing."""
-        client = self._clients.get(session)
-        tls = None if client is None or client.peer is None else client.peer.tls
-        return None if tls is None else tls.peer_certificate
-
-    def is_encrypted(self, session: PortSession) -> bool:
-        client = self._clients.get(session)
-        return client is not None and client.peer is not None and client.peer.tls is not None
+    def publish_denied(self, stream: str, reply: bytes) -> None:
+        self._router.reply(reply, self._refusal(stream))
 
 
 def connect_url(host: str, port: int) -> str:

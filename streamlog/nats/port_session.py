@@ -16,10 +16,13 @@ Rules, which are nats-server's:
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamlog.errors import InvalidRequest
+from streamlog.nats.auth import err
+from streamlog.nats.auth.port_authenticator import AdmittedClient
+from streamlog.nats.auth.stream_access import StreamAccess
 from streamlog.nats.client_connection import NOT_AUTHORIZED, ClientConnection
 from streamlog.nats.router import Subscription
 from streamlog.nats.sockets import CloseReason
@@ -39,27 +42,7 @@ INVALID_SUBJECT: Final = "Invalid Subject"
 SLOW_CONSUMER: Final = "Slow Consumer"
 STALE: Final = "Stale Connection"
 LOGIN_TIMEOUT: Final = "Authentication Timeout"
-LOGIN_EXPIRED: Final = "User Authentication Expired"
 TOO_MANY_CONNECTIONS: Final = "maximum connections exceeded"
-
-
-class SubjectAccess(Protocol):
-    """What a client may do by subject."""
-
-    def may_publish(self, subject: bytes) -> bool: ...
-    def may_subscribe(self, subject: bytes, queue: bytes | None) -> bool: ...
-    def denied_deliveries(self, subject: bytes) -> Callable[[bytes], bool] | None:
-        """Of a subscription that is allowed: whether a subject is denied all the same; None: none is."""
-
-
-class PortLogin(NamedTuple):
-    """Who a client is, as far as its connection is concerned."""
-
-    user: str = ""
-    access: SubjectAccess | None = None
-    """None: it may do everything."""
-    subscriptions_max: int | None = None
-    payload_bytes_max: int | None = None
 
 
 class PortServer(Protocol):
@@ -75,7 +58,8 @@ class PortServer(Protocol):
     def close(self, session: "PortSession", reason: CloseReason) -> None:
         """Write what is to be written, and close."""
 
-    def publish_denied(self, session: "PortSession", subject: bytes, reply: bytes) -> None: ...
+    def publish_denied(self, stream: str, reply: bytes) -> None:
+        """Tell a publisher that it may not write to this stream."""
 
 
 class PortSession:
@@ -97,7 +81,10 @@ class PortSession:
         self.client_id = client_id
         self.host = host
         self.nonce = nonce
-        self.login = PortLogin()
+        self.login: AdmittedClient | None = None
+        """None: it need not log in, or has not yet."""
+        self._access: StreamAccess | None = None
+        """None: it may do everything."""
         self.name = ""
         """What the client calls itself."""
         self.language = ""
@@ -163,20 +150,21 @@ class PortSession:
         else:
             self._opened()
 
-    def admit(self, login: PortLogin) -> None:
-        """The login is right."""
+    def admit(self, login: AdmittedClient, access: StreamAccess) -> None:
+        """The login is right; ``access``: what the client may do."""
         connection = self.connection
         if connection.is_closed:
             return
-        self.login = login
-        connection.is_open = True
-        connection.is_restricted = login.access is not None
-        if login.payload_bytes_max is not None:
+        self.login, self._access = login, access
+        connection.is_open = connection.is_restricted = True
+        connection.tracks_replies = not access.is_constant
+        limits = login.limits
+        if limits.payload_bytes_max is not None:
             connection.payload_bytes_max = min(
-                connection.payload_bytes_max, login.payload_bytes_max
+                connection.payload_bytes_max, limits.payload_bytes_max
             )
-        if login.subscriptions_max is not None:
-            self._subscriptions_max = min(self._subscriptions_max, login.subscriptions_max)
+        if limits.subscriptions_max is not None:
+            self._subscriptions_max = min(self._subscriptions_max, limits.subscriptions_max)
         self._opened()
         connection.resume()
 
@@ -198,13 +186,13 @@ class PortSession:
         self.pings_unanswered = 0
 
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
-        connection, access = self.connection, self.login.access
+        connection, access = self.connection, self._access
         denied = None
         if access is not None:
             if not access.may_subscribe(subject, queue or None):
-                connection.put_error(subscription_violation(subject, queue))
+                connection.send(_error_line(err.subscription_violation(subject, queue or None)))
                 return
-            denied = access.denied_deliveries(subject)
+            denied = access.denied_deliveries(subject, queue or None)
         if len(connection.subscriptions) >= self._subscriptions_max:
             connection.put_error(TOO_MANY_SUBSCRIPTIONS)
             return
@@ -220,12 +208,25 @@ class PortSession:
         """One of its subscriptions has ended."""
 
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
-        access = self.login.access
+        access = self._access
         if access is None or access.may_publish(subject):
             return True
-        self.connection.put_error(publication_violation(subject))
-        self._server.publish_denied(self, subject, reply)
+        self.connection.send(_error_line(err.publish_violation(subject)))
+        if reply and (stream := access.unwritable(subject)) is not None:
+            self._server.publish_denied(stream, reply)
         return False
+
+    @property
+    def rights(self) -> object:
+        return None if self._access is None else self._access.version
+
+    @property
+    def may_remember(self) -> bool:
+        return self._access is None or self._access.is_constant
+
+    def replied(self, reply: bytes) -> None:
+        if self._access is not None:
+            self._access.delivered(reply)
 
     def violated(self, error: Exception) -> None:
         words = str(error)
@@ -248,9 +249,10 @@ class PortSession:
         self.pings_unanswered += 1
         self.connection.send(b"PING\r\n")
 
-    def expire(self) -> None:
-        """Its login ends now."""
-        self._end(LOGIN_EXPIRED, CloseReason.EXPIRED)
+    def expire(self, words: bytes = err.AUTHENTICATION_EXPIRED) -> None:
+        """Its login ends now; ``words``: why, as an error line has it."""
+        self.connection.send(_error_line(words))
+        self._server.close(self, CloseReason.EXPIRED)
 
     def give_up_login(self) -> None:
         """It has not logged in in time."""
@@ -310,20 +312,5 @@ def _choices(asked: Mapping[str, Any]) -> _Choices:
     )
 
 
-def subscription_violation(subject: bytes, queue: bytes) -> str:
-    """nats-server's words."""
-    words = f'Permissions Violation for Subscription to "{_shown(subject)}"'
-    return f'{words} using queue "{_shown(queue)}"' if queue else words
-
-
-def publication_violation(subject: bytes) -> str:
-    """nats-server's words."""
-    return f'Permissions Violation for Publish to "{_shown(subject)}"'
-
-
-def _shown(subject: bytes) -> str:
-    """Of any bytes; a line of the protocol has no control characters."""
-    return subject.decode(errors="replace").translate(_VISIBLE)
-
-
-_VISIBLE: Final = dict.fromkeys((*range(32), 127), "�")
+def _error_line(words: bytes) -> bytes:
+    return b"-ERR %b\r\n" % words

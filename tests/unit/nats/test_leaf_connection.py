@@ -42,6 +42,8 @@ class World:
     def __init__(self) -> None:
         self.router = Router()
         self.taken: list[Taken] = []
+        self.session = Recorded()
+        """Of each link."""
         self.callback = Callback(self.router, failed=self._failed)
 
     def _failed(self, error: Exception) -> None:
@@ -58,7 +60,7 @@ class World:
 
     def link(self, **options: Any) -> LeafConnection:
         link = LeafConnection(self.router, **options)
-        link.session = Recorded()
+        link.session = self.session
         self.router.attach(link)
         return link
 
@@ -180,7 +182,7 @@ def test_messages_come_in_any_pieces(world: World) -> None:
 def test_what_no_server_says_ends_the_link(world: World, said: bytes) -> None:
     link = world.link(line_bytes_max=65_536)
     link.feed(said)
-    (error,) = link.session.reports
+    (error,) = world.session.reports
     assert isinstance(error, Exception)
     link.feed(b"LS+ late\r\n")
     assert link.interest == {}
@@ -189,9 +191,9 @@ def test_what_no_server_says_ends_the_link(world: World, said: bytes) -> None:
 def test_interest_has_a_limit(world: World) -> None:
     link = world.link(interest_max=2)
     link.feed(b"LS+ a\r\nLS+ b\r\nLS+ a\r\n")
-    assert link.session.reports == []
+    assert world.session.reports == []
     link.feed(b"LS+ c\r\n")
-    assert "more than 2 subjects" in str(link.session.reports[0])
+    assert "more than 2 subjects" in str(world.session.reports[0])
 
 
 def test_interest_in_what_is_no_subject_is_passed_over(world: World) -> None:
@@ -221,7 +223,7 @@ def test_answers_that_nothing_is_known_of_go_over_the_fallback(world: World) -> 
 
 def test_a_client_without_responders_here_may_have_some_over_a_link(world: World) -> None:
     client = ClientConnection(world.router)
-    client.session = Recorded()
+    client.session = Recorded()  # type: ignore[assignment]  # it is asked nothing
     client.is_open = client.headers = client.no_responders = True
     client.verbose = client.pedantic = False
     client.subscribe(b"_INBOX.*", b"", b"1")
