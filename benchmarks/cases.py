@@ -52,6 +52,7 @@ def publishing(
     sync: str | None = None,
     share: float = 1.0,
     count: int | None = None,
+    more: tuple[str, ...] = (),
 ) -> Callable[[Sides, float], Measurement]:
     """A run of the publisher into a fresh stream."""
 
@@ -59,7 +60,7 @@ def publishing(
         side = side_of(sides)
         create_stream(side, sync=sync)
         messages = int((count or COUNTS[size]) * share * scale)
-        arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(messages)]
+        arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(messages), *more]
         try:
             return measured(sides, side, "publisher", mode, *arguments, "--size", str(size))
         finally:

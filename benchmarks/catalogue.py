@@ -13,6 +13,7 @@ from benchmarks import (
     many,
     membership,
     polling,
+    port,
     producing,
     reading,
     replicated,
@@ -28,6 +29,7 @@ from benchmarks.trios import Trios
 NODE: Final[tuple[Case[Sides], ...]] = (
     *cases.CASES,
     *headers.CASES,
+    *port.CASES,
     *reading.CASES,
     *producing.CASES,
     *secured.CASES,

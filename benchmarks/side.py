@@ -88,6 +88,22 @@ class Streamlog:
         self._dev.end()
 
 
+class Port:
+    """``streamlog dev``: one node with a NATS port, and nothing else."""
+
+    name = "streamlog's port"
+
+    def __init__(self, directory: Path) -> None:
+        self._dev = Dev(directory, nats_server=False)
+        self._dev.start()
+        self.nats = self._dev.nats.removeprefix("nats://")
+        self.kafka = self._dev.kafka
+        self.pids: Sequence[int] = (self._dev.node_pid,)
+
+    def stop(self) -> None:
+        self._dev.end()
+
+
 class Stoppable(Protocol):
     """A server that runs."""
 
@@ -123,6 +139,12 @@ class Sides:
     def streamlog(self) -> Streamlog:
         side = self._start("streamlog", Streamlog)
         assert isinstance(side, Streamlog)
+        return side
+
+    @property
+    def port(self) -> Port:
+        side = self._start("port", Port)
+        assert isinstance(side, Port)
         return side
 
     def stop(self) -> None:

@@ -1,0 +1,187 @@
+"""The node's own NATS port: messages that go straight into the log, beside JetStream's; and core NATS beside
+nats-server.
+
+Many connections are driven by ``connections.c``, which costs less than any server that it measures.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+from benchmarks import machine
+from benchmarks.case import Case, Measurement, Metric, Target, Variant
+from benchmarks.cases import (
+    LATENCY_COUNT,
+    P50,
+    P99,
+    RATE,
+    publishing,
+)
+from benchmarks.connection import BenchmarkError
+from benchmarks.headers import publishing as publishing_headers
+from benchmarks.processes import cpu_seconds
+from benchmarks.side import STREAM, Side, Sides, create_stream, delete_stream
+
+CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
+SOURCE: Final = Path(__file__).with_name("connections.c")
+MORE: Final = 3
+"""The port takes so many times the messages of the other runs: a run is a second or two."""
+
+
+def _jetstream(sides: Sides) -> Side:
+    return sides.jetstream
+
+
+def _port(sides: Sides) -> Side:
+    return sides.port
+
+
+@cache
+def _program() -> str:
+    """The compiled publishers. Raises BenchmarkError where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise BenchmarkError("connections.c needs a C compiler")
+    program = Path(mkdtemp(prefix="streamlog-connections-")) / "connections"
+    command = [compiler, "-O2", "-D_GNU_SOURCE", "-o", str(program), str(SOURCE)]
+    subprocess.run(command, check=True)
+    return str(program)
+
+
+def connected(
+    side_of: Callable[[Sides], Side], connections: int, in_flight: int, count: int, sync: str | None
+) -> Callable[[Sides, float], Measurement]:
+    """So many connections, each with so many messages in flight, into a fresh stream."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        side = side_of(sides)
+        create_stream(side, sync=sync)
+        command = [_program(), side.nats.rpartition(":")[2], str(connections), str(in_flight)]
+        command += [str(int(count * scale)), "100", f"{STREAM}.a"]
+        try:
+            machine.settle(sides.directory)
+            before = cpu_seconds(side.pids)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            used = cpu_seconds(side.pids) - before
+            found: dict[str, float] = json.loads(done.stdout)
+            if "failed" in found:
+                raise BenchmarkError(str(found["failed"]))
+            return {**found, "server_us": 1e6 * used / found["messages"]}
+        finally:
+            delete_stream(side)
+
+    return run
+
+
+def acked(size: int, targets: dict[str, float]) -> Case[Sides]:
+    def ours(sync: str) -> Variant[Sides]:
+        run = publishing("acked", _port, size, sync=sync, share=MORE)
+        wanted = [Target(RATE, targets[sync])]
+        if size == 100 and sync == "os":
+            wanted.append(Target(CPU, 0.1))
+        return Variant(f"streamlog's port, sync={sync}", run, tuple(wanted))
+
+    jetstream = Variant("JetStream", publishing("acked", _jetstream, size))
+    named = "1 KiB" if size == 1024 else f"{size} B"
+    title = f"Publish to the port, every message acked, {named}"
+    return Case(f"port-acked-{size}", title, (RATE, CPU), (jetstream, ours("os"), ours("commit")))
+
+
+def many(connections: int, in_flight: int, count: int, target: float | None) -> Case[Sides]:
+    def ours(sync: str) -> Variant[Sides]:
+        run = connected(_port, connections, in_flight, count, sync)
+        targets = (Target(RATE, target),) if target is not None and sync == "os" else ()
+        return Variant(f"streamlog's port, sync={sync}", run, targets)
+
+    jetstream = Variant("JetStream", connected(_jetstream, connections, in_flight, count, None))
+    one = "1 connection" if connections == 1 else f"{connections} connections"
+    title = f"Publish to the port, {one}, {in_flight} in flight each, 100 B"
+    variants = (jetstream, ours("os"), ours("commit"))
+    return Case(f"port-{connections}x{in_flight}", title, (RATE, P50, P99), variants)
+
+
+def latency(rate: int) -> Case[Sides]:
+    def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
+        count = LATENCY_COUNT if rate > 1_000 else 6_000
+        return publishing(
+            "latency", side_of, 100, sync=sync, count=count, more=("--rate", str(rate))
+        )
+
+    variants = (
+        Variant("JetStream", run(_jetstream, None)),
+        Variant(
+            "streamlog's port, sync=os", run(_port, "os"), (Target(P50, 1.0), Target(P99, 1.0))
+        ),
+        Variant("streamlog's port, sync=commit", run(_port, "commit")),
+    )
+    title = f"Ack latency at the port, {rate:,} records/s, 100 B"
+    return Case(f"port-latency-{rate}", title, (P50, P99), variants)
+
+
+def headed() -> Case[Sides]:
+    def rows(kind: str, label: str) -> tuple[Variant[Sides], Variant[Sides]]:
+        return (
+            Variant(f"JetStream, {label}", publishing_headers(kind, _jetstream, None)),
+            Variant(
+                f"streamlog's port, {label}, sync=os",
+                publishing_headers(kind, _port, "os"),
+                (Target(RATE, 2.0, beside=f"JetStream, {label}"),),
+            ),
+        )
+
+    variants = (
+        *rows("id", "Nats-Msg-Id"),
+        *rows("expectation", "Nats-Expected-Last-Sequence"),
+        Variant(
+            "streamlog's port, in Liftbridge's envelope, sync=os",
+            publishing_headers("envelope", _port, "os"),
+            (Target(RATE, 200_000, absolute=True),),
+        ),
+    )
+    title = "Publish to the port, every message acked, with headers, 100 B"
+    return Case("port-headers", title, (RATE,), variants)
+
+
+def core() -> Case[Sides]:
+    """One publisher, one subscriber; nothing is stored."""
+
+    def run(side_of: Callable[[Sides], Side], count: int) -> Callable[..., Measurement]:
+        def measure(sides: Sides, scale: float) -> Measurement:
+            side = side_of(sides)
+            messages = int(count * scale)
+            command = [sys.executable, "-m", "benchmarks.subscriber", side.nats, str(messages)]
+            machine.settle(sides.directory)
+            before = cpu_seconds(side.pids)
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            used = cpu_seconds(side.pids) - before
+            found: dict[str, float] = json.loads(done.stdout)
+            return {**found, "server_us": 1e6 * used / messages}
+
+        return measure
+
+    variants = (
+        Variant("nats-server", run(_jetstream, 2_000_000)),
+        Variant("streamlog's port", run(_port, 2_000_000), (Target(RATE, 0.5),)),
+    )
+    title = "Core NATS, one publisher, one subscriber, 100 B, nothing stored"
+    return Case("port-core", title, (RATE, CPU), variants)
+
+
+CASES: Final = (
+    acked(100, {"os": 8.0, "commit": 3.5}),
+    acked(1024, {"os": 4.0, "commit": 1.7}),
+    many(1, 1, 40_000, 1.0),
+    many(16, 1, 200_000, None),
+    many(256, 1, 300_000, 2.0),
+    many(64, 32, 800_000, None),
+    latency(1_000),
+    latency(10_000),
+    headed(),
+    core(),
+)
