@@ -20,6 +20,7 @@ EXTENSIONS: Final = (
     "record.compiled.columns",
     "record.compiled.keys",
     "record.compiled.subjects",
+    "ingest.admission.duplicate_window",
     "ingest.frames",
 )
 

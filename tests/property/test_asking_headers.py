@@ -142,8 +142,8 @@ def produce(
 
 def ids_of(deduplicator: Deduplicator) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
-    for _, ids in deduplicator.known()[0]:
-        found |= ids
+    for slot in deduplicator.known()[0]:
+        found |= slot.ids()
     return found
 
 
