@@ -21,6 +21,7 @@ EXTENSIONS: Final = (
     "record.compiled.keys",
     "record.compiled.subjects",
     "ingest.admission.duplicate_window",
+    "ingest.admission.publish_checks",
     "ingest.frames",
 )
 

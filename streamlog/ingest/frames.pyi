@@ -12,8 +12,8 @@
 A message becomes a record: its payload the value, its headers the headers, after ``subject`` and,
 where the reply is not an inbox, ``reply``. The first header ``Streamlog-Key`` is the key as well.
 Only a message with a header that asks for something (``Nats-*``, ``Streamlog-Ack``) costs Python
-objects, for ``admit`` decides about it; and one that begins as Liftbridge's envelope does, for
-``open_envelope`` looks into it.
+objects, for ``admit`` decides about it, unless ``checks`` know all that it asks for and all of it
+holds; and one that begins as Liftbridge's envelope does, for ``open_envelope`` looks into it.
 
 A sid may be bound to a ``Partitioner`` instead, which chooses among the collectors of several partitions.
 
@@ -25,6 +25,7 @@ one.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
 from streamlog.record.codec import RecordRun
 
@@ -55,6 +56,8 @@ class RecordCollector:
     message_bytes_max: int
     """The message size limit (JetStream's max_msg_size): headers and payload, as NATS counts."""
     admit: Admit | None
+    checks: PublishChecks | None
+    """Asked before ``admit``."""
     open_envelope: OpenEnvelope | None
     owner: Any
     """Its ``take`` takes what was gathered."""

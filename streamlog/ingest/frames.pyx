@@ -15,6 +15,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
+from streamlog.ingest.admission.publish_checks cimport (
+    Asked, PublishChecks, ask_nothing, note_asked
+)
 from streamlog.record.compiled.codec cimport RecordRun, Span
 from streamlog.record.compiled.primitives cimport hashed
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
@@ -214,6 +217,8 @@ cdef class Headers:
     cdef Py_ssize_t capacity
     cdef Span key  # of the record
     cdef bint asks  # for a decision
+    cdef Asked asked  # what for
+    cdef int64_t turn  # of the parser: it is another one after each decision that Python code made
 
     def __dealloc__(self):
         free(self.spans)
@@ -237,6 +242,7 @@ cdef class Headers:
         """Those of a message, in place of what was there."""
         self.count = 0
         self.asks = False
+        ask_nothing(&self.asked)
         self.key.data = NULL
         self.key.size = -1
         self.add(literal(b"subject", 7), message.subject)
@@ -287,6 +293,7 @@ cdef class Headers:
         self.add(name, content)
         if begins_with(name, b"nats-", 5) or begins_with(name, b"streamlog-ack", 13):
             self.asks = True
+            note_asked(&self.asked, name, content)
         elif self.key.size < 0 and is_word(name, b"streamlog-key", 13):
             self.key = content
         return 0
@@ -304,6 +311,7 @@ cdef class RecordCollector:
     cdef public bint keyed
     cdef public int64_t message_bytes_max
     cdef public object admit
+    cdef public PublishChecks checks
     cdef public object open_envelope
     cdef public object transform
     cdef public object owner
@@ -346,6 +354,16 @@ cdef class RecordCollector:
         self.keyless_count = 0
         return keyless
 
+    cdef bint is_sound(self, Headers headers, bint enveloped) except -1:
+        """Whether the message needs no decision, or all that it asks for holds."""
+        if enveloped:
+            return False
+        if not headers.asks:
+            return True
+        return self.checks is not None and self.checks.hold(
+            &headers.asked, self.run.count, headers, headers.turn
+        )
+
     cdef int gather(self, Message* message, Headers headers) except -1:
         """One message becomes one record, if it may."""
         cdef Span value = message.payload
@@ -382,13 +400,14 @@ cdef class RecordCollector:
             self._keyless.append(to_bytes(reply))
             self.keyless_count += 1
             return 0
-        if self.admit is not None and (headers.asks or opened is not None):
+        if self.admit is not None and not self.is_sound(headers, opened is not None):
             admitted = self.admit(
                 to_bytes(message.block) if opened is None else opened[3],
                 to_bytes(message.subject),
                 to_bytes(reply),
                 run.count,
             )
+            headers.turn += 1
             if not admitted:
                 return 0
             if isinstance(admitted, RecordRun):
@@ -520,6 +539,7 @@ cdef class FrameParser:
             raise RuntimeError("a feed within a feed")
         if self._error is None and data.shape[0]:
             self._feeding = True
+            self._headers.turn += 1
             start = &data[0]
             end = start + data.shape[0]
             try:

@@ -13,6 +13,7 @@ from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingL
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
+from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.admission.publish_headers import publish_headers
 from streamlog.ingest.admission.refusal import (
     INTERNAL,
@@ -241,6 +242,9 @@ class PartitionIngest:
             message_bytes_max=settings.message_bytes_max, admit=self._admit, owner=self
         )
         self.inflow.open_envelope = self._open
+        self.inflow.checks = PublishChecks(
+            partition.tp.stream, deduplicator.window, look=self._look
+        )
         self.sequences = SubjectSequences(partition, self.inflow.run)
         self._stream = partition.tp.stream
         self._ack_head = ack_head(self._stream)
@@ -565,6 +569,16 @@ class PartitionIngest:
                 FAULT.logged_as("an envelope could not be opened; it is stored as it came")
             )
             return None
+
+    def _look(self, checks: PublishChecks) -> None:
+        """The parser has a message whose headers want something: how things are now."""
+        partition = self.partition
+        checks.see(
+            is_open=self._barred is None and not partition.below_min_isr,
+            log_end_offset=partition.log_end_offset,
+            messages_end=partition.messages_end,
+            now_ms=self._now_ms(),
+        )
 
     def _admit(
         self, header_block: bytes, subject: bytes, reply: bytes, position: int

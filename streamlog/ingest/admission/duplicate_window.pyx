@@ -495,7 +495,7 @@ cdef class DuplicateWindow:
         return 0
 
     cdef int _close_holes(self) except -1:
-        """Of the youngest slot, which nobody else holds. The ids stay where they are in the arena's
+        """Of the youngest slot, which no other holds. The ids stay where they are in the arena's
         order; their bytes move together."""
         cdef WindowSlot slot = self._youngest
         cdef Py_ssize_t i, kept = 0, arena_size = 0
@@ -555,7 +555,7 @@ cdef class DuplicateWindow:
     cdef bint is_last(self, Span message_id, int64_t offset) noexcept nogil:
         """Whether the youngest id is that one, of the message at that offset."""
         return (
-            self._last_offset == offset
+            self._last_offset == offset != NO_OFFSET
             and self._last_size == message_id.size
             and not memcmp(self._last_id, message_id.data, message_id.size)
         )
@@ -574,7 +574,7 @@ cdef class DuplicateWindow:
         return 0
 
     cdef int _take_slot(self, WindowSlot slot) except -1:
-        """As the youngest one. It is nobody else's."""
+        """As the youngest one. No other holds it."""
         cdef Py_ssize_t i
         cdef Span name
         self._make_room_in_table(slot.count)
