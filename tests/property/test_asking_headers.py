@@ -62,7 +62,7 @@ async def ask_both(block: bytes, inside: list[tuple[bytes, bytes]] | None) -> No
         blocks.append(header_block)
         return True
 
-    way.ingest.inflow.admit = admit
+    way.ingest.inflow.admit, way.ingest.inflow.checks = admit, None
     way.read(frame(block, body, "r"))
     (record,) = (it for batch in way.partition.batches for it in iter_records(batch))
     stored = {name.encode(): value for name, value in asked(record.headers).items()}

@@ -38,7 +38,7 @@ NAMES = (
 )  # fmt: skip
 VALUES = (
     b"", b" ", b"\t", b"id-1", b" id-1", b"\t \tid-2", b"id-1 ", b"orders", b"orders ", b"10",
-    b"010", b" 11", b"11 ", b"+11", b"-1", b"1_1", b"0x0b", "١١".encode(), b"0" * 18 + b"11",
+    b"010", b" 11", b"11 ", b"+11", b"-1", b"1_1", b"0x0b", b"\xd9\xa1\xd9\xa1", b"0" * 18 + b"11",
     b"0" * 16 + b"11", b"0" * 19 + b"11", b"9" * 18, b"9" * 20, b"9" * 40, b"1\r1", b"1\n1", b"\r",
     b"all", b"leader", b"none", b"ALL", b"sub", b"1s", b"never", b"id-3:x", b"x" * 300, b"\0", b"11\0",
 )  # fmt: skip

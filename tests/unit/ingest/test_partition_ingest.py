@@ -149,10 +149,29 @@ async def test_judging_that_goes_wrong_refuses_one_message(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(way.ingest.deduplicator, "admit", admit)
-    way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c"))
+    way.read(message("a"), message("b", Streamlog_Ack="all"), message("c"))
     assert way.refused() == [("b", 10077)]
     way.partition.commit()
     assert [reply for reply, _ in way.told()] == ["a", "c"]
+    assert "a bug" in caplog.text
+
+
+async def test_checks_that_cannot_look_leave_the_message_to_be_judged(
+    way: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def now_ms() -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(way.ingest, "_now_ms", now_ms)
+    way.read(message("a"), message("b", Nats_Msg_Id="1"))
+    monkeypatch.undo()
+    way.read(message("c", Nats_Msg_Id="1"))
+    assert way.refused() == [("b", 10077)]
+    way.partition.commit()
+    assert way.told() == [
+        ("a", {"stream": "orders", "seq": 11}),
+        ("c", {"stream": "orders", "seq": 12}),
+    ]
     assert "a bug" in caplog.text
 
 
