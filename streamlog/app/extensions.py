@@ -22,6 +22,7 @@ EXTENSIONS: Final = (
     "record.compiled.subjects",
     "ingest.admission.duplicate_window",
     "ingest.admission.publish_checks",
+    "ingest.liftbridge.envelope_codec",
     "ingest.frames",
 )
 

@@ -18,6 +18,9 @@ from libc.string cimport memchr, memcmp, memcpy
 from streamlog.ingest.admission.publish_checks cimport (
     Asked, PublishChecks, ask_nothing, note_asked
 )
+from streamlog.ingest.liftbridge.envelope_codec cimport (
+    AckAddresses, PlainEnvelope, read_envelope
+)
 from streamlog.record.compiled.codec cimport RecordRun, Span
 from streamlog.record.compiled.primitives cimport hashed
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
@@ -42,6 +45,8 @@ cdef enum:
     RECORD_OVERHEAD_BYTES = 64  # more than the lengths and counts in a record take, its headers' apart
     HEADER_GROWTH = 3  # more than a header block grows when it becomes headers and a key
     PAIR_OVERHEAD_BYTES = 16  # more than the lengths of a header out of an envelope take
+    POLICY_ALL = 1  # of an envelope's acks; 0 and 2 are the others
+    POLICY_NONE = 2
 
 cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
 
@@ -208,6 +213,13 @@ cdef bint is_text(Span name) except -1:
     return True
 
 
+cdef inline bint is_ours(Span name) noexcept nogil:
+    """A header that says what NATS has said; one of that name in an envelope is left out."""
+    return (name.size == 7 and memcmp(name.data, b"subject", 7) == 0) or (
+        name.size == 5 and memcmp(name.data, b"reply", 5) == 0
+    )
+
+
 @cython.final
 cdef class Headers:
     """Of the record that is being made: name, value, name, value, ..."""
@@ -289,6 +301,16 @@ cdef class Headers:
             self.key = of_bytes(key)
         return 0
 
+    cdef int take_plain(self, PlainEnvelope* envelope) except -1:
+        """As ``take_opened``, what was in an ordinary envelope."""
+        cdef int i
+        for i in range(envelope.pair_count):
+            if not is_ours(envelope.names[i]):
+                self.take_pair(envelope.names[i], envelope.contents[i])
+        if envelope.key.size:
+            self.key = envelope.key
+        return 0
+
     cdef int take_pair(self, Span name, Span content) except -1:
         self.add(name, content)
         if begins_with(name, b"nats-", 5) or begins_with(name, b"streamlog-ack", 13):
@@ -312,6 +334,8 @@ cdef class RecordCollector:
     cdef public int64_t message_bytes_max
     cdef public object admit
     cdef public PublishChecks checks
+    cdef public AckAddresses addresses
+    cdef public object wish
     cdef public object open_envelope
     cdef public object transform
     cdef public object owner
@@ -368,17 +392,15 @@ cdef class RecordCollector:
         """One message becomes one record, if it may."""
         cdef Span value = message.payload
         cdef Span reply = message.reply
-        cdef RecordRun run = self.run
         cdef object opened = None  # what was in an envelope: it keeps what spans point into
         cdef bytes changed  # so does this
-        cdef Py_ssize_t position, extra_bytes = 0
-        cdef bint is_answered = True
-        cdef uint8_t* out
-        cdef int i
+        cdef Py_ssize_t extra_bytes = 0
         if self.transform is not None:
             changed = self.transform(to_bytes(message.subject))
             message.subject = of_bytes(changed)
         if is_like_an_envelope(message.payload) and self.open_envelope is not None:
+            if self.gather_plain(message, headers):
+                return 0
             opened = self.open_envelope(
                 to_bytes(message.payload),
                 to_bytes(message.block),
@@ -405,23 +427,70 @@ cdef class RecordCollector:
                 to_bytes(message.block) if opened is None else opened[3],
                 to_bytes(message.subject),
                 to_bytes(reply),
-                run.count,
+                self.run.count,
             )
             headers.turn += 1
             if not admitted:
                 return 0
-            if isinstance(admitted, RecordRun):
-                run = admitted
-                is_answered = False  # by ``admit``, in its time
+            if isinstance(admitted, RecordRun):  # it is answered by ``admit``, in its time
+                if self.keyed and value.size == 0:
+                    value.size = -1
+                (<RecordRun>admitted).add(0, headers.key, value, headers.spans, headers.count)
+                return 0
+        return self.keep(value, reply, headers, opened is not None)
+
+    cdef bint gather_plain(self, Message* message, Headers headers) except -1:
+        """A message in an ordinary envelope, without Python objects; False: it is gathered as others
+        are, for nothing has changed.
+        """
+        cdef PlainEnvelope envelope
+        cdef PublishChecks checks = self.checks
+        cdef Span reply = message.reply
+        cdef int policy, i, extra_bytes = 0
+        cdef bint is_addressed
+        if checks is None or self.addresses is None or not read_envelope(message.payload, &envelope):
+            return False
+        if not checks.is_open(headers, headers.turn):
+            return False
+        policy = envelope.ack_policy
+        if not 0 <= policy <= POLICY_NONE:
+            policy = POLICY_ALL
+        is_addressed = envelope.ack_inbox.size or policy == POLICY_NONE
+        if is_addressed:
+            reply = self.addresses.packed(
+                &envelope, policy, message.subject, message.reply, checks.now_ms, checks.look
+            )
+        for i in range(envelope.pair_count):
+            if not is_ours(envelope.names[i]):
+                extra_bytes += PAIR_OVERHEAD_BYTES
+        if is_too_large(self, message, reply.size, extra_bytes):
+            return False
+        headers.take(message)
+        headers.take_plain(&envelope)
+        if self.keyed and headers.key.size < 0:
+            return False
+        if headers.asks and not checks.hold(
+            &headers.asked, self.run.count, headers, headers.turn
+        ):
+            return False
+        if is_addressed and policy != checks.default_policy:
+            self.wish(self.run.count, policy)
+        self.keep(envelope.value, reply, headers, True)
+        return True
+
+    cdef int keep(self, Span value, Span reply, Headers headers, bint enveloped) except -1:
+        """In the run, and among the replies."""
+        cdef RecordRun run = self.run
+        cdef Py_ssize_t position = run.count
+        cdef uint8_t* out
+        cdef int i
         if self.keyed and value.size == 0:
             value.size = -1
-        position = run.count
-        if is_answered:
-            reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size)  # may fail, so before the run
-            if opened is not None:
-                self.enveloped = True
+        reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size)  # may fail, so before the run
+        if enveloped:
+            self.enveloped = True
         run.add(0, headers.key, value, headers.spans, headers.count)
-        if is_answered and reply.size:
+        if reply.size:
             out = self._replies.start + self._replies.size
             for i in range(4):
                 out[i] = (position >> (8 * i)) & 0xFF

@@ -7,6 +7,7 @@ are, and whatever happens between the reads.
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,19 +55,29 @@ blocks = st.builds(
     st.sampled_from([b"\r\n\r\n"] * 8 + [b"\r\n", b"", b"\r"]),
 )
 bodies = st.sampled_from([b"", b"v"]) | st.builds(
-    lambda headers, key, inbox, policy, checked: enveloped.envelope(
-        enveloped.message(b"v", key=key, headers=headers, inbox=inbox, policy=policy),
+    lambda headers, key, inbox, correlation_id, policy, checked, more: enveloped.envelope(
+        enveloped.message(
+            b"v",
+            key=key,
+            headers=headers,
+            inbox=inbox,
+            correlation_id=correlation_id,
+            policy=policy,
+        )
+        + more,
         checked=checked,
     ),
     st.dictionaries(
-        st.sampled_from([*NAMES[:6], b"reply", b"Streamlog-Key", b"a:b"]),
+        st.sampled_from([*NAMES[:6], b"reply", b"subject", b"Streamlog-Key", b"a:b", b"\xc3\xa4"]),
         st.sampled_from(VALUES),
         max_size=2,
     ),
     st.sampled_from([b"", b"k"]),
-    st.sampled_from([b"", b"acks", b"r"]),
-    st.sampled_from([0, 1, 2, 3, -1]),
+    st.sampled_from([b"", b"acks", b"r", b"a.>", b"a.b", b"\xc3\xa4"]),
+    st.sampled_from([b"", b"7", b"\xc3\xa4"]),
+    st.sampled_from([0, 0, 1, 1, 2, 3, -1]),
     st.booleans(),
+    st.sampled_from([b"", b"", enveloped.text(3, b""), enveloped.text(2, b"other"), b"\xff"]),
 )
 messages = st.tuples(blocks, bodies, st.sampled_from([b"", b"r", b"_INBOX.x"]))
 steps = st.lists(
@@ -199,6 +210,25 @@ async def tell(stream: dict[str, Any], todo: list[tuple[Any, ...]]) -> None:
             story.step(*step)
         assert checked.seen() == plain.seen()
     assert checked.judged <= plain.judged
+
+
+@pytest.mark.parametrize("policy", [enveloped.LEADER, enveloped.ALL, enveloped.NONE])
+@pytest.mark.parametrize("inbox", [b"", b"acks"])
+async def test_good_envelopes_are_opened_and_judged_in_compiled_code(
+    policy: int, inbox: bytes
+) -> None:
+    stories = [Story(checked=checked) for checked in (False, True)]
+    for story in stories:
+        for number in range(5):
+            headers = {b"Nats-Msg-Id": b"id-%d" % number, b"a": b"b"}
+            body = enveloped.message(
+                b"v", key=b"k", headers=headers, inbox=inbox, correlation_id=b"7", policy=policy
+            )
+            story.do_read([(b"NATS/1.0\r\n\r\n", enveloped.envelope(body, checked=True), b"r")] * 2)
+            story.do_commit()
+    plain, checked = stories
+    assert checked.seen() == plain.seen()
+    assert (plain.judged, checked.judged) == (10, 5)  # those that repeat an id
 
 
 def test_good_messages_are_judged_by_compiled_checks_alone() -> None:

@@ -62,8 +62,11 @@ cdef class PublishChecks:
     cdef bint _is_open
     cdef int64_t _log_end_offset
     cdef int64_t _messages_end
-    cdef int64_t _now_ms
+    cdef int64_t now_ms
+    cdef int default_policy  # of acks, as an envelope has it
+    cdef int64_t look  # how often it was looked
 
+    cdef bint is_open(self, object reader, int64_t turn) except -1
     cdef bint hold(
         self, const Asked* asked, Py_ssize_t position, object reader, int64_t turn
     ) except -1

@@ -24,7 +24,16 @@ class PublishChecks:
         judged; it calls ``see``.
         """
 
-    def see(self, *, is_open: bool, log_end_offset: int, messages_end: int, now_ms: int) -> None:
+    def see(
+        self,
+        *,
+        is_open: bool,
+        log_end_offset: int,
+        messages_end: int,
+        now_ms: int,
+        default_policy: int,
+    ) -> None:
         """``is_open``: messages that ask for no more than their checks are stored now, and answered
         as the stream is set. ``messages_end``: from there to the log's end no message has come.
+        ``default_policy``: what the stream is set to, as ``liftbridge.envelope`` has it.
         """

@@ -45,27 +45,31 @@ cdef class PublishChecks:
         self._window = window
         self._look = look
 
-    def see(self, *, bint is_open, int64_t log_end_offset, int64_t messages_end, int64_t now_ms):
+    def see(
+        self, *, bint is_open, int64_t log_end_offset, int64_t messages_end, int64_t now_ms,
+        int default_policy,
+    ):
         """What ``look`` found."""
         self._is_open = is_open
         self._log_end_offset = log_end_offset
         self._messages_end = messages_end
-        self._now_ms = now_ms
+        self.now_ms = now_ms
+        self.default_policy = default_policy
+
+    cdef bint is_open(self, object reader, int64_t turn) except -1:
+        """``turn``: of ``reader``; another one when Python code may have changed what was looked up."""
+        if self._reader is not reader or self._turn != turn:
+            self._look_up(reader, turn)
+        return self._is_open
 
     cdef bint hold(
         self, const Asked* asked, Py_ssize_t position, object reader, int64_t turn
     ) except -1:
-        """Its id is in the window then. ``turn``: of ``reader``; another one when Python code may
-        have changed what was looked up.
-        """
+        """Its id is in the window then."""
         cdef int64_t offset, before
         cdef uint32_t hashed = 0
         cdef DuplicateWindow window = self._window
-        if asked.is_odd:
-            return False
-        if self._reader is not reader or self._turn != turn:
-            self._look_up(reader, turn)
-        if not self._is_open:
+        if asked.is_odd or not self.is_open(reader, turn):
             return False
         offset = self._log_end_offset + position
         before = offset if position else self._messages_end
@@ -79,7 +83,7 @@ cdef class PublishChecks:
         ):
             return False
         if asked.message_id.size > 0:
-            window.expire_to(self._now_ms)
+            window.expire_to(self.now_ms)
             hashed = window.hash_of(asked.message_id)
             if window._count >= window.ids_max or window.find_hashed(asked.message_id, hashed) >= 0:
                 return False
@@ -91,7 +95,7 @@ cdef class PublishChecks:
 
     cdef bint _take_id(self, Span message_id, uint32_t hashed, int64_t offset) except -1:
         try:
-            self._window.add_hashed(message_id, hashed, offset, self._now_ms)
+            self._window.add_hashed(message_id, hashed, offset, self.now_ms)
         except MemoryError:
             return False
         return True
@@ -99,6 +103,7 @@ cdef class PublishChecks:
     cdef int _look_up(self, object reader, int64_t turn) except -1:
         self._is_open = False
         self._reader, self._turn = reader, turn
+        self.look += 1
         try:
             self._look(self)
         except Exception:

@@ -28,6 +28,7 @@ from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
 from streamlog.ingest.frames import FrameParser, build_acks, build_refusals
 from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
+from streamlog.ingest.liftbridge.envelope_codec import build_enveloped_acks
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscription_list import Subscriptions
@@ -151,10 +152,10 @@ class PubAcks:
             return
         self._metrics.publish_acked.count += reply_count
         if enveloped:
-            packed, addresses = parted(packed)
-            for position, address in addresses:
-                offset = base_offset + position
-                self._send(address.answers(b"%b%d}" % (head, offset + 1), self._stored(offset)))
+            committed_ns = self._now_ms() * NS_PER_MS
+            acks, packed = build_enveloped_acks(packed, head, base_offset, committed_ns)
+            if acks:
+                self._send(acks)
         if packed:
             if not self._waiting:
                 asyncio.get_running_loop().call_soon(self.flush)
