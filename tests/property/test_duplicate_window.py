@@ -140,6 +140,16 @@ def test_window_of_many_ids_is_the_plain_one_and_gives_memory_back() -> None:
     assert twins.compiled.size_bytes < most // 50
 
 
+def test_window_whose_ids_are_all_too_old_takes_no_memory() -> None:
+    twins = Twins()
+    for number in range(50_000):
+        twins.add(b"%d" % number, 0)
+    twins.expire(10_000)
+    assert twins.compiled.size_bytes < 100
+    twins.add(b"0", 0)
+    twins.compare()
+
+
 def test_repeated_id_takes_no_memory_for_ever() -> None:
     twins = Twins()
     for number in range(20_000):

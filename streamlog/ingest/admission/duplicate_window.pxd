@@ -52,7 +52,7 @@ cdef class DuplicateWindow:
     cdef uint32_t hash_of(self, Span message_id) noexcept nogil
     cdef int64_t find_hashed(self, Span message_id, uint32_t hashed) noexcept
     cdef int add_hashed(
-        self, Span message_id, uint32_t hashed, int64_t offset, int64_t now_ms
+        self, Span message_id, uint32_t hashed, int64_t offset, int64_t now_ms, bint is_new
     ) except -1
     cdef int expire_to(self, int64_t now_ms) except -1
     cdef bint is_last(self, Span message_id, int64_t offset) noexcept nogil

@@ -13,7 +13,7 @@ that grows is read and written from its start to its end, and not all over memor
 emptied by moving back what follows it, so there are no tombstones.
 
 Forgetting a slot is one step, whatever the slot has: ordinals below ``_oldest`` count no more. Its
-entries leave the table later, some at each ``expire``.
+entries leave the table later, some at each ``expire``; or with the table, once no id is left.
 
 An id may have an entry in several slots, as where a log is read that has it twice; that of the
 highest ordinal counts, and when that one is taken back the one before it does again.
@@ -285,7 +285,7 @@ cdef class DuplicateWindow:
         cdef Span name = of_bytes(message_id)
         if offset < 0:
             raise ValueError(f"offset {offset}")
-        self.add_hashed(name, self.hash_of(name), offset, now_ms)
+        self.add_hashed(name, self.hash_of(name), offset, now_ms, False)
 
     def expire(self, int64_t now_ms):
         """Forget slots whose youngest id is older than the window."""
@@ -439,9 +439,9 @@ cdef class DuplicateWindow:
         return <WindowSlot>self._slots[low]
 
     cdef int add_hashed(
-        self, Span message_id, uint32_t hashed, int64_t offset, int64_t now_ms
+        self, Span message_id, uint32_t hashed, int64_t offset, int64_t now_ms, bint is_new
     ) except -1:
-        """Raises MemoryError; then nothing has changed."""
+        """``is_new``: it was not found a moment ago. Raises MemoryError; then no id has changed."""
         cdef WindowSlot slot
         cdef Entry* entry
         cdef int64_t age
@@ -456,7 +456,7 @@ cdef class DuplicateWindow:
         if not slot.has_room(message_id.size):
             raise MemoryError
         self._note_last(message_id.data, message_id.size, offset)
-        age = self.find_hashed(message_id, hashed)
+        age = -1 if is_new else self.find_hashed(message_id, hashed)
         if age >= <uint32_t>(slot.first - self._oldest):
             self._take_out(hashed, <uint32_t>age + self._oldest)
             self._entry_of(age, slot).offset = NO_OFFSET
@@ -530,7 +530,12 @@ cdef class DuplicateWindow:
             if not self._slots:
                 self._youngest = None
         if self._expired:
-            self._sweep(SWEPT_AT_ONCE)
+            if self._slots:
+                self._sweep(SWEPT_AT_ONCE)
+            else:  # nothing of the table counts
+                self._expired = []
+                self._swept = self._table_used = 0
+                self._fit_table()
         return 0
 
     cdef int _sweep(self, Py_ssize_t limit) except -1:

@@ -95,7 +95,7 @@ cdef class PublishChecks:
 
     cdef bint _take_id(self, Span message_id, uint32_t hashed, int64_t offset) except -1:
         try:
-            self._window.add_hashed(message_id, hashed, offset, self.now_ms)
+            self._window.add_hashed(message_id, hashed, offset, self.now_ms, True)
         except MemoryError:
             return False
         return True
