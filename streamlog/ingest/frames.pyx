@@ -378,14 +378,14 @@ cdef class RecordCollector:
         self.keyless_count = 0
         return keyless
 
-    cdef bint is_sound(self, Headers headers, bint enveloped) except -1:
+    cdef bint is_sound(self, Message* message, Headers headers, bint enveloped) except -1:
         """Whether the message needs no decision, or all that it asks for holds."""
         if enveloped:
             return False
         if not headers.asks:
             return True
         return self.checks is not None and self.checks.hold(
-            &headers.asked, self.run.count, headers, headers.turn
+            &headers.asked, message.subject, self.run.count, headers, headers.turn
         )
 
     cdef int gather(self, Message* message, Headers headers) except -1:
@@ -422,7 +422,7 @@ cdef class RecordCollector:
             self._keyless.append(to_bytes(reply))
             self.keyless_count += 1
             return 0
-        if self.admit is not None and not self.is_sound(headers, opened is not None):
+        if self.admit is not None and not self.is_sound(message, headers, opened is not None):
             admitted = self.admit(
                 to_bytes(message.block) if opened is None else opened[3],
                 to_bytes(message.subject),
@@ -470,7 +470,7 @@ cdef class RecordCollector:
         if self.keyed and headers.key.size < 0:
             return False
         if headers.asks and not checks.hold(
-            &headers.asked, self.run.count, headers, headers.turn
+            &headers.asked, message.subject, self.run.count, headers, headers.turn
         ):
             return False
         if is_addressed and policy != checks.default_policy:

@@ -252,12 +252,15 @@ class PartitionIngest:
             message_bytes_max=settings.message_bytes_max, admit=self._admit, owner=self
         )
         self.inflow.open_envelope = self._open
-        self.inflow.checks = PublishChecks(
-            partition.tp.stream, deduplicator.window, look=self._look
-        )
         self.inflow.addresses = AckAddresses(partition.tp.stream, pattern_of=self._pattern_of)
         self.inflow.wish = self._wish
         self.sequences = SubjectSequences(partition, self.inflow.run)
+        self.inflow.checks = PublishChecks(
+            partition.tp.stream,
+            deduplicator.window,
+            look=self._look,
+            last_on=self.sequences.last,
+        )
         self._stream = partition.tp.stream
         self._ack_head = ack_head(self._stream)
         self._opener = EnvelopeTranslator(self._stream)

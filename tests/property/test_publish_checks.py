@@ -5,6 +5,7 @@ are, and whatever happens between the reads.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,12 +30,17 @@ IDS_MAX = 8
 message_ids = st.integers(0, 12).map(lambda number: b"Nats-Msg-Id: id-%d" % number)
 sequences = st.integers(8, 24).map(lambda number: b"Nats-Expected-Last-Sequence: %d" % number)
 last_ids = st.integers(0, 12).map(lambda number: b"Nats-Expected-Last-Msg-Id: id-%d" % number)
-common = message_ids | sequences | last_ids | st.just(b"Nats-Expected-Stream: orders")
+of_subject = (st.just(0) | st.integers(8, 24)).map(
+    lambda number: b"Nats-Expected-Last-Subject-Sequence: %d" % number
+)
+common = message_ids | sequences | last_ids | of_subject | st.just(b"Nats-Expected-Stream: orders")
 NAMES = (
     b"Nats-Msg-Id", b"Nats-Expected-Stream", b"Nats-Expected-Last-Sequence",
-    b"Nats-Expected-Last-Msg-Id", b"Nats-Expected-Last-Subject-Sequence", b"nats-msg-id",
+    b"Nats-Expected-Last-Msg-Id", b"Nats-Expected-Last-Subject-Sequence",
+    b"nats-msg-id",
     b"NATS-MSG-ID", b"Nats-Msg-Id ", b" Nats-Msg-Id", b"Nats-Msg-I", b"Nats-Msg-Idx", b"Nats-\xff",
     b"Nats-Expected-Last-Sequenc\xe9", b"Streamlog-Ack", b"streamlog-ack", b"Streamlog-Key",
+    b"Nats-Expected-Last-Subject-Sequence-Subject",
     b"Nats-TTL", b"Nats-Rollup", b"Nats-Incr", b"Nats-Schedule", b"Nats-Stream-Source", b"a",
 )  # fmt: skip
 VALUES = (
@@ -79,7 +85,9 @@ bodies = st.sampled_from([b"", b"v"]) | st.builds(
     st.booleans(),
     st.sampled_from([b"", b"", enveloped.text(3, b""), enveloped.text(2, b"other"), b"\xff"]),
 )
-messages = st.tuples(blocks, bodies, st.sampled_from([b"", b"r", b"_INBOX.x"]))
+messages = st.tuples(
+    blocks, bodies, st.sampled_from([b"", b"r", b"_INBOX.x"]), st.sampled_from([b"x", b"x", b"y"])
+)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("read"), st.lists(messages, max_size=6)),
@@ -89,7 +97,7 @@ steps = st.lists(
         st.tuples(st.just("produce")),
         st.tuples(st.just("erase")),
         st.tuples(st.just("later"), st.integers(-50, 500)),
-        st.tuples(st.just("set"), st.sampled_from(["fault", "below_min_isr", "barred"])),
+        st.tuples(st.just("set"), st.sampled_from(["fault", "below_min_isr", "barred", "known"])),
     ),
     max_size=12,
 )
@@ -106,9 +114,9 @@ stream_settings = st.fixed_dictionaries(
 )
 
 
-def frame(block: bytes, body: bytes, reply: bytes) -> bytes:
+def frame(block: bytes, body: bytes, reply: bytes, token: bytes = b"x") -> bytes:
     sizes = b"%d %d" % (len(block), len(block) + len(body))
-    return b"HMSG orders.x 1 %b %b\r\n%b%b\r\n" % (reply, sizes, block, body)
+    return b"HMSG orders.%b 1 %b %b\r\n%b%b\r\n" % (token, reply, sizes, block, body)
 
 
 class Story(Way):
@@ -137,7 +145,7 @@ class Story(Way):
     def step(self, what: str, *arguments: Any) -> None:
         getattr(self, f"do_{what}")(*arguments)
 
-    def do_read(self, messages: list[tuple[bytes, bytes, bytes]]) -> None:
+    def do_read(self, messages: Sequence[tuple[bytes, ...]]) -> None:
         self.read(*(frame(*message) for message in messages))
 
     def do_commit(self) -> None:
@@ -167,6 +175,8 @@ class Story(Way):
     def do_set(self, what: str) -> None:
         if what == "fault":
             self.partition.fault = None if self.partition.fault else StorageFailed("full")
+        elif what == "known":
+            self.partition.subjects.is_known = not self.partition.subjects.is_known
         elif what == "below_min_isr":
             self.partition.below_min_isr = not self.partition.below_min_isr
         else:
@@ -243,6 +253,7 @@ async def publish_good_messages() -> None:
             b"Nats-Msg-Id: id-%d" % number,
             b"Nats-Expected-Stream: orders",
             b"Nats-Expected-Last-Sequence: %d" % (end + number),
+            b"Nats-Expected-Last-Subject-Sequence: %d" % (end + number if number else 0),
             b"Nats-Expected-Last-Msg-Id: id-%d" % (number - 1) if number else b"other: x",
         )
         story.do_read([(b"\r\n".join((b"NATS/1.0", *lines, b"", b"")), b"v", b"r")])

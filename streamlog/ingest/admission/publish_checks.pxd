@@ -13,12 +13,13 @@ cdef struct Asked:
     Span stream
     Span last_sequence
     Span last_message_id
+    Span subject_sequence
 
 
 cdef inline void ask_nothing(Asked* asked) noexcept nogil:
     asked.is_odd = False
     asked.message_id.size = asked.stream.size = -1
-    asked.last_sequence.size = asked.last_message_id.size = -1
+    asked.last_sequence.size = asked.last_message_id.size = asked.subject_sequence.size = -1
 
 
 cdef inline bint is_name(Span name, const char* text, Py_ssize_t size) noexcept nogil:
@@ -38,6 +39,8 @@ cdef inline void note_asked(Asked* asked, Span name, Span content) noexcept nogi
         place = &asked.stream
     elif is_name(name, b"Nats-Expected-Last-Msg-Id", 25):
         place = &asked.last_message_id
+    elif is_name(name, b"Nats-Expected-Last-Subject-Sequence", 35):
+        place = &asked.subject_sequence
     else:
         asked.is_odd = True
         return
@@ -57,6 +60,7 @@ cdef class PublishChecks:
     cdef DuplicateWindow _window
     cdef bytes _stream
     cdef object _look
+    cdef object _last_on
     cdef object _reader  # the parser's headers, and its turn, for which the rest was looked up
     cdef int64_t _turn
     cdef bint _is_open
@@ -68,7 +72,8 @@ cdef class PublishChecks:
 
     cdef bint is_open(self, object reader, int64_t turn) except -1
     cdef bint hold(
-        self, const Asked* asked, Py_ssize_t position, object reader, int64_t turn
+        self, const Asked* asked, Span subject, Py_ssize_t position, object reader, int64_t turn
     ) except -1
+    cdef bint _is_last_on(self, Span expected, Span subject) except -1
     cdef int _look_up(self, object reader, int64_t turn) except -1
     cdef bint _take_id(self, Span message_id, uint32_t hashed, int64_t offset) except -1

@@ -1,7 +1,8 @@
 """Whether all that a message's headers ask for holds, compiled.
 
 A ``RecordCollector`` with ``checks`` asks them before its ``admit``. They know ``Nats-Msg-Id``,
-``Nats-Expected-Stream``, ``Nats-Expected-Last-Sequence`` and ``Nats-Expected-Last-Msg-Id``. A
+``Nats-Expected-Stream``, ``Nats-Expected-Last-Sequence``, ``Nats-Expected-Last-Msg-Id`` and, of its
+own subject, ``Nats-Expected-Last-Subject-Sequence``, which alone costs a call of Python code. A
 message that asks for nothing else, and for which all of it holds, is stored, and its id is in the
 window. Any other message is judged by ``admit`` as if there were no checks.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import final
 
 from streamlog.ingest.admission.duplicate_window import DuplicateWindow
+from streamlog.ingest.admission.expectations import SubjectSequence
 
 SOURCES: int
 
@@ -18,7 +20,12 @@ class PublishChecks:
     """Of one partition."""
 
     def __init__(
-        self, stream: str, window: DuplicateWindow, *, look: Callable[[PublishChecks], None]
+        self,
+        stream: str,
+        window: DuplicateWindow,
+        *,
+        look: Callable[[PublishChecks], None],
+        last_on: SubjectSequence,
     ) -> None:
         """``look`` is called for the first message of a read, and after each message that ``admit``
         judged; it calls ``see``.

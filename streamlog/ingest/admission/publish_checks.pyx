@@ -7,7 +7,7 @@ judged there. So a message is never refused here, and there is one place that sa
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
@@ -40,10 +40,11 @@ cdef inline int64_t sequence_of(Span text) noexcept nogil:
 cdef class PublishChecks:
     """Of one partition."""
 
-    def __cinit__(self, stream, DuplicateWindow window not None, *, look):
+    def __cinit__(self, stream, DuplicateWindow window not None, *, look, last_on):
         self._stream = stream.encode()
         self._window = window
         self._look = look
+        self._last_on = last_on
 
     def see(
         self, *, bint is_open, int64_t log_end_offset, int64_t messages_end, int64_t now_ms,
@@ -63,7 +64,7 @@ cdef class PublishChecks:
         return self._is_open
 
     cdef bint hold(
-        self, const Asked* asked, Py_ssize_t position, object reader, int64_t turn
+        self, const Asked* asked, Span subject, Py_ssize_t position, object reader, int64_t turn
     ) except -1:
         """Its id is in the window then."""
         cdef int64_t offset, before
@@ -77,6 +78,8 @@ cdef class PublishChecks:
             asked.stream.size == len(self._stream)
             and not memcmp(asked.stream.data, PyBytes_AS_STRING(self._stream), asked.stream.size)
         ):
+            return False
+        if asked.subject_sequence.size > 0 and not self._is_last_on(asked.subject_sequence, subject):
             return False
         if asked.last_sequence.size > 0 and not (
             before <= sequence_of(asked.last_sequence) <= offset
@@ -92,6 +95,16 @@ cdef class PublishChecks:
         if asked.message_id.size > 0:
             return self._take_id(asked.message_id, hashed, offset)
         return True
+
+    cdef bint _is_last_on(self, Span expected, Span subject) except -1:
+        cdef int64_t sequence = sequence_of(expected)
+        if sequence < 0:
+            return False
+        try:
+            last = self._last_on(PyBytes_FromStringAndSize(<const char*>subject.data, subject.size))
+        except Exception:
+            return False  # judging the message in Python meets it as well, and reports it
+        return last is not None and <int64_t>last == sequence
 
     cdef bint _take_id(self, Span message_id, uint32_t hashed, int64_t offset) except -1:
         try:

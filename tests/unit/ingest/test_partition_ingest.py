@@ -14,7 +14,7 @@ from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState
-from streamlog.record.codec import iter_records
+from streamlog.record.codec import RecordRun, iter_records
 from tests.ingest_way import StrictIngest, Way, message
 
 
@@ -173,6 +173,23 @@ async def test_checks_that_cannot_look_leave_the_message_to_be_judged(
         ("c", {"stream": "orders", "seq": 12}),
     ]
     assert "a bug" in caplog.text
+
+
+async def test_offsets_are_looked_up_again_after_a_judgement_that_had_the_run_appended(
+    way: Way,
+) -> None:
+    """As the last message of a batch does that has no room behind the run."""
+    admit = way.ingest.inflow.admit
+    assert admit is not None
+
+    def take_and_admit(block: bytes, subject: bytes, reply: bytes, _: int) -> bool | RecordRun:
+        way.ingest.take()
+        return admit(block, subject, reply, way.ingest.inflow.run.count)
+
+    way.ingest.inflow.admit = take_and_admit
+    way.read(message(Nats_Msg_Id="1"), message(Streamlog_Ack="all"), message(Nats_Msg_Id="2"))
+    (slot,), last = way.ingest.deduplicator.known()
+    assert (slot.ids(), last) == ({b"1": 10, b"2": 12}, (b"2", 12))
 
 
 async def test_other_limits_after_a_change(way: Way) -> None:
