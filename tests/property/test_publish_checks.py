@@ -222,6 +222,34 @@ async def tell(stream: dict[str, Any], todo: list[tuple[Any, ...]]) -> None:
     assert checked.judged <= plain.judged
 
 
+@pytest.mark.parametrize("name", [*NAMES[:6], b"Nats-Msg-Id ", b"Streamlog-Ack"])
+async def test_checked_header_is_judged_as_others_whatever_its_value(name: bytes) -> None:
+    """First in a read and second, alone, twice and beside another, in NATS's block and an envelope."""
+    first = (b"NATS/1.0\r\nNats-Msg-Id: id-1\r\n\r\n", b"v", b"r")
+    plain = (b"NATS/1.0\r\n\r\n", b"v", b"r")
+    for value in VALUES:
+        line = name + b":" + value
+        body = enveloped.envelope(
+            enveloped.message(b"v", headers={name: value}, inbox=b"acks", policy=enveloped.ALL)
+        )
+        asking = (
+            (b"NATS/1.0\r\n%b\r\n\r\n" % line, b"v", b"r"),
+            (b"NATS/1.0\r\n%b\r\n%b:id-8\r\n\r\n" % (line, name), b"v", b"r"),
+            (b"NATS/1.0\r\n%b\r\nNats-Msg-Id: id-9\r\n\r\n" % line, b"v", b"r"),
+            (b"NATS/1.0\r\nNats-Msg-Id: id-9\r\n\r\n", body, b"r"),
+            (b"", body, b"r"),
+        )
+        for message in asking:
+            for read in ([message], [plain, message]):
+                stories = [Story(checked=checked, batches=True) for checked in (False, True)]
+                for story in stories:
+                    story.do_read([first])
+                    story.do_commit()
+                    story.do_read(read)
+                    story.do_commit()
+                assert stories[1].seen() == stories[0].seen(), (message, read)
+
+
 @pytest.mark.parametrize("policy", [enveloped.LEADER, enveloped.ALL, enveloped.NONE])
 @pytest.mark.parametrize("inbox", [b"", b"acks"])
 async def test_good_envelopes_are_opened_and_judged_in_compiled_code(
@@ -265,3 +293,37 @@ async def publish_good_messages() -> None:
     assert (story.judged, story.told()) == (
         1, [("r", {"stream": "orders", "seq": end + 1, "duplicate": True})]
     )  # fmt: skip
+
+
+def id_message(message_id: str) -> tuple[bytes, bytes, bytes]:
+    return b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id.encode(), b"v", b"r"
+
+
+async def test_full_window_is_found_full_by_compiled_checks() -> None:
+    story = Story(checked=True)
+    story.do_read([id_message(f"id-{number}") for number in range(IDS_MAX + 1)])
+    assert (story.judged, len(story.ingest.deduplicator)) == (1, IDS_MAX)
+    assert story.refused() == [("r", 10167)]
+
+
+async def test_id_that_is_too_old_is_a_new_one_for_compiled_checks() -> None:
+    story = Story(checked=True)
+    story.do_read([id_message("id-1")])
+    story.do_later(2 * WINDOW_MS)
+    story.do_read([id_message("id-1")])
+    assert story.judged == 0
+    assert story.ingest.deduplicator.window.find(b"id-1") == 11
+    assert len(story.ingest.deduplicator) == 1
+
+
+async def test_answers_come_when_each_message_of_a_run_wants_them() -> None:
+    story = Story(checked=True)
+    early = enveloped.envelope(enveloped.message(b"v", inbox=b"early", policy=enveloped.LEADER))
+    story.do_read([(b"NATS/1.0\r\n\r\n", early, b""), (b"NATS/1.0\r\n\r\n", b"v", b"late")])
+    assert [subject for subject, _ in story.answered()] == ["early"]
+    story.do_commit()
+    assert [subject for subject, _ in story.answered()] == ["late"]
+    story.do_read([(b"NATS/1.0\r\n\r\n", early, b"")] * 2)
+    assert [subject for subject, _ in story.answered()] == ["early", "early"]
+    story.do_commit()
+    assert (story.answered(), story.judged) == ([], 0)
