@@ -38,6 +38,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
+from streamlog.nats.router import Router
 from streamlog.partition.replica_manager import ReplicaManager
 
 STREAMS: Final = 10_000
@@ -89,7 +90,7 @@ class Intake:
         self._streams = streams
         self.metrics = NodeMetrics()
         self.acks = AckCount()
-        self._answers = PubAcks(self.acks, self.metrics)
+        self._answers = PubAcks(self.acks, self.metrics, Router())
         self._room = InFlightBytes(
             in_flight_bytes_max=IN_FLIGHT_BYTES, backpressure_timeout_ms=1_000, metrics=self.metrics
         )

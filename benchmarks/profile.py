@@ -25,11 +25,13 @@ from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
-from streamlog.ingest.frames import FrameParser, RecordCollector, build_acks
+from streamlog.ingest.frames import FrameParser, RecordCollector
+from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.nats.router import Router
 from streamlog.record.codec import RecordRun
 
 README = Path(__file__).with_name("README.md")
@@ -74,6 +76,7 @@ def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     frames, count = inflow_bytes(size)
     parser, inflow = FrameParser(), RecordCollector(message_bytes_max=1 << 20)
     parser.bind(1, inflow)
+    router = Router()
     disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))
     spent: dict[str, list[float]] = {step: [] for step in STEPS}
@@ -89,7 +92,7 @@ def step_ns(size: int, directory: Path) -> Mapping[str, float]:
         base = log.log_end_offset
         batch = timed("seal", seal, inflow.run, base)
         timed("append", log.append, batch, 0)
-        timed("build acks", build_acks, inflow.take_replies(), STREAM, base)
+        timed("build acks", router.acknowledge, inflow.take_replies(), ack_head(STREAM), base)
         ticket = log.begin_sync()
         assert ticket is not None
         timed("fdatasync", ticket.run)

@@ -304,6 +304,15 @@ class NodeMetrics:
         )
         self.requests = Tallies("streamlog_requests", "Kafka API requests received", "api", r)
         self.connections = Gauge("streamlog_connections", "Open Kafka API connections", registry=r)
+        self.nats_port_connections = Gauge(
+            "streamlog_nats_port_connections", "Open connections of the NATS port", registry=r
+        )
+        self.nats_port_closed = Counter(
+            "streamlog_nats_port_connections_closed",
+            "Connections of the NATS port that ended, by reason",
+            ["reason"],
+            registry=r,
+        )
         self.unauthenticated_connections = Gauge(
             "streamlog_unauthenticated_connections",
             "Open connections without TLS or authentication, accepted because of security.permissive",
@@ -321,7 +330,7 @@ class NodeMetrics:
             ["by"],
             registry=r,
         )
-        for by in ("Kafka", "HTTP", "NATS"):
+        for by in ("Kafka", "HTTP", "NATS", "NATS port"):
             self.logins_refused.labels(by)
         self.throttled = Counter(
             "streamlog_throttled_requests",

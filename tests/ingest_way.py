@@ -12,6 +12,7 @@ from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from streamlog.record.codec import iter_records
 from tests.led_partition import FakePartition, as_partition
 
@@ -48,7 +49,7 @@ class Way:
         self.partition = FakePartition()
         self.metrics = NodeMetrics()
         self.written = Written()
-        self.answers = PubAcks(self.written, self.metrics)
+        self.answers = PubAcks(self.written, self.metrics, Router())
         self.room = InFlightBytes(
             in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
         )

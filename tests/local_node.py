@@ -22,6 +22,7 @@ from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.tracing import TracedPartition, Traces
@@ -74,12 +75,14 @@ class LocalNode:
             disk=disk,
             new_partition=partial(TracedPartition, traces=traces) if traces else Partition,
         )
+        self.router = Router()
         self.source = IngestService(
             node_id=NODE_ID,
             nats=settings.nats,
             ingest=settings.ingest,
             message_bytes_max=settings.log.message_bytes_max,
             partitions=self.registry,
+            router=self.router,
             metrics=self.metrics,
             lease=self.metadata.lease,
             around_read=traces.reading if traces else None,
@@ -97,6 +100,7 @@ class LocalNode:
             metadata=self.metadata,
             partitions=self.registry,
             metrics=self.metrics,
+            router=self.router,
             control=self.control,
             lease=self.metadata.lease,
         )

@@ -24,6 +24,10 @@ EXTENSIONS: Final = (
     "record.compiled.keys",
     "record.compiled.subjects",
     "ingest.frames",
+    "nats.router",
+    "nats.connection",
+    "nats.client_connection",
+    "nats.leaf_connection",
 )
 
 

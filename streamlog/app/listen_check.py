@@ -3,13 +3,14 @@
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from streamlog.condition import Condition
-from streamlog.config import Settings
+from streamlog.config import ClientAuth, NatsListenAuthSection, Settings
 from streamlog.errors import ConfigError
 from streamlog.kafka.net.tls_channel import FRAME_BYTES_MAX
+from streamlog.nats.auth.port_authenticator import asks_for_logins
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +47,18 @@ def check_exposure(settings: Settings) -> None:
         raise error
     if settings.security.permissive:
         logger.warning(PERMISSIVE)
-    for address in _open_addresses(settings):
+    for address in filter(_is_open, listen_addresses(settings)):
         extra = {"listener": address.section, "host": address.host}
         logger.warning(INSECURE, extra=extra)
 
 
 def exposed_listeners(settings: Settings) -> Iterator[ConfigError]:
     """Of each address that is open to every client, where the settings do not allow that."""
-    for address in _open_addresses(settings):
+    yield from exposed(listen_addresses(settings))
+
+
+def exposed(addresses: Iterable[ListenAddress]) -> Iterator[ConfigError]:
+    for address in filter(_is_open, addresses):
         if not address.allowed:
             meant = "security.allow_unauthenticated"
             meant += " or http.allow_unauthenticated" if address.section == "http" else ""
@@ -61,10 +66,8 @@ def exposed_listeners(settings: Settings) -> Iterator[ConfigError]:
             yield ConfigError(f"{address.section}.host", problem, f"{REMEDY} ({meant} = true)")
 
 
-def _open_addresses(settings: Settings) -> Iterator[ListenAddress]:
-    for address in listen_addresses(settings):
-        if not address.authenticates and not is_local(address.host):
-            yield address
+def _is_open(address: ListenAddress) -> bool:
+    return not address.authenticates and not is_local(address.host)
 
 
 def useless_permission(settings: Settings) -> Iterator[ConfigError]:
@@ -81,10 +84,10 @@ def useless_permission(settings: Settings) -> Iterator[ConfigError]:
         yield ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
-def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
-    """Of the socket API, and of HTTP."""
+def listen_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Of the socket API, of HTTP, and of the NATS port."""
     security, kafka, http = settings.security, settings.kafka, settings.http
-    return (
+    listed = (
         ListenAddress(
             "kafka", kafka.host, security.allow_unauthenticated, authenticates_clients(settings)
         ),
@@ -95,6 +98,13 @@ def listen_addresses(settings: Settings) -> tuple[ListenAddress, ListenAddress]:
             authenticates_visitors(settings),
         ),
     )
+    port = settings.nats_listen
+    if port.port is None:
+        return listed
+    client_auth = settings.tls.client_auth
+    if settings.tls.cert is None or port.tls is False:
+        client_auth = "none"
+    return (*listed, nats_listen_address(port.host, port, client_auth, settings))
 
 
 def authenticates_clients(settings: Settings) -> bool:
@@ -108,6 +118,21 @@ def authenticates_visitors(settings: Settings) -> bool:
     has_tls = bool(settings.http.tls_cert or settings.tls.cert) and settings.http.tls is not False
     has_secrets = settings.http.token_file is not None or settings.http.basic_auth
     return has_tls and (auth == "required" or has_secrets)
+
+
+def nats_listen_address(
+    host: str, section: NatsListenAuthSection, client_auth: ClientAuth, settings: Settings
+) -> ListenAddress:
+    """Of the NATS listener, whose clients show certificates as ``client_auth`` says. Passwords and
+    tokens from other machines need TLS there, or a setting, so that each of them counts.
+    """
+    authenticates = not settings.security.permissive and (
+        settings.authentication_known
+        or client_auth == "required"
+        or asks_for_logins(section, has_nkeys=bool(settings.authorization.nkeys))
+    )
+    allowed = settings.security.allow_unauthenticated
+    return ListenAddress("nats_listen", host, allowed, authenticates)
 
 
 def is_local(host: str) -> bool:

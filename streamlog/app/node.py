@@ -5,9 +5,11 @@ That life is two lists: what starts in which order, what stops in which order (`
 
 import asyncio
 import logging
+import os
 import random
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -26,8 +28,9 @@ from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.condition import Condition
 from streamlog.config import Settings
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.control.service import ControlService
-from streamlog.errors import ConfigError, StreamlogError
+from streamlog.errors import ConfigError, StreamlogError, TopicForbidden
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgressPage, GroupService
 from streamlog.http.access import may_read, may_stay, sees_by
@@ -42,8 +45,11 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.ingest.nats.leaf import LeafLink
+from streamlog.ingest.pub_ack_format import error_json
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
+from streamlog.jetstream.errors import api_error
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
@@ -63,6 +69,12 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.auth.port_authenticator import PortAuthenticator
+from streamlog.nats.auth.stream_access import StreamIndex
+from streamlog.nats.links import NodeLinks, all_urls
+from streamlog.nats.port import Port, connect_url
+from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
@@ -146,6 +158,9 @@ STOP_TOO_LONG: Final = Condition(
 )
 
 RESERVE_NAME: Final = "reserve"
+NATS_PORT: Final = "NATS.PORT"
+"""The question of another node where this one's NATS port is, and by which token it takes links."""
+NATS_PORT_TIMEOUT_S: Final = 2.0
 TROUBLES_S: Final = 1.0
 """How often it is looked whether the log has to tell of a trouble, or of its end."""
 
@@ -221,7 +236,14 @@ class Node:
             metrics=metrics,
         )
         self._listener = self._server(metrics, authenticator)
+        self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
+        self._sockets = Sockets(
+            self._router, write_timeout_ms=settings.nats_listen.write_timeout_ms
+        )
+        self._leaf = self._leaf_link()
         self._source, self._admin = self._nats_side(metrics)
+        self._stream_index = StreamIndex()
+        self._port, self._links = self._nats_port(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         self._readiness = NodeReadiness(
             node_id=data_dir.node_id,
@@ -300,8 +322,10 @@ class Node:
             message_bytes_max=self._settings.log.message_bytes_max,
             partitions=self._registry,
             metrics=metrics,
+            router=self._router,
             lease=self._metadata.lease,
             around_read=self._tracing.traces.reading if self._tracing else None,
+            leaf=self._leaf,
         )
         admin = ManagementApi(
             node_id=self._data_dir.node_id,
@@ -310,11 +334,92 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             control=self._control,
+            router=self._router,
+            payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
             lease=self._metadata.lease,
             identity=self._security.identity,
             audit=self._security.audit,
         )
         return source, admin
+
+    def _leaf_link(self) -> LeafLink | None:
+        """None: the node is no leafnode."""
+        nats = self._settings.nats
+        if not nats.is_leaf:
+            return None
+        return LeafLink(
+            nats,
+            self._router,
+            self._sockets,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
+        )
+
+    def _nats_port(self, metrics: NodeMetrics) -> tuple[Port | None, NodeLinks | None]:
+        """The NATS port, and the links to other nodes' ports; None: the node has none."""
+        settings = self._settings.nats_listen
+        if settings.port is None:
+            return None, None
+        nodes = self._control.nodes
+
+        async def ask(node_id: int) -> Mapping[str, Any]:
+            answer = await nodes.ask(NodeId(node_id), NATS_PORT, {}, timeout_s=NATS_PORT_TIMEOUT_S)
+            return answer.fields
+
+        async def answer(_: Fields) -> NodeAnswer:
+            is_open = self._port is not None and self._port.is_open
+            return NodeAnswer(links.answer() if is_open else {})
+
+        links = NodeLinks(
+            self._router,
+            self._sockets,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            token=secrets.token_urlsafe(32),
+            address=self._port_address,
+            ask=ask,
+            tls=self._certificates.outgoing,
+            payload_bytes_max=settings.payload_bytes_max,
+            changed=self._ports_changed,
+        )
+        nodes.register(NATS_PORT, answer)
+        port = Port(
+            settings,
+            self._router,
+            self._sockets,
+            node_id=self._data_dir.node_id,
+            cluster_id=self._data_dir.cluster_id,
+            domain=self._settings.nats.domain,
+            metrics=metrics,
+            tls=self._certificates.nats,
+            connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls.values()),
+            authenticator=self._port_authenticator(),
+            streams=self._stream_index,
+            refusal=_may_not_write,
+            link=links.take,
+        )
+        return port, links
+
+    def _port_authenticator(self) -> PortAuthenticator | None:
+        """None: no client of the NATS port has to log in. Raises ConfigError."""
+        tls = self._settings.tls
+        has_tls = self._certificates.nats() is not None
+        made = self._security.port_authenticator(
+            self._settings.nats_listen, tls.client_auth if has_tls else "none"
+        )
+        return made if made.is_configured else None
+
+    def _port_address(self) -> tuple[str, int]:
+        """As clients and other nodes reach the NATS port."""
+        assert self._port is not None, "there is a NATS port"
+        settings = self._settings.nats_listen
+        host, port = self._port.address
+        return settings.advertised_host or host, settings.advertised_port or port
+
+    def _ports_changed(self) -> None:
+        if self._port is not None and self._port.is_open:
+            self._port.tell_info()
 
     def _console(self, security: Security) -> Console:
         status = NodeStatus(
@@ -369,13 +474,19 @@ class Node:
                 LifecycleStep("groups", self._start_groups),
                 LifecycleStep("page", self._start_page),
                 LifecycleStep("activity", self._start_activity),
+                LifecycleStep("NATS sockets", self._start_sockets),
                 LifecycleStep("ingest", self._start_ingest),
                 LifecycleStep("membership", self._start_membership),
                 LifecycleStep("admin", self._start_admin),
+                LifecycleStep("NATS port", self._open_port),
+                LifecycleStep("NATS clients", self._start_port),
             ),
             stop_order=(
+                LifecycleStep("NATS clients", self._retire_port),
                 LifecycleStep("admin", self._admin.stop),
                 LifecycleStep("ingest", self._source.stop),
+                LifecycleStep("NATS port", self._stop_port),
+                LifecycleStep("NATS sockets", self._stop_sockets),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
                 LifecycleStep("groups", self._groups.stop),
@@ -615,6 +726,46 @@ class Node:
         self._registry.add_listener(self._admin.look)
         self._run(self._admin.run())
 
+    async def _start_sockets(self) -> None:
+        self._sockets.begin(self._source.room)
+        self._run(self._sockets.run())
+        if self._leaf is not None:
+            self._run(self._leaf.run())
+
+    async def _stop_sockets(self) -> None:
+        self._sockets.close()
+
+    async def _open_port(self) -> None:
+        if self._port is not None:
+            self._port.open()
+
+    async def _start_port(self) -> None:
+        """Clients are answered when all that they may ask for is there."""
+        if self._port is None or self._links is None:
+            return
+        links, own = self._links, self._data_dir.node_id
+
+        def follow(old: MetadataImage, new: MetadataImage) -> None:
+            nodes = new.nodes.items()
+            links.apply({number: node.epoch for number, node in nodes if number != own})
+            self._stream_index.apply(old, new)
+
+        async def begin(image: MetadataImage) -> None:
+            follow(MetadataImage(image.cluster_id), image)
+
+        await self._metadata.attach(follow, begin)
+        self._run(self._port.run())
+        self._run(links.run())
+
+    async def _retire_port(self) -> None:
+        """Clients are told to go to another node; what they have sent is still answered."""
+        if self._port is not None:
+            self._port.retire()
+
+    async def _stop_port(self) -> None:
+        if self._port is not None:
+            await self._port.stop()
+
     def _run(self, service: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._group.create_task(service))
 
@@ -623,6 +774,12 @@ class Node:
         kafka = self._settings.kafka
         host, port = self._listener.address
         return kafka.advertised_host or host, kafka.advertised_port or port
+
+
+def _may_not_write(stream: str) -> bytes:
+    """A PubAck that refuses."""
+    refused = api_error(TopicForbidden(f"not allowed to write to {stream}"))
+    return error_json(refused.code, refused.err_code, refused.description, stream)
 
 
 METADATA_FILES_MAX = 16

@@ -5,6 +5,7 @@ node is to others, and how it finds out who they are.
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import TextIOWrapper
@@ -15,12 +16,13 @@ from streamlog.acl.rules import RuleBook
 from streamlog.app.logs import JsonLines
 from streamlog.authn import scram
 from streamlog.authn.principal import Principal
+from streamlog.authn.principal_mapping import PrincipalMapping
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.audit import logger as audit_logger
 from streamlog.authz.service import AuthorizationService
 from streamlog.client.security import ClientLogin, Security, secret_in
-from streamlog.config import Settings
+from streamlog.config import ClientAuth, NatsListenAuthSection, Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.http.access import HttpAccess, LogIn
 from streamlog.jetstream.auth.identity import RequestIdentities
@@ -28,6 +30,12 @@ from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.auth.port_authenticator import (
+    PasswordUsers,
+    PortAuthenticator,
+    PortRequirements,
+    PortServices,
+)
 from streamlog.tls.certificates import KAFKA, Certificates
 
 
@@ -96,13 +104,51 @@ class NodeSecurity:
             if authenticator is None
             else authenticator.patience
         )
+        self._examine = partial(patience.examine_slowly, delay_ms=sasl.failure_delay_ms)
+        self._authenticator = authenticator
         self.http = HttpAccess(
             self.authorization,
             token_file=settings.http.token_file,
-            examine=partial(patience.examine_slowly, delay_ms=sasl.failure_delay_ms),
+            examine=self._examine,
             log_in=_log_in(authenticator) if settings.http.basic_auth else None,
         )
         self._file = AuditFile(settings.authorization.audit_file)
+
+    def port_authenticator(
+        self, section: NatsListenAuthSection, client_auth: ClientAuth
+    ) -> PortAuthenticator:
+        """Of the NATS listener, whose clients show certificates as ``client_auth`` says. Reads files.
+        Raises ConfigError.
+        """
+        settings = self._settings
+        for error in missing_port_users(section, settings):
+            raise error
+        users = None
+        authenticator = self._authenticator
+        if takes_passwords(section, settings) and authenticator is not None:
+            users = PasswordUsers(_log_in(authenticator, "nats"), authenticator.of_plain)
+        by_rules = PrincipalMapping(settings.sasl.principal_mapping_rules)
+        services = PortServices(
+            users=users,
+            certified=(
+                (lambda subject: (by_rules.principal(subject), False))
+                if authenticator is None
+                else authenticator.certified
+            ),
+            examine=self._examine,
+            access_of=self.authorization.access_of,
+            names=self.authorization.names,
+            not_authenticated=partial(self.audit.not_authenticated, by="NATS port"),
+            nkeys=settings.authorization.nkeys,
+            wall_s=time.time,
+            monotonic_s=time.monotonic,
+        )
+        requirements = PortRequirements(
+            is_required=settings.authentication_known or client_auth == "required",
+            is_permissive=settings.security.permissive,
+            session_lifetime_s=settings.sasl.session_lifetime_ms / 1000,
+        )
+        return PortAuthenticator(section, requirements, services)
 
     async def open(self) -> None:
         """Raises ConfigError."""
@@ -113,7 +159,19 @@ class NodeSecurity:
         self._file.close()
 
 
-def _log_in(authenticator: Authenticator | None) -> LogIn:
+def takes_passwords(section: NatsListenAuthSection, settings: Settings) -> bool:
+    """Users of the cluster log in at the NATS port with their passwords."""
+    return (
+        bool(settings.sasl.mechanisms) if section.password_auth is None else section.password_auth
+    )
+
+
+def missing_port_users(section: NatsListenAuthSection, settings: Settings) -> Iterator[ConfigError]:
+    if section.password_auth and not settings.authentication_known:
+        yield _no_users("nats_listen.password_auth", "nats_listen.token_file")
+
+
+def _log_in(authenticator: Authenticator | None, client_id: str = "http") -> LogIn:
     if authenticator is None:
         raise _no_users()
 
@@ -127,7 +185,7 @@ def _log_in(authenticator: Authenticator | None) -> LogIn:
             )
             if not is_right or known.is_decoy:
                 raise AuthenticationFailed(scram.WRONG)
-        return Session(Principal.user(user), host, "http")
+        return Session(Principal.user(user), host, client_id)
 
     return log_in
 
@@ -160,9 +218,9 @@ def missing_logins(settings: Settings) -> Iterator[ConfigError]:
         yield ConfigError("sasl.node_user", problem, remedy)
 
 
-def _no_users() -> ConfigError:
+def _no_users(key: str = "http.basic_auth", instead: str = "http.token_file") -> ConfigError:
     problem = "there are no users without a login"
-    return ConfigError("http.basic_auth", problem, "set sasl.mechanisms, or http.token_file")
+    return ConfigError(key, problem, f"set sasl.mechanisms, or {instead}")
 
 
 def _own_subject(certificates: Certificates) -> str | None:

@@ -7,18 +7,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from streamlog.app.listen_check import exposed_listeners, useless_permission
-from streamlog.app.security import missing_logins
+from streamlog.acl.rules import RuleBook
+from streamlog.app.listen_check import (
+    exposed,
+    exposed_listeners,
+    nats_listen_address,
+    useless_permission,
+)
+from streamlog.app.security import NodeSecurity, missing_logins
 from streamlog.authn.principal_mapping import PrincipalMapping
 from streamlog.authz.rule_file import read_rules
 from streamlog.client.security import secret_in
-from streamlog.config import SecretFile, Settings
+from streamlog.config import ClientAuth, NatsListenAuthSection, SecretFile, Settings
 from streamlog.errors import ConfigError
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.kafka.auth.authenticator import token_keys_of
 from streamlog.log.encryption.key_source import key_ring
 from streamlog.metadata.nodes.bootstrap_users import read_bootstrap_users
 from streamlog.metadata.quorum.voter_sets import configured_voters
+from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import Certificates
 
 PROGRAM: Final = "command:"
@@ -32,12 +39,30 @@ def refusals(settings: Settings) -> list[ConfigError]:
         *useless_permission(settings),
         *missing_logins(settings),
     ]
+    if settings.nats_listen.port is not None:
+        port, client_auth = settings.nats_listen, settings.tls.client_auth
+        if settings.tls.cert is None or port.tls is False:
+            client_auth = "none"
+        found += nats_listen_refusals(port.host, port, client_auth, settings)
     for check in _checks(settings):
         try:
             check()
         except ConfigError as error:
             found.append(error)
     return list({str(error): error for error in found}.values())
+
+
+def nats_listen_refusals(
+    host: str, section: NatsListenAuthSection, client_auth: ClientAuth, settings: Settings
+) -> Iterator[ConfigError]:
+    """Of the NATS listener, whose clients show certificates as ``client_auth`` says."""
+    yield from exposed((nats_listen_address(host, section, client_auth, settings),))
+    try:
+        NodeSecurity(settings, RuleBook, None, NodeMetrics()).port_authenticator(
+            section, client_auth
+        )
+    except ConfigError as error:
+        yield error
 
 
 def _checks(it: Settings) -> Iterator[Callable[[], object]]:

@@ -90,6 +90,13 @@ class Permissions:
             raise TopicForbidden(f"{self.principal} may not {operation} stream {shortened(name)!r}")
         raise StreamNotFound(f"there is no stream {shortened(name)!r}")
 
+    def grants_topic(self, operation: Operation, name: str) -> bool:
+        """As ``check_topic``, for who answers by itself: a refusal is audited."""
+        if self.allows_topic(operation, name):
+            return True
+        self._refused(operation, ResourceType.TOPIC, name)
+        return False
+
     def check_creation(self, name: str) -> None:
         """Raises TopicForbidden, whether there is such a stream or not."""
         if self.allows_cluster(Operation.CREATE) or self.allows_topic(Operation.CREATE, name):

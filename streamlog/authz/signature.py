@@ -20,9 +20,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nacl.exceptions import BadSignatureError
-from nacl.signing import VerifyKey
-
+from streamlog.authn.nkey import NkeyKind, is_signed_by
 from streamlog.authn.nonces import Nonces
 from streamlog.clock import wall_ms
 from streamlog.errors import AuthenticationFailed
@@ -35,7 +33,6 @@ SIGNATURE: Final = "Streamlog-Signature"
 
 NONCE_CHARS: Final = range(16, 65)
 
-_USER_PREFIX: Final = 20 << 3
 _HEAD: Final = b"streamlog-request-2"
 
 
@@ -97,12 +94,8 @@ class RequestVerifier:
         text = self._text(subject, payload, headers, reply)
         if self._nonces.has(key, headers[NONCE]):  # cheaper than the signature
             raise AuthenticationFailed("the nonce has been used")
-        try:
-            VerifyKey(raw_key(key)).verify(text, _decoded(headers[SIGNATURE]))
-        except (BadSignatureError, ValueError, TypeError):
-            raise AuthenticationFailed(
-                "the signature is not this key's over this request"
-            ) from None
+        if not is_signed_by(key, NkeyKind.USER, text, _decoded(headers[SIGNATURE])):
+            raise AuthenticationFailed("the signature is not this key's over this request")
         if is_known(key):
             self._remember(key, headers[NONCE])
         return key
@@ -134,22 +127,6 @@ class RequestVerifier:
         until_ms = now_ms + 2 * self._window_ms
         if refusal := self._nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):
             raise AuthenticationFailed(refusal)
-
-
-def raw_key(public: str) -> bytes:
-    """The 32 bytes of an NKey user's public key. Raises ValueError."""
-    try:
-        data = base64.b32decode(public + "=" * (-len(public) % 8))
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
-    if len(data) != 35 or data[0] != _USER_PREFIX or _crc16(data[:-2]) != data[-2:]:
-        raise ValueError("not the public key of an NKey user")
-    return data[1:-2]
-
-
-def _crc16(data: bytes) -> bytes:
-    """CRC-16/XMODEM, little endian, as NKeys have it."""
-    return binascii.crc_hqx(data, 0).to_bytes(2, "little")
 
 
 def _encoded(data: bytes) -> str:

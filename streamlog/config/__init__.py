@@ -1,7 +1,7 @@
 """The configuration of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
 
 - ``node_settings`` the tables of the file and their settings; ``settings_loader`` reads and checks them.
-- ``secret_file`` files of secrets that settings name.
+- ``secret_file``, ``token_file`` and ``watched_file`` files that settings name, read when they are used.
 - ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
@@ -17,6 +17,9 @@ from streamlog.config.node_settings import (
     KafkaSection,
     LoggingSection,
     LogSection,
+    NatsListenAuthSection,
+    NatsListenSection,
+    NatsPermissionsSection,
     NatsSection,
     NodeSection,
     ReplicationSection,
@@ -57,6 +60,9 @@ __all__ = [
     "KafkaSection",
     "LogSection",
     "LoggingSection",
+    "NatsListenAuthSection",
+    "NatsListenSection",
+    "NatsPermissionsSection",
     "NatsSection",
     "NodeSection",
     "ReadSettings",

@@ -81,19 +81,22 @@ class SectionDescription(NamedTuple):
 @cache
 def described_sections() -> tuple[SectionDescription, ...]:
     """All of them, in the file's order."""
-    meanings = _meanings()
     return tuple(
         SectionDescription(
-            name,
-            plain(inspect.getdoc(section) or ""),
-            tuple(
-                _setting(key, field, meanings.get((section.__name__, key), ""))
-                for key, field in section.model_fields.items()
-            ),
+            name, plain(inspect.getdoc(section) or ""), tuple(described_fields(section))
         )
         for name, field in Settings.model_fields.items()
         if isinstance(section := field.annotation, type) and issubclass(section, Section)
     )
+
+
+def described_fields(section: type[Section]) -> Iterator[NodeSetting]:
+    """Its own, and those of the sections that it is derived from."""
+    meanings = _meanings()
+    for key, field in section.model_fields.items():
+        names = (it.__name__ for it in section.__mro__)
+        found = (meanings[name, key] for name in names if (name, key) in meanings)
+        yield _setting(key, field, next(found, ""))
 
 
 def meaning(section: str, key: str) -> str:
@@ -147,6 +150,7 @@ def _setting(key: str, field: FieldInfo, told: str) -> NodeSetting:
     )
 
 
+@cache
 def _meanings() -> dict[tuple[str, str], str]:
     """What stands below each field in the source, by class and field."""
     found: dict[tuple[str, str], str] = {}

@@ -302,7 +302,7 @@ class TracingSection(Section):
     """OTLP endpoint of the collector, over HTTP."""
 
 
-Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(min_length=1)]
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 
 
 class NodeSection(Section):
@@ -321,12 +321,17 @@ class NodeSection(Section):
     after a crash."""
 
 
+LEAF_SCHEME: Final = "nats-leaf://"
+
+
 class NatsSection(Section):
     """The connection to NATS, from which messages come."""
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
-    """Addresses of NATS servers. ``tls://`` requires TLS. In the environment, separate addresses by
-    commas, and write a comma in a password as ``%2C``."""
+    """Addresses of NATS servers: ``nats://`` and ``tls://`` (which requires TLS) to be a client of
+    them, ``nats-leaf://`` to be a leafnode of them (port 7422). In the environment, separate addresses by
+    commas, and write a comma in a password as ``%2C``. None: the node has no link to NATS, and
+    clients connect to ``nats_listen``."""
     user: Annotated[str | None, example("streamlog")] = None
     """User name, with ``password``."""
     password: Annotated[SecretStr | None, example("better in STREAMLOG_NATS__PASSWORD")] = None
@@ -356,6 +361,11 @@ class NatsSection(Section):
     reconnect_backoff_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """Maximum delay. The delay doubles with each consecutive refusal by the server."""
 
+    @property
+    def is_leaf(self) -> bool:
+        """The node is a leafnode of the servers."""
+        return any(server.startswith(LEAF_SCHEME) for server in self.servers)
+
     @field_validator("servers")
     @classmethod
     def _check_servers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -364,6 +374,113 @@ class NatsSection(Section):
             if "://" in first and "@" not in first and "://" not in second and "@" in second:
                 raise ValueError("a comma in a password is written %2C")
         return value
+
+
+class SubjectListsSection(Section):
+    """Subjects with wildcards."""
+
+    allow: Annotated[tuple[str, ...] | None, BeforeValidator(split)] = None
+    """Allowed subjects. Default: all."""
+    deny: Annotated[tuple[str, ...], BeforeValidator(split)] = ()
+    """Denied subjects, whatever is allowed."""
+
+
+class NatsPermissionsSection(Section):
+    """Subjects that a user of the NATS port may use."""
+
+    publish: SubjectListsSection = SubjectListsSection()
+    """Subjects that it may publish to."""
+    subscribe: SubjectListsSection = SubjectListsSection()
+    """Subjects that it may subscribe to; ``subject queue`` is about members of that queue group."""
+    replies_max: Annotated[int, Field(ge=0, le=MILLION)] = 0
+    """Maximum number of messages that it may publish to the reply subject of each message that it
+    received, although ``publish`` does not allow that. If not 0, and ``publish.allow`` is not set, it
+    may publish nothing else."""
+    replies_ttl_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 120_000
+    """Time after which a received message can no longer be answered that way."""
+
+
+class NatsListenAuthSection(Section):
+    """Logins of clients of the NATS listener."""
+
+    password_auth: Annotated[bool | None, example(True)] = None
+    """Users of the cluster may log in with their passwords. Default: true if ``sasl.mechanisms`` is
+    set."""
+    allow_plain_without_tls: bool = False
+    """Accept passwords, tokens and JWTs of bearers from other machines without TLS, where the network
+    can read them."""
+    token_file: Annotated[Path | None, example("/etc/streamlog/nats-tokens")] = None
+    """File with tokens of 16 or more characters, one per line, in the form of ``http.token_file``. A
+    client with one of them has the rights of the user whose name follows the token, after a space."""
+    nkey_auth: bool = True
+    """Accept the NKeys that ``authorization.nkeys`` or an access rule names."""
+    operator: Annotated[str | None, example("/etc/streamlog/operator.jwt")] = None
+    """Trusted operator of clients with credentials: a file with its JWT, the JWT, or its public key,
+    which begins with O. The node reloads a changed file."""
+    operator_signing_keys: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
+    """Public keys with which the operator signs accounts, in addition to those that its JWT names."""
+    account_jwts: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(split), example(["/etc/streamlog/accounts"])
+    ] = ()
+    """JWTs of the operator's accounts: files, folders, or the JWTs. In a folder the file of an account
+    is ``PUBLICKEY.jwt``. The node reloads changed files."""
+    account_users: Annotated[
+        dict[str, str],
+        example({"AAFYEVSTKCTDV3A4JZTGPPTQLJXEQZL5IJZRWOTDPWZUEC5LJBBDVJQW": "billing"}),
+    ] = Field(default_factory=dict)
+    """User names by public keys of accounts, which begin with A: users of an account that is listed
+    have the rights of that user. Other users have the name that ``authorization.nkeys`` gives to their
+    key, or their key as their name."""
+    permissions: Annotated[
+        dict[str, NatsPermissionsSection],
+        example({"alice": {"publish": {"allow": ["orders.>"]}}}),
+    ] = Field(default_factory=dict)
+    """Subjects that users may publish and subscribe to, by user name. ``default`` is for users that are
+    not named and whose JWT has no permissions. Not listed: all subjects but ``$SYS.>``."""
+
+    def contradictions(self) -> Iterator[str]:
+        if self.operator is None and (self.account_jwts or self.operator_signing_keys):
+            yield "account_jwts and operator_signing_keys are of no use without operator"
+        if self.operator is None and self.account_users:
+            yield "account_users are of no use without operator"
+        if self.operator is not None and not self.account_jwts:
+            yield "operator needs account_jwts"
+
+
+class NatsListenSection(NatsListenAuthSection):
+    """The node's own NATS port, to which any NATS client may connect."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[Port | None, example(4222)] = None
+    """Port to listen on; 0: the system chooses. Default: the node has no NATS port."""
+    advertised_host: Annotated[str | None, example("node-1.example.org")] = None
+    """Host to which clients connect, as the nodes tell it to clients. Default: ``host``."""
+    advertised_port: Annotated[Port | None, example(4222)] = None
+    """Port to which clients connect. Default: ``port``."""
+    connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 65_536
+    """Maximum number of connections. A further client is told so, and closed."""
+    connections_per_address_max: Annotated[int, Field(ge=1, le=MILLION)] = 65_536
+    """Maximum number of connections from one IP address."""
+    payload_bytes_max: Annotated[int, Field(ge=1024, le=64 * MIB)] = MIB
+    """Maximum size of a message, its headers included. A larger one closes the connection."""
+    control_line_bytes_max: Annotated[int, Field(ge=1024, le=MIB)] = 4 * KIB
+    """Maximum length of a line of the protocol: subjects and reply subjects are in it."""
+    pending_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 64 * MIB
+    """Maximum number of bytes that wait for a client to read them. A client that is further behind is
+    closed, as a slow consumer."""
+    subscriptions_max: Annotated[int, Field(ge=1, le=100 * MILLION)] = MILLION
+    """Maximum number of subscriptions of one connection."""
+    write_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
+    """A connection is closed if the client reads nothing for this long while messages wait for it."""
+    ping_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 120_000
+    """Interval of PINGs to a silent client. A client that leaves two unanswered is closed."""
+    login_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_000
+    """Maximum duration of the TLS handshake and the login."""
+    tls: Annotated[bool | None, example(True)] = None
+    """Require TLS. Default: true if ``tls.cert`` is set."""
+    tls_first: bool = False
+    """Start TLS before the greeting, for clients that are configured so, too."""
 
 
 class KafkaSection(Section):

@@ -33,6 +33,7 @@ from streamlog.config.node_settings import (
     KafkaSection,
     LoggingSection,
     LogSection,
+    NatsListenSection,
     NatsSection,
     NodeSection,
     ReplicationSection,
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
 
     node: NodeSection
     nats: NatsSection = NatsSection()
+    nats_listen: NatsListenSection = NatsListenSection()
     kafka: KafkaSection = KafkaSection()
     sasl: SaslSection = SaslSection()
     authorization: AuthorizationSection = AuthorizationSection()
@@ -162,11 +164,18 @@ def _checked(content: dict[str, Any]) -> tuple[Settings | None, Sequence[ConfigE
     settings = None
     try:
         settings = Settings(**content)
+        found += _without_messages(settings)
     except ValidationError as error:
         found += (each for problem in error.errors() for each in _config_errors(problem))
     except SettingsError as error:  # a whole section in one variable must be JSON
         found.append(ConfigError(ENV_PREFIX + "*", str(error), "correct the variable"))
     return settings, _all_of(found)
+
+
+def _without_messages(settings: Settings) -> Iterator[ConfigError]:
+    if not settings.nats.servers and settings.nats_listen.port is None:
+        problem = "[] is wrong (the node has no NATS port either)"
+        yield ConfigError("nats.servers", problem, "name a server, or set nats_listen.port")
 
 
 def _all_of(found: Sequence[ConfigError]) -> tuple[ConfigError, ...]:
@@ -271,7 +280,7 @@ def _nearest(parts: Sequence[str]) -> Sequence[str]:
         sections = difflib.get_close_matches(section_name, list(known), 1)
         return [*sections, *_nearest([*sections, *keys])[1:]] if sections else ()
     if not keys or keys[0] in known[section_name]:
-        return parts
+        return () if len(keys) > 1 else parts  # what is inside of a value has no near names
     if found := difflib.get_close_matches(keys[0], known[section_name], 1):
         return [section_name, *found]
     others = (name for name, its in known.items() if keys[0] in its)

@@ -22,9 +22,10 @@ from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
+from streamlog.config.token_file import Examine, Tokens, unwatched
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
 from streamlog.http.api.errors import is_for_api, refused
-from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
+from streamlog.http.hosts import PUBLIC
 
 ACCESS: Final = "streamlog.authn"
 """Where a request has the ``Permissions`` of who asks; None: everything is allowed."""

@@ -2,11 +2,14 @@
 
 import ipaddress
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
 from streamlog.http.api.errors import refused
-from streamlog.http.tokens import PUBLIC
+
+PUBLIC: Final = frozenset({"/healthz", "/readyz"})
+"""For a load balancer, which has no token and may use any name."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -1,4 +1,4 @@
-"""NATS frames to records, and commits to frames of acks, compiled.
+"""NATS frames to records, compiled.
 
 ::
 
@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
+from streamlog.nats.router import Endpoint, Router, Subscription
 from streamlog.record.codec import RecordRun
 
 Admit = Callable[[bytes, bytes, bytes, int], bool | RecordRun]
@@ -83,7 +84,9 @@ class RecordCollector:
     @property
     def keyless_count(self) -> int: ...
     def take_replies(self) -> bytes:
-        """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
+        """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply. A reply that the
+        router answers has a zero byte before it.
+        """
 
     def take_oversize(self) -> list[bytes]:
         """The replies, b"" for none, of messages that were too large; they are not in the run."""
@@ -147,11 +150,15 @@ class FrameParser:
         Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
         """
 
-def build_acks(replies: bytes, head: bytes, base_offset: int) -> bytes:
-    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1.
-
-    ``head`` is what stands before it, of ``acks.ack_head``.
+class IngestEndpoint(Endpoint):
+    """Hands messages of the router to the collectors that are subscribed, and has these taken at the end of
+    the turn: all that was readable in it is one append for each partition.
     """
 
-def build_refusals(replies: bytes, payload: bytes) -> bytes:
-    """A publication of the same ``payload`` for each packed reply."""
+    def __init__(self, router: Router) -> None: ...
+    def subscribe(
+        self, subject: bytes, target: RecordCollector | Partitioner, *, queue: bytes = b""
+    ) -> Subscription:
+        """Messages go to ``target``, or to the collector that it chooses, until the router removes the
+        subscription.
+        """

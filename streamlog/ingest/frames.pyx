@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""NATS frames to records, and commits to frames of acks, compiled. ``frames.pyi`` says what it means.
+"""NATS frames to records, compiled. ``frames.pyi`` says what it means.
 
 A message goes from the socket's bytes into its run without becoming a Python object, unless a header
 of it asks for a decision.
@@ -13,8 +13,13 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
+from streamlog.nats.lexer cimport (
+    Buffer, add, begins_with, clear, find, find_crlf, is_word, literal, number, of_bytes,
+    release, reserve, span, split, to_bytes,
+)
+from streamlog.nats.router cimport Endpoint, Message, Router, Subscription
 from streamlog.record.compiled.codec cimport RecordRun, Span
 from streamlog.record.compiled.primitives cimport hashed
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
@@ -30,12 +35,9 @@ cdef dict CONTROLS = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK":
 
 cdef enum:
     FIELDS_MAX = 6  # HMSG subject sid reply header-bytes total-bytes
-    NUMBER_DIGITS_MAX = 18  # so that sums of a few of them do not overflow
-    CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
-    CAPACITY_KEPT = 65536  # an empty one that is larger is given back
     REPLY_ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
-    ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
     REPLY_BYTES_MAX = 65535
+    ROUTED = 0  # before a reply subject that the router answers; no subject has such a byte
     RECORD_OVERHEAD_BYTES = 64  # more than the lengths and counts in a record take, its headers' apart
     HEADER_GROWTH = 3  # more than a header block grows when it becomes headers and a key
     PAIR_OVERHEAD_BYTES = 16  # more than the lengths of a header out of an envelope take
@@ -43,148 +45,7 @@ cdef enum:
 cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
 
 
-# Looking into bytes that others own: from a start to an end, never at the end
-
-cdef inline Span span(const uint8_t* start, const uint8_t* end) noexcept nogil:
-    cdef Span made
-    made.data = start
-    made.size = end - start
-    return made
-
-
-cdef inline Span literal(const char* text, Py_ssize_t size) noexcept nogil:
-    cdef Span made
-    made.data = <const uint8_t*>text
-    made.size = size
-    return made
-
-
-cdef inline bytes to_bytes(Span text):
-    return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
-
-
-cdef inline Span of_bytes(bytes text):
-    """Good for as long as ``text`` is kept."""
-    cdef Span made
-    made.data = <const uint8_t*>PyBytes_AS_STRING(text)
-    made.size = len(text)
-    return made
-
-
-cdef inline bint begins_with(Span text, const char* small, Py_ssize_t size) noexcept nogil:
-    """Whether in small letters it begins with ``small``, which has ``size`` bytes, none of A to Z."""
-    cdef Py_ssize_t i
-    cdef uint8_t byte
-    if text.size < size:
-        return False
-    for i in range(size):
-        byte = text.data[i]
-        if 65 <= byte <= 90:
-            byte += 32
-        if byte != <uint8_t>small[i]:
-            return False
-    return True
-
-
-cdef inline bint is_word(Span text, const char* small, Py_ssize_t size) noexcept nogil:
-    return text.size == size and begins_with(text, small, size)
-
-
-cdef inline const uint8_t* find(const uint8_t* start, const uint8_t* end, uint8_t byte) noexcept nogil:
-    """Where ``byte`` is, else NULL."""
-    if start >= end:
-        return NULL
-    return <const uint8_t*>memchr(start, byte, end - start)
-
-
-cdef inline const uint8_t* find_crlf(const uint8_t* start, const uint8_t* end) noexcept nogil:
-    """Where the next CRLF begins, else NULL."""
-    cdef const uint8_t* found = start
-    while True:
-        found = find(found, end, 13)
-        if found == NULL or found + 1 == end:
-            return NULL
-        if found[1] == 10:
-            return found
-        found += 1
-
-
-cdef inline int split(
-    const uint8_t* at, const uint8_t* end, Span* fields, int fields_max
-) noexcept nogil:
-    """The fields between spaces and tabs; their number, or ``fields_max`` + 1 for more than that."""
-    cdef const uint8_t* start
-    cdef int count = 0
-    while True:
-        while at < end and (at[0] == 32 or at[0] == 9):
-            at += 1
-        if at == end:
-            return count
-        if count == fields_max:
-            return fields_max + 1
-        start = at
-        while at < end and at[0] != 32 and at[0] != 9:
-            at += 1
-        fields[count] = span(start, at)
-        count += 1
-
-
-# Bytes that grow at their end: a ``Buffer`` begins with zeros, and ends with ``release``
-
-cdef struct Buffer:
-    uint8_t* start
-    Py_ssize_t size  # <= capacity
-    Py_ssize_t capacity
-
-
-cdef inline int grow(Buffer* it, Py_ssize_t needed) except -1:
-    cdef Py_ssize_t capacity = max(2 * it.capacity, CAPACITY_FIRST)
-    cdef uint8_t* start
-    if capacity < needed:
-        capacity = needed
-    start = <uint8_t*>realloc(it.start, capacity)
-    if start == NULL:
-        raise MemoryError
-    it.start = start
-    it.capacity = capacity
-    return 0
-
-
-cdef inline int reserve(Buffer* it, Py_ssize_t extra) except -1:
-    """Room for ``extra`` bytes more."""
-    if it.size + extra > it.capacity:
-        grow(it, it.size + extra)
-    return 0
-
-
-cdef inline int add(Buffer* it, const uint8_t* data, Py_ssize_t size) except -1:
-    if size > 0:
-        reserve(it, size)
-        memcpy(it.start + it.size, data, size)
-        it.size += size
-    return 0
-
-
-cdef inline void clear(Buffer* it) noexcept:
-    it.size = 0
-    if it.capacity > CAPACITY_KEPT:
-        release(it)
-
-
-cdef inline void release(Buffer* it) noexcept:
-    free(it.start)
-    it.start = NULL
-    it.size = it.capacity = 0
-
-
 # Messages and their headers
-
-cdef struct Message:
-    Span subject
-    Span reply
-    Span block
-    Span payload
-
 
 cdef inline bint is_like_an_envelope(Span payload) noexcept nogil:
     return payload.size >= 8 and memcmp(payload.data, b"\xb9\x0e\x43\xb4", 4) == 0
@@ -292,6 +153,11 @@ cdef class Headers:
         return 0
 
 
+cdef inline bytes packed_address(Span reply, bint is_routed):
+    """As an entry of the replies has it."""
+    return b"\0" + to_bytes(reply) if is_routed else to_bytes(reply)
+
+
 @cython.final
 cdef class RecordCollector:
     """What one subscription gathered since the last take. Not thread-safe; one owner."""
@@ -355,8 +221,11 @@ cdef class RecordCollector:
         cdef bytes changed  # so does this
         cdef Py_ssize_t position, extra_bytes = 0
         cdef bint is_answered = True
+        cdef bint is_routed = message.is_routed and message.reply.size
         cdef uint8_t* out
         cdef int i
+        if not message.is_routed and reply.size and reply.data[0] == ROUTED:
+            reply.size = 0  # it would be answered where its publisher may not publish
         if self.transform is not None:
             changed = self.transform(to_bytes(message.subject))
             message.subject = of_bytes(changed)
@@ -365,28 +234,29 @@ cdef class RecordCollector:
                 to_bytes(message.payload),
                 to_bytes(message.block),
                 to_bytes(message.subject),
-                to_bytes(message.reply),
+                packed_address(reply, message.is_routed),
             )
             if opened is not None:
                 value = of_bytes(opened[1])
                 extra_bytes = PAIR_OVERHEAD_BYTES * len(opened[2])
                 reply = of_bytes(opened[4])
-        if is_too_large(self, message, reply.size, extra_bytes):
-            self._oversize.append(to_bytes(reply))
+                is_routed = False  # the address tells
+        if is_too_large(self, message, reply.size + is_routed, extra_bytes):
+            self._oversize.append(packed_address(reply, is_routed))
             self.oversize_count += 1
             return 0
         headers.take(message)
         if opened is not None:
             headers.take_opened(opened[0], opened[2])
         if self.keyed and headers.key.size < 0:
-            self._keyless.append(to_bytes(reply))
+            self._keyless.append(packed_address(reply, is_routed))
             self.keyless_count += 1
             return 0
         if self.admit is not None and (headers.asks or opened is not None):
             admitted = self.admit(
                 to_bytes(message.block) if opened is None else opened[3],
                 to_bytes(message.subject),
-                to_bytes(reply),
+                packed_address(reply, is_routed),
                 run.count,
             )
             if not admitted:
@@ -398,7 +268,7 @@ cdef class RecordCollector:
             value.size = -1
         position = run.count
         if is_answered:
-            reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size)  # may fail, so before the run
+            reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size + 1)  # may fail, so before the run
             if opened is not None:
                 self.enveloped = True
         run.add(0, headers.key, value, headers.spans, headers.count)
@@ -406,10 +276,14 @@ cdef class RecordCollector:
             out = self._replies.start + self._replies.size
             for i in range(4):
                 out[i] = (position >> (8 * i)) & 0xFF
-            out[4] = reply.size & 0xFF
-            out[5] = reply.size >> 8
-            memcpy(out + REPLY_ENTRY_BYTES, reply.data, reply.size)
-            self._replies.size += REPLY_ENTRY_BYTES + reply.size
+            out[4] = (reply.size + is_routed) & 0xFF
+            out[5] = (reply.size + is_routed) >> 8
+            out += REPLY_ENTRY_BYTES
+            if is_routed:
+                out[0] = ROUTED
+                out += 1
+            memcpy(out, reply.data, reply.size)
+            self._replies.size += REPLY_ENTRY_BYTES + is_routed + reply.size
             self.reply_count += 1
         return 0
 
@@ -425,19 +299,11 @@ cdef int check_line(Py_ssize_t size) except -1:
     return 0
 
 
-cdef int64_t number(Span text) except -1:
-    cdef int64_t value = 0
-    cdef Py_ssize_t i
-    cdef uint8_t digit
-    if 1 <= text.size <= NUMBER_DIGITS_MAX:
-        for i in range(text.size):
-            digit = text.data[i] - 48  # below "0" it wraps around to a large one
-            if digit > 9:
-                break
-            value = value * 10 + digit
-        else:
-            return value
-    raise MalformedFrame(f"{to_bytes(text)[:24]!r} is not a number")
+cdef int64_t checked_number(Span text) except -1:
+    cdef int64_t value = number(text)
+    if value < 0:
+        raise MalformedFrame(f"{to_bytes(text)[:24]!r} is not a number")
+    return value
 
 
 cdef tuple whole_message(int64_t sid, Message* message):
@@ -601,9 +467,9 @@ cdef class FrameParser:
                 return body - start
         if count != 4 + has_headers and count != 5 + has_headers:
             raise MalformedFrame(f"message with {count} fields")
-        sid, total = number(fields[2]), number(fields[count - 1])
+        sid, total = checked_number(fields[2]), checked_number(fields[count - 1])
         if has_headers:
-            head = number(fields[count - 2])
+            head = checked_number(fields[count - 2])
         if head > total:
             raise MalformedFrame(f"{head} bytes of headers in a message of {total}")
         if total > self._frame_bytes_max:
@@ -614,6 +480,7 @@ cdef class FrameParser:
         body_end = body + total
         if body_end[0] != 13 or body_end[1] != 10:
             raise MalformedFrame("payload does not end with CRLF")
+        message.is_routed = False
         message.subject = fields[1]
         message.reply = fields[3] if count == 5 + has_headers else span(body, body)
         message.block = span(body, body + head)
@@ -659,103 +526,45 @@ cdef class FrameParser:
         return self._last_spread.choose(message, self._headers)
 
 
-# Acks. Each builder goes over the replies twice: first to check them and to count the bytes, then to write.
+@cython.final
+cdef class IngestEndpoint(Endpoint):
+    """Hands messages of the router to the collectors that are subscribed, and has these taken at the end of
+    the turn: all that was readable in it is one append for each partition."""
 
-cdef inline int64_t delta_at(const uint8_t* entry) noexcept nogil:
-    return entry[0] | entry[1] << 8 | entry[2] << 16 | <int64_t>entry[3] << 24
+    cdef list _touched
+    cdef Headers _headers
 
+    def __init__(self, Router router not None):
+        self._touched = []
+        self._headers = Headers()
 
-cdef inline Py_ssize_t length_at(const uint8_t* entry) noexcept nogil:
-    return entry[4] | entry[5] << 8
+    def subscribe(self, bytes subject not None, target not None, *, bytes queue not None=b""):
+        """Messages go to ``target``, or to the collector that it chooses; returns what ends it."""
+        if not isinstance(target, (RecordCollector, Partitioner)):
+            raise TypeError(f"{target!r} takes no messages")
+        subscription = Subscription(self, subject, queue=queue, target=target)
+        self.router.add(subscription)
+        return subscription
 
+    cdef int deliver(self, Subscription subscription, const Message* message) except -1:
+        cdef Message copied = message[0]  # a transform changes its subject
+        cdef RecordCollector collector
+        if isinstance(subscription.target, RecordCollector):
+            collector = <RecordCollector>subscription.target
+        else:
+            collector = (<Partitioner>subscription.target).choose(&copied, self._headers)
+            if collector is None:
+                return 0
+        if not collector.touched:
+            collector.touched = True
+            self._touched.append(collector)
+            self.router.touch(self)
+        return collector.gather(&copied, self._headers)
 
-cdef inline int digits(int64_t value) noexcept nogil:
-    cdef int count = 1
-    while value >= 10:
-        value //= 10
-        count += 1
-    return count
-
-
-cdef inline uint8_t* put(uint8_t* out, const void* data, Py_ssize_t size) noexcept nogil:
-    memcpy(out, data, size)
-    return out + size
-
-
-cdef inline uint8_t* put_number(uint8_t* out, int64_t value, int size) noexcept nogil:
-    cdef int i
-    for i in range(size - 1, -1, -1):
-        out[i] = 48 + value % 10
-        value //= 10
-    return out + size
-
-
-cdef inline uint8_t* put_line(
-    uint8_t* out, const uint8_t* entry, Py_ssize_t payload_bytes
-) noexcept nogil:
-    out = put(out, b"PUB ", 4)
-    out = put(out, entry + REPLY_ENTRY_BYTES, length_at(entry))
-    out = put(out, b" ", 1)
-    out = put_number(out, payload_bytes, digits(payload_bytes))
-    return put(out, b"\r\n", 2)
-
-
-cdef const uint8_t* entry_after(const uint8_t* entry, const uint8_t* end) except NULL:
-    if end - entry < REPLY_ENTRY_BYTES or length_at(entry) > end - entry - REPLY_ENTRY_BYTES:
-        raise ValueError("packed replies are cut")
-    return entry + REPLY_ENTRY_BYTES + length_at(entry)
-
-
-def build_acks(bytes replies not None, bytes head not None, int64_t base_offset):
-    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1."""
-    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
-    cdef const uint8_t* end = start + len(replies)
-    cdef const uint8_t* entry = start
-    cdef const uint8_t* following
-    cdef Py_ssize_t size = 0, payload
-    cdef int64_t seq
-    cdef bytes acks
-    cdef uint8_t* out
-    if not 0 <= base_offset < (1 << 63) - 1 - (1 << 32):
-        raise ValueError(f"offset {base_offset} has no sequence")
-    while entry < end:
-        following = entry_after(entry, end)
-        payload = len(head) + digits(base_offset + delta_at(entry) + 1) + 1
-        size += ACK_LINE_BYTES + length_at(entry) + digits(payload) + payload
-        entry = following
-    acks = PyBytes_FromStringAndSize(NULL, size)
-    out = <uint8_t*>PyBytes_AS_STRING(acks)
-    entry = start
-    while entry < end:
-        seq = base_offset + delta_at(entry) + 1
-        payload = len(head) + digits(seq) + 1
-        out = put_line(out, entry, payload)
-        out = put(out, PyBytes_AS_STRING(head), len(head))
-        out = put_number(out, seq, digits(seq))
-        out = put(out, b"}\r\n", 3)
-        entry += REPLY_ENTRY_BYTES + length_at(entry)
-    return acks
-
-
-def build_refusals(bytes replies not None, bytes payload not None):
-    """A publication of the same ``payload`` for each packed reply."""
-    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
-    cdef const uint8_t* end = start + len(replies)
-    cdef const uint8_t* entry = start
-    cdef const uint8_t* following
-    cdef Py_ssize_t size = 0
-    cdef bytes refusals
-    cdef uint8_t* out
-    while entry < end:
-        following = entry_after(entry, end)
-        size += ACK_LINE_BYTES + length_at(entry) + digits(len(payload)) + len(payload)
-        entry = following
-    refusals = PyBytes_FromStringAndSize(NULL, size)
-    out = <uint8_t*>PyBytes_AS_STRING(refusals)
-    entry = start
-    while entry < end:
-        out = put_line(out, entry, len(payload))
-        out = put(out, PyBytes_AS_STRING(payload), len(payload))
-        out = put(out, b"\r\n", 2)
-        entry += REPLY_ENTRY_BYTES + length_at(entry)
-    return refusals
+    cdef int end_turn(self) except -1:
+        cdef RecordCollector collector
+        touched, self._touched = self._touched, []
+        for collector in touched:
+            collector.touched = False
+            collector.owner.take()
+        return 0

@@ -2,9 +2,10 @@
 
 What stock clients check: an ack has ``stream`` and ``seq``; an error has, beside them, ``error``
 with ``code``, ``err_code`` and ``description`` and no other field. The many positive acks are built
-by ``frames.build_acks``. An advisory is a JSON object with a type, an id, a time, and the domain.
+by ``Router.acknowledge``. An advisory is a JSON object with a type, an id, a time, and the domain.
 
-Reply subjects are packed, as a collector gives them: u32 position, u16 length, subject.
+Reply subjects are packed, as a collector gives them: u32 position, u16 length, subject. Those that the
+node's router answers, since their messages came through it, begin with ``ROUTED``.
 """
 
 import json
@@ -17,6 +18,8 @@ from streamlog.ingest.admission.verdict import AckPolicy
 
 PREFIX: Final = "$JS.EVENT.ADVISORY"
 TYPES: Final = "io.nats.jetstream.advisory.v1"
+ROUTED: Final = b"\0"
+"""No reply subject begins so: NATS takes such a byte, but no client that wants an answer sends it."""
 _ENTRY: Final = struct.Struct("<IH")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
+import nats.errors
+
 from streamlog.clock import wall_ms
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import IngestSection, NatsSection
@@ -25,7 +27,8 @@ from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, PubAcks
 from streamlog.ingest.nats.connection_state import ConnectionState
-from streamlog.ingest.nats.errors import NatsError
+from streamlog.ingest.nats.errors import NatsError, understood
+from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscription_list import SubjectFilter
@@ -45,6 +48,7 @@ from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
@@ -107,11 +111,15 @@ class IngestService:
         message_bytes_max: int,
         partitions: ReplicaManager,
         metrics: NodeMetrics,
+        router: Router,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = wall_ms,
         around_read: AroundRead | None = None,
+        leaf: LeafLink | None = None,
     ) -> None:
-        """``around_read``: for who wants to know of each read of NATS."""
+        """``leaf``: the link to NATS, where the node is a leafnode of it. ``around_read``: called around
+        each read of NATS.
+        """
         self._node_id = node_id
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
@@ -120,8 +128,10 @@ class IngestService:
         self._ingests: dict[TopicPartition, PartitionIngest] = {}
         self._by_stream: dict[str, list[TopicPartition]] = {}
         """The keys of ``_ingests``, by stream."""
-        access = NatsOptions(nats)
-        self._outage = ConnectionState(metrics, login=access.login)
+        access = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
+        self._outage = ConnectionState(metrics, login=access.login if access is not None else "")
+        self._is_linked = access is not None
+        self._leaf = leaf
         self._spreadings: dict[str, PartitionedStream] = {}
         """By stream; the partition ingests of these listen to nothing by themselves."""
         self._room = InFlightBytes(
@@ -137,13 +147,14 @@ class IngestService:
         self._domain = nats.domain
         self._listening = Subscriber(
             access=access,
+            router=router,
             name=f"streamlog node {node_id} ingest",
             read_buffer_bytes=ingest.read_buffer_bytes,
             room=self._room,
             outage=self._outage,
             around_read=around_read,
         )
-        self._answers = PubAcks(self._listening, metrics)
+        self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(
@@ -168,12 +179,21 @@ class IngestService:
 
     @property
     def is_connected(self) -> bool:
-        """NATS is there, and knows by now what is listened to."""
-        return self._outage.is_connected and self._listening.is_known
+        """NATS is there, and knows by now what is listened to; or the node has no link to NATS."""
+        if self._leaf is not None:
+            return self._leaf.is_open
+        return not self._is_linked or (self._outage.is_connected and self._listening.is_known)
+
+    @property
+    def room(self) -> InFlightBytes:
+        """Where it is full, nothing more is to be read that is stored."""
+        return self._room
 
     @property
     def complaint(self) -> NatsError | None:
         """Why it is not, as far as that is known."""
+        if self._leaf is not None and self._leaf.complaint:
+            return understood(nats.errors.Error(self._leaf.complaint))
         return self._outage.complaint
 
     def has_settled(self, image: MetadataImage) -> bool:
@@ -329,7 +349,7 @@ class IngestService:
             now_ms=self._now_ms(),
             domain=self._domain,
         )
-        self._answers.tell(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
+        self._answers.advise(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
 
     def _follow(self, name: str) -> None:
         """Take messages for the partitions of this stream that are led here, each in one leader

@@ -27,12 +27,19 @@ from streamlog.config import NatsSection
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, BrokenInvariant, Overloaded, StreamlogError
+from streamlog.ingest.nats.connection import DEFAULT_PAYLOAD_BYTES_MAX
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import NOT_ASKED, ReplayGuard, RequestIdentities
-from streamlog.jetstream.connection import AdminConnection, NatsLatency, Request
+from streamlog.jetstream.connection import (
+    AdminConnection,
+    NatsLatency,
+    Request,
+    RouterConnection,
+    block_of,
+)
 from streamlog.jetstream.direct_get.direct_get import no_responders, status
 from streamlog.jetstream.direct_get.direct_get_requests import DIRECT as DIRECT_OF_NODE
 from streamlog.jetstream.direct_get.direct_get_requests import PREFIX as DIRECT
@@ -48,6 +55,8 @@ from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.subjects import takes_inboxes
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
+from streamlog.nats.router import Subscription as RoutedSubscription
 from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -97,15 +106,18 @@ class ManagementApi:
         partitions: ReplicaManager,
         metrics: NodeMetrics,
         control: ControlService,
+        router: Router,
+        payload_bytes_max: int = DEFAULT_PAYLOAD_BYTES_MAX,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """``identity``: who asks, and what they may do; None: every client may do everything."""
+        """``identity``: who asks, and what they may do; None: every client may do everything.
+        ``payload_bytes_max``: of a message to a client of the node's port.
+        """
         self._node_id = node_id
-        self._access = NatsOptions(nats)
-        self._options = self._access.options(f"streamlog node {node_id} admin")
+        self._access = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
@@ -127,7 +139,11 @@ class ManagementApi:
         self._prefixes = [f"$JS.{nats.domain}.API."]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
-        self._client = AdminConnection(self._access)
+        self._client = None if self._access is None else AdminConnection(self._access)
+        """None: there is no link to NATS, and requests come through the router alone."""
+        self._local = RouterConnection(router, payload_bytes_max=payload_bytes_max)
+        self._local_clients: list[RoutedSubscription] = []
+        """As ``_clients``, at the router."""
         self._complaints = NatsErrorCounts(metrics, "admin")
         self.complaint: NatsError | None = None
         """Why it is not heard, as far as that is known."""
@@ -153,11 +169,16 @@ class ManagementApi:
         async with asyncio.TaskGroup() as group:
             self._tasks = group
             self._requests.begin(group)
-            connecting = group.create_task(self._stay_connected())
-            said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
-            measuring = group.create_task(self._measure())
+            services = [self._telling.run(), self._republishing.run()]
+            self._listen_locally_or_not()
+            if self._access is None:
+                self.is_ready = True
+                logger.info("management API ready", extra={"prefixes": self._prefixes})
+            else:
+                services += [self._stay_connected(self._access), self._measure()]
+            tasks = [group.create_task(service) for service in services]
             await self._stopped.wait()
-            for task in (connecting, measuring, *said):
+            for task in tasks:
                 task.cancel()
             self._requests.end()
 
@@ -180,43 +201,49 @@ class ManagementApi:
         if self._stopping:
             return
         client, self._stopping, self._wanted = self._client, True, False
-        await self._listen_or_not(client)
+        self._listen_locally_or_not()
+        if client is not None:
+            await self._listen_or_not(client)
         await self._requests.wait_all_done()
-        client.flush_answers()
-        await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
+        if client is not None:
+            client.flush_answers()
+            await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
         self._stopped.set()
-        with contextlib.suppress(OSError):  # NATS is gone, too
-            await client.close()
+        if client is not None:
+            with contextlib.suppress(OSError):  # NATS is gone, too
+                await client.close()
 
-    async def _stay_connected(self) -> None:
+    async def _stay_connected(self, access: NatsOptions) -> None:
         while True:
+            self._client = client = AdminConnection(access)
+            options = access.options(f"streamlog node {self._node_id} admin")
             self._closed.clear()
             try:
-                await self._serve(self._client)
+                await self._serve(client, options)
             except Exception:
                 logger.exception(FAULT.logged_as("connecting to NATS failed"))
-                await self._client.close()
-                await asyncio.sleep(self._options["reconnect_time_wait"])
+                await client.close()
+                await asyncio.sleep(options["reconnect_time_wait"])
             self._clients = []
-            self._client = AdminConnection(self._access)
 
     async def _measure(self) -> None:
         """On this connection, where no messages of streams are in the way of the answer."""
         while True:
             await asyncio.sleep(ROUND_TRIP_S)
-            if not (self.is_ready and self._client.is_connected):
+            client = self._client
+            if client is None or not (self.is_ready and client.is_connected):
                 self.latency.lost()
                 continue
             self.latency.asked()
-            if await self._client.round_trip(ROUND_TRIP_S_MAX):
+            if await client.round_trip(ROUND_TRIP_S_MAX):
                 self.latency.answered()
             else:
                 self.latency.lost()
 
-    async def _serve(self, client: AdminConnection) -> None:
+    async def _serve(self, client: AdminConnection, options: dict[str, Any]) -> None:
         """Until the client is closed."""
         await client.connect(
-            **self._options,
+            **options,
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
@@ -250,10 +277,23 @@ class ManagementApi:
             for subscription in ended:
                 await _end(client, subscription)
 
+    def _listen_locally_or_not(self) -> None:
+        if self._wanted and not self._local_clients:
+            self._local_clients = [
+                self._local.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
+                for prefix in self._prefixes
+            ]
+        elif self._local_clients and not self._wanted:
+            ended, self._local_clients = self._local_clients, []
+            for subscription in ended:
+                self._local.stop_listening(subscription)
+
     def _lease_changed(self, held: bool) -> None:
         if not self._stopping:
             self._wanted = held
             self._changed.set()
+            if self._tasks is not None:
+                self._listen_locally_or_not()
 
     # Requests, within the read that brings them. None is left waiting in nats-py, which drops what
     # it cannot keep.
@@ -272,10 +312,10 @@ class ManagementApi:
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
         if verb.startswith((DIRECT, *UNSERVED)):
-            await self._client.answer(request.reply, b"", status(OVERLOADED).block)
+            await request.connection.answer(request.reply, b"", status(OVERLOADED).block)
         else:
             reply = encoded(self._verbs.overloaded(verb))
-            await self._client.answer(request.reply, reply)
+            await request.connection.answer(request.reply, reply)
 
     async def _answer_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
@@ -292,13 +332,13 @@ class ManagementApi:
         if asking is not NOT_ASKED:
             verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
         if verb.startswith(DIRECT):
-            await self._direct.answer(self._client, request, verb, verbs)
+            await self._direct.answer(request, verb, verbs)
         elif verb.startswith(UNSERVED):
-            await self._client.answer(request.reply, b"", no_responders(request.subject))
+            await request.connection.answer(request.reply, b"", no_responders(request.subject))
         else:
             reply = await verbs.reply(verb, request.data, request.headers)
-            text = self._fitting(reply)
-            await self._client.answer(request.reply, text)
+            text = _fitting(reply, request.connection.max_payload)
+            await request.connection.answer(request.reply, text)
             audit = self._advisories.of_request(verb, request.subject, request.data, text)
             if audit is not None:
                 self._telling.tell(audit)
@@ -314,10 +354,10 @@ class ManagementApi:
     async def _refuse_asker(self, request: Request, verb: str, error: StreamlogError) -> None:
         refused = self._verbs.failed(error, verb)
         if verb.startswith((DIRECT, *UNSERVED)):
-            await self._client.answer(request.reply, b"", status(refused).block)
+            await request.connection.answer(request.reply, b"", status(refused).block)
         else:
             reply = {**self._verbs.overloaded(verb), "error": refused.json()}
-            await self._client.answer(request.reply, encoded(reply))
+            await request.connection.answer(request.reply, encoded(reply))
 
     def _verb(self, subject: str) -> str:
         """What comes after the API's prefix."""
@@ -326,20 +366,21 @@ class ManagementApi:
                 return subject[len(prefix) :]
         raise BrokenInvariant(f"{subject!r} is not subscribed to")
 
-    def _fitting(self, reply: dict[str, Any]) -> bytes:
-        data = encoded(reply)
-        if len(data) > self._client.max_payload:
-            data = encoded({"type": reply["type"], "error": TOO_LARGE.json()})
-        return data
-
     async def _publish(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> Unpublished | None:
-        """Where there is a NATS that takes it; else why not."""
-        if not self._client.is_connected:
+        """To clients of the port, and where there is a NATS that takes it; else why not."""
+        client = self._client
+        if client is not None and not client.is_connected:
             return "disconnected"
         try:
-            await self._client.publish(subject, payload, headers=headers)
+            block = block_of(headers) if headers else b""
+            if client is None:
+                self._local.publish(subject, payload, block)
+            else:
+                with contextlib.suppress(nats.errors.MaxPayloadError):
+                    self._local.publish(subject, payload, block, clients_only=True)
+                await client.publish(subject, payload, headers=headers)
         except nats.errors.MaxPayloadError:
             return "too large"
         except nats.errors.BadSubjectError:
@@ -352,6 +393,7 @@ class ManagementApi:
 
     async def _failed(self, error: Exception) -> None:
         """``ingest`` tells of a NATS that is not there; once is enough."""
+        assert self._access is not None, "there is a link to NATS"
         complaint = understood(error, self._access.login)
         if not self._complaints.hear(complaint):
             self.complaint = complaint
@@ -370,6 +412,13 @@ class ManagementApi:
 
     async def _client_closed(self) -> None:
         self._closed.set()
+
+
+def _fitting(reply: dict[str, Any], payload_bytes_max: int) -> bytes:
+    data = encoded(reply)
+    if len(data) > payload_bytes_max:
+        data = encoded({"type": reply["type"], "error": TOO_LARGE.json()})
+    return data
 
 
 async def _telling(answering: Awaitable[None]) -> None:

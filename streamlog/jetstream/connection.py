@@ -8,14 +8,15 @@ message took most of a request's time.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streamlog.condition import Condition
+from streamlog.authn.session import Session
+from streamlog.condition import FAULT, Condition
 from streamlog.errors import BrokenInvariant
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.nats.client import SUBJECTS_BYTES_MAX
@@ -25,6 +26,8 @@ from streamlog.ingest.nats.connection import (
     IngestTransport,
 )
 from streamlog.ingest.nats.options import NatsOptions
+from streamlog.nats.router import Callback, Endpoint, Router
+from streamlog.nats.router import Subscription as RoutedSubscription
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +43,41 @@ SPACES: Final = b" \t\n\v\f\r\x1c\x1d\x1e\x1f"
 """What ``str.isspace`` knows of ASCII: nats-py refuses a header's name that holds one of them."""
 
 
+class Answering(Protocol):
+    """Takes the answers to the requests that came by it."""
+
+    @property
+    def max_payload(self) -> int:
+        """Of an answer, its headers included."""
+
+    async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
+        """Publish an answer, whose headers are ``block``, from ``NATS/1.0`` to the empty line.
+
+        Waits where NATS takes nothing. Raises nats.errors.Error.
+        """
+
+
 class Request:
     """A message that wants an answer; its headers are parsed when they are first asked for."""
 
-    __slots__ = ("_block", "_headers", "data", "reply", "subject")
+    __slots__ = ("_block", "_headers", "connection", "data", "reply", "session", "subject")
 
-    def __init__(self, subject: str, reply: str, data: bytes, block: bytes = b"") -> None:
+    def __init__(
+        self,
+        subject: str,
+        reply: str,
+        data: bytes,
+        block: bytes = b"",
+        *,
+        connection: "Answering",
+        session: Session | None = None,
+    ) -> None:
+        """``connection``: by which it came; ``session``: of the client, where that has logged in."""
         self.subject = subject
         self.reply = reply
         self.data = data
+        self.connection = connection
+        self.session = session
         self._block = block
         self._headers: dict[str, str] | None = None
 
@@ -104,10 +133,6 @@ class AdminConnection(FrameClient):
         self._remove_sub(subscription._id)
 
     async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
-        """Publish an answer, whose headers are ``block``, from ``NATS/1.0`` to the empty line.
-
-        Waits where NATS takes nothing. Raises nats.errors.Error.
-        """
         if not self.is_connected:
             if block:
                 raise nats.errors.ConnectionReconnectingError
@@ -162,7 +187,8 @@ class AdminConnection(FrameClient):
         except UnicodeDecodeError:
             logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
             return
-        taker(Request(subject.decode(errors="surrogateescape"), text, payload, block))
+        name = subject.decode(errors="surrogateescape")
+        taker(Request(name, text, payload, block, connection=self))
 
     @property
     def has_room(self) -> bool:
@@ -171,6 +197,76 @@ class AdminConnection(FrameClient):
 
     async def wait_room(self) -> None:
         pass
+
+
+class RouterConnection:
+    """The management API's place at the node's router: requests of the clients of its NATS port."""
+
+    def __init__(self, router: Router, *, payload_bytes_max: int) -> None:
+        self.max_payload = payload_bytes_max
+        self._router = router
+        self._endpoint = Callback(router, failed=_failed)
+
+    def listen(self, subject: str, take: Take, *, queue: str) -> RoutedSubscription:
+        """Hand each message with a reply subject to ``take``, within the turn that brings it."""
+
+        def taken(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+            if not reply:
+                return
+            try:
+                text = reply.decode()
+            except UnicodeDecodeError:
+                logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
+                return
+            name = subject.decode(errors="surrogateescape")
+            session = session_of(self._router.source)
+            take(Request(name, text, payload, block, connection=self, session=session))
+
+        subscription = RoutedSubscription(
+            self._endpoint, subject.encode(), queue=queue.encode(), target=taken
+        )
+        self._router.add(subscription)
+        return subscription
+
+    def stop_listening(self, subscription: RoutedSubscription) -> None:
+        self._router.remove(subscription)
+
+    async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
+        self._check(payload, block)
+        self._router.reply(reply.encode(), payload, block=block)
+
+    def publish(
+        self, subject: str, payload: bytes, block: bytes = b"", *, clients_only: bool = False
+    ) -> None:
+        """To subscribers; ``clients_only``: to those of this node's port. Raises nats.errors.MaxPayloadError."""
+        self._check(payload, block)
+        publish = self._router.tell_clients if clients_only else self._router.publish
+        publish(subject.encode(), payload, block=block)
+
+    def _check(self, payload: bytes, block: bytes) -> None:
+        if len(block) + len(payload) > self.max_payload:
+            raise nats.errors.MaxPayloadError
+
+
+def session_of(source: Endpoint | None) -> Session | None:
+    """Of the client that has published; None: it need not log in, or it is none."""
+    login = getattr(getattr(source, "session", None), "login", None)
+    session: Session | None = getattr(login, "session", None)
+    return session
+
+
+def block_of(headers: Mapping[str, str]) -> bytes:
+    """A header block. Raises nats.errors.BadHeaderError for what no line can hold."""
+    lines = ["NATS/1.0"]
+    for name, value in headers.items():
+        if not name or any(char in name for char in ": \r\n") or any(c in value for c in "\r\n"):
+            raise nats.errors.BadHeaderError
+        lines.append(f"{name}: {value}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _failed(error: Exception) -> None:
+    logger.error(FAULT.logged_as("a management request was not taken"), exc_info=error)
 
 
 async def _nothing(_: Msg) -> None:

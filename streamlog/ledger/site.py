@@ -10,10 +10,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from streamlog.config.token_file import Tokens
 from streamlog.errors import AuthenticationFailed
-from streamlog.http.hosts import refuse_other_names
+from streamlog.http.hosts import PUBLIC, refuse_other_names
 from streamlog.http.server import HttpServer
-from streamlog.http.tokens import PUBLIC, Tokens
 from streamlog.ledger.channel.channel import Channel
 from streamlog.ledger.metrics import LedgerMetrics
 

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 KAFKA: Final = "kafka"
 HTTP: Final = "http"
+NATS: Final = "nats_listen"
 
 Stamp = tuple[int, ...] | None
 """What tells one content of a file from another; None: there is no such file."""
@@ -58,6 +59,10 @@ class Certificates:
 
     def http(self) -> ssl.SSLContext | None:
         return self._loaded.listeners.get(HTTP)
+
+    def nats(self) -> ssl.SSLContext | None:
+        """For clients of the NATS port."""
+        return self._loaded.listeners.get(NATS)
 
     def outgoing(self) -> ssl.SSLContext | None:
         """For other nodes, which have the same settings; None: in the clear."""
@@ -244,6 +249,8 @@ def _plans(settings: Settings) -> dict[str, _Plan | None]:
         KAFKA: (settings.kafka.tls, nodes_own, demanded, "tls.cert"),
         HTTP: (http.tls, https_own, auth, "tls.cert or http.tls_cert"),
     }
+    if settings.nats_listen.port is not None:
+        listeners[NATS] = (settings.nats_listen.tls, nodes_own, demanded, "tls.cert")
     plans: dict[str, _Plan | None] = {}
     for listener, (wanted, own, client_auth, missing) in listeners.items():
         if wanted and own is None:

@@ -32,6 +32,7 @@ from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.codec import RecordRun
@@ -86,6 +87,7 @@ class Member:
             metadata=self,  # type: ignore[arg-type]
             partitions=self.registry,
             metrics=NodeMetrics(),
+            router=Router(),
             control=self.control,
             lease=self.lease,
         )

@@ -227,7 +227,7 @@ async def test_it_waits_for_a_nats_server_that_is_not_there_yet(
     new_dev: Callable[..., Any], nats_server: Any
 ) -> None:
     nats_server.stop()
-    dev = new_dev("--nats-server", nats_server.url)
+    dev = new_dev("--nats", nats_server.url)
     dev.spawn()
     eventually(lambda: "waiting for node-1" in dev.log_text(), "it does not say what it waits for")
     assert not dev.ready_file.exists()
@@ -238,7 +238,7 @@ async def test_it_waits_for_a_nats_server_that_is_not_there_yet(
 
 
 async def test_a_stop_while_it_waits(new_dev: Callable[..., Any]) -> None:
-    dev = new_dev("--nats-server", "nats://127.0.0.1:1")
+    dev = new_dev("--nats", "nats://127.0.0.1:1")
     dev.spawn()
     eventually(lambda: "waiting for node-1" in dev.log_text(), "it does not wait")
     family = children(dev.pid)
@@ -249,7 +249,7 @@ async def test_a_stop_while_it_waits(new_dev: Callable[..., Any]) -> None:
 async def test_nats_may_go_and_come_back(
     new_dev: Callable[..., Any], nats_server: Any, read_all: Callable[..., list[Any]]
 ) -> None:
-    dev = new_dev("--nats-server", nats_server.url)
+    dev = new_dev("--nats", nats_server.url)
     dev.start()
     await publish(dev.nats, "gap", 5)
     nats_server.stop()

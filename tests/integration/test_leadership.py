@@ -19,6 +19,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImag
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
@@ -44,6 +45,7 @@ class Ingest:
             ingest=IngestSection(),
             message_bytes_max=1 << 20,
             partitions=cast(ReplicaManager, self),
+            router=Router(),
             metrics=NodeMetrics(),
             lease=self.lease,
         )
@@ -218,7 +220,7 @@ async def test_another_epoch_of_the_same_leader_stores_each_message_once(
 ) -> None:
     ingest.add("orders")
     written: list[bytes] = []
-    client = ingest.source._listening._client
+    client = ingest.source._listening._linked
     write = client.write
 
     def keep(data: bytes) -> None:

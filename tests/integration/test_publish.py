@@ -288,7 +288,7 @@ async def test_a_client_that_ends_for_good_is_replaced(node: LocalNode, nc: Clie
     await node.create("orders")
     for sequence in (1, 2):
         assert (await nc.jetstream().publish("orders", b"x")).seq == sequence
-        await node.source._listening._client.close()
+        await node.source._listening._linked.close()
         await until(lambda: node.source.is_connected)
         await nc.flush()
     assert len(await node.records("orders")) == 2

@@ -1,4 +1,4 @@
-"""Acks in plain Python, which the compiled builder is held to."""
+"""Acks in plain Python, which the router is held to, as far as they are not for the router itself."""
 
 import struct
 from collections.abc import Iterator
@@ -40,4 +40,6 @@ def _entries(replies: bytes) -> Iterator[tuple[int, bytes]]:
         position = start + length
         if position > len(replies):
             raise ValueError("packed replies are cut")
-        yield delta, replies[start:position]
+        reply = replies[start:position]
+        if not reply.startswith(b"\0"):
+            yield delta, reply

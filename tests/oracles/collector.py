@@ -49,6 +49,11 @@ class Message(NamedTuple):
     payload: bytes
 
 
+def _answered(reply: bytes) -> bytes:
+    """A reply that the router would answer is not for a message that came over the link."""
+    return b"" if reply.startswith(b"\0") else reply
+
+
 class RecordCollector:
     """What one subscription gathered since the last take. Not thread-safe; one owner.
 
@@ -121,6 +126,7 @@ class RecordCollector:
             self._gather_opened(message, opened)
             return
         subject, reply, block, payload = message
+        reply = _answered(reply)
         if self._has_no_room(message, len(reply)):
             self._oversize.append(reply)
             self.oversize_count += 1
@@ -143,7 +149,7 @@ class RecordCollector:
         subject, reply, block, payload = message
         if self.open_envelope is None or not is_like_an_envelope(payload):
             return None
-        return self.open_envelope(payload, block, subject, reply)
+        return self.open_envelope(payload, block, subject, _answered(reply))
 
     def _gather_opened(self, message: Message, opened: "TranslatedEnvelope") -> None:
         """The same for a message that came in an envelope."""

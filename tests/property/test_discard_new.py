@@ -15,6 +15,7 @@ from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from streamlog.record.codec import iter_records
 from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
@@ -33,7 +34,7 @@ class World:
         )
         metrics = NodeMetrics()
         self.written = Written()
-        self.answers = PubAcks(self.written, metrics)
+        self.answers = PubAcks(self.written, metrics, Router())
         room = InFlightBytes(
             in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
         )

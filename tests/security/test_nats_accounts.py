@@ -17,7 +17,8 @@ from streamlog.authz.signature import KEY, sign
 from streamlog.config import AuthorizationSection
 from streamlog.errors import AuthenticationFailed
 from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
-from streamlog.jetstream.connection import Request
+from streamlog.jetstream.connection import Request, RouterConnection
+from streamlog.nats.router import Router
 from tests.restricted import Heard
 from tests.secured_nats import user_key
 from tools.nodes.server_process import NatsServer
@@ -54,7 +55,9 @@ def identity(**settings: Any) -> RequestIdentities:
 
 def with_headers(headers: dict[str, str], reply: str = "reply") -> Request:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return Request(SUBJECT, reply, b"", f"NATS/1.0\r\n{lines}\r\n".encode())
+    block = f"NATS/1.0\r\n{lines}\r\n".encode()
+    connection = RouterConnection(Router(), payload_bytes_max=1)
+    return Request(SUBJECT, reply, b"", block, connection=connection)
 
 
 @pytest.fixture

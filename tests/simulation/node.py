@@ -18,7 +18,6 @@ from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
-from streamlog.ingest.pub_ack_format import Replies
 from streamlog.log.erasure.erasures_load import load, note_all
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.segment.file_slice import FileSlice
@@ -27,6 +26,7 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, LogId, NodeId, TopicPartition
+from streamlog.nats.router import Router
 from streamlog.partition.compiled.at_once import PartitionEnd
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import UNAWAITED, Acknowledgement, PartitionState, Step
@@ -64,12 +64,8 @@ class SimConnection(NamedTuple):
 class SimAnswers(PubAcks):
     """Waits for ``flush`` instead of the end of a loop's turn."""
 
-    def acknowledge(self, head: bytes, replies: Replies, base_offset: int) -> None:
-        self._waiting.append(b"")  # where some wait already, no loop is asked for another turn
-        super().acknowledge(head, replies, base_offset)
-
-    def _send(self, data: bytes) -> None:
-        self._waiting.append(data)
+    def _write(self, lines: bytes) -> None:
+        self._waiting.append(lines)
 
 
 class SimSubjects:
@@ -233,7 +229,7 @@ class Life:
         self._end = SimPartitionEnd(self)
         self._snapshots = DedupSnapshots(list)
         self._saving = False
-        self._answers = SimAnswers(SimConnection(answer), METRICS)
+        self._answers = SimAnswers(SimConnection(answer), METRICS, Router())
         self._parser = FrameParser()
         acknowledge(self.state.lead(epoch, (ONE,)))
         self._ingest = self._open_ingest(epoch, self._snapshots)

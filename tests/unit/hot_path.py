@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamlog.ingest.frames import FrameParser, RecordCollector, build_acks
+from streamlog.ingest.frames import FrameParser, RecordCollector
 from streamlog.ingest.pub_ack_format import ack_head
+from streamlog.nats.router import Router
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.columns import ColumnDecoder
 
@@ -40,6 +41,7 @@ class HotPath:
         self._parser = FrameParser()
         self._inflow = RecordCollector(message_bytes_max=1 << 20)
         self._parser.bind(1, self._inflow)
+        self._router = Router()
         self._replies = b""
         self._batch = b""
         self.parse()
@@ -69,7 +71,7 @@ class HotPath:
         self._batch = run.seal(base_offset=0, leader_epoch=1, timestamp_ms=0)
 
     def build_acks(self) -> bytes:
-        return build_acks(self._replies, ack_head("bench"), 0)
+        return self._router.acknowledge(self._replies, ack_head("bench"), 0)
 
     def iterate(self) -> int:
         return sum(1 for _ in iter_records(self._batch))

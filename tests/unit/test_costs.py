@@ -23,6 +23,7 @@ from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from tests.ingest_way import Written
@@ -85,7 +86,7 @@ class Way:
         self._partition = FakePartition()
         metrics = NodeMetrics()
         self.written = Written()
-        self._answers = PubAcks(self.written, metrics)
+        self._answers = PubAcks(self.written, metrics, Router())
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
         )
@@ -117,7 +118,7 @@ class ManyWays:
     def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
         self.written = Written()
-        self._answers = PubAcks(self.written, metrics)
+        self._answers = PubAcks(self.written, metrics, Router())
         self._flusher = registry._flusher
         room = InFlightBytes(
             in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics

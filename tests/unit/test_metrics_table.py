@@ -24,6 +24,7 @@ LABELS: Mapping[str, str] = {
     "streamlog_operations_total": "operation, by, error",
     "streamlog_requests_total": "api",
     "streamlog_connections_closed_total": "reason",
+    "streamlog_nats_port_connections_closed_total": "reason",
     "streamlog_throttled_requests_total": "quota",
     "streamlog_tls_certificate_not_after_timestamp_seconds": "listener",
     "streamlog_throttle_seconds_total": "quota",

@@ -46,6 +46,16 @@ class Nats(Protocol):
     def kill(self) -> None: ...
 
 
+class NoNats:
+    """Nodes that are among themselves, with NATS ports of their own."""
+
+    url: Final = ""
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Cluster:
     """``with Cluster(folder) as cluster``: a nats-server and nodes, all ready."""
 
@@ -76,7 +86,7 @@ class Cluster:
             node.configure(self.settings_of(node))
 
     def settings_of(self, node: NodeProcess) -> Settings:
-        own: Settings = {"nats": {"servers": [self.nats.url]}}
+        own: Settings = {"nats": {"servers": [self.nats.url] if self.nats.url else []}}
         if len(self.nodes) > 1:
             own["cluster"] = {"id": "test", "voters": self.voters}
         layers = (self._defaults, own, self.settings)

@@ -8,12 +8,15 @@ from tools.nodes.server_process import ServerProcess, program, wait_until
 
 
 class Dev(ServerProcess):
-    """``streamlog dev`` on free ports; ``--nats-server`` and the like in ``options``."""
+    """``streamlog dev`` on free ports; ``--nats URL`` and the like in ``options``."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, nats_server: bool = True) -> None:
+        """``nats_server``: with an embedded one, where ``options`` name none."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
         ports = ("--nats-port", "0", "--kafka-port", "0", "--http-port", "0")
+        if nats_server and "--nats" not in options:
+            options = ("--nats-server", *options)
         command = [program("streamlog"), "dev", "--data-dir", str(self.data_dir), *ports, *options]
         super().__init__(command, directory / "dev.log")
 

@@ -63,6 +63,8 @@ class NodeProcess(StreamlogProcess):
         self.directory = directory
         self.data_dir = data_dir or directory / "data"
         self.kafka_port, self.http_port = free_port(), free_port()
+        self.port_url = f"nats://{host}:{free_port()}"
+        """Of its NATS port, where the settings have ``nats_listen``."""
         self.config = directory / "node.toml"
         self.keys: KeyRing | None = None  # to what is encrypted on its disk
         command = [*prefix, program("streamlog"), "serve", "--config", str(self.config)]
@@ -109,6 +111,8 @@ class NodeProcess(StreamlogProcess):
         }
         if not self.host.startswith("127."):
             own["security"] = {"allow_unauthenticated": True}
+        if "nats_listen" in settings:
+            own["nats_listen"] = {"host": self.host, "port": int(self.port_url.rpartition(":")[2])}
         for section, keys in own.items():
             content[section] = {**keys, **content.get(section, {})}
         self.config.write_text(

@@ -1,1 +1,1 @@
-"""``streamlog dev``: a development cluster on this machine, with an embedded nats-server."""
+"""``streamlog dev``: a development cluster on this machine, with a nats-server where one is wanted."""

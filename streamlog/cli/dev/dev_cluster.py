@@ -1,4 +1,4 @@
-"""The development cluster: an embedded nats-server and nodes, started, watched and stopped."""
+"""The development cluster: nodes, and a nats-server where one is wanted, started, watched and stopped."""
 
 import asyncio
 import contextlib
@@ -62,15 +62,18 @@ class DevCluster:
     async def _start_and_watch(self) -> None:
         nodes = lay_out(self._plan, self._ports)
         login: dict[str, str] = {}
+        server: str | None = None
         if self._plan.nats:
-            nats, login = without_login(self._plan.nats)
-        else:
-            nats = await self._start_nats()
-        await self._start_nodes(nodes, nats, login)
+            server, login = without_login(self._plan.nats)
+        elif self._plan.nats_server:
+            server = await self._start_nats()
+        await self._start_nodes(nodes, server, login)
         entries = [node.entry() for node in nodes]
+        nats = server or nodes[0].nats
         _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": entries})
         running_dev.write(",".join(node.kafka for node in nodes))
-        _say(f"NATS   {nats}")
+        ports = ",".join(node.nats for node in nodes)
+        _say(f"NATS   {ports if server is None else f'{server} (nodes: {ports})'}")
         _say(f"Kafka  {','.join(node.kafka for node in nodes)}")
         _say(f"HTTP   {' '.join(node.http for node in nodes)}")
         _say(f"Data   {self._plan.directory}")
@@ -93,11 +96,11 @@ class DevCluster:
         return f"nats://{HOST}:{port}"
 
     async def _start_nodes(
-        self, nodes: Sequence[DevNode], nats: str, login: Mapping[str, str]
+        self, nodes: Sequence[DevNode], nats: str | None, login: Mapping[str, str]
     ) -> None:
         """All at once: none of several is ready before most are there."""
         for node in nodes:
-            node.write_config(nats, embedded=self._plan.nats is None, login=login)
+            node.write_config(nats, is_ours=self._plan.nats is None, login=login)
         children = [await self._start(node.start) for node in nodes]
         for node, child in zip(nodes, children, strict=True):
             await self._wait_ready(child, node.probe)

@@ -21,6 +21,9 @@ class DevPlan:
     directory: Path
     nodes: int
     nats: str | None
+    """Of a NATS server that is there."""
+    nats_server: bool
+    """To start one."""
     nats_port: int
     kafka_port: int
     http_port: int
@@ -35,6 +38,7 @@ def lay_out(plan: DevPlan, taken: set[int]) -> list[DevNode]:
     _check_number(plan)
     numbers = range(1, plan.nodes + 1)
     folders = {number: plan.directory / f"node-{number}" for number in numbers}
+    nats = {number: _nats_port(plan, number, taken) for number in numbers}
     kafka = {number: _kafka_port(plan, number, folders[number], taken) for number in numbers}
     http = {
         number: settle_port(
@@ -45,7 +49,7 @@ def lay_out(plan: DevPlan, taken: set[int]) -> list[DevNode]:
     voters = [f"{number}@{HOST}:{port}" for number, port in kafka.items()]
     cluster = {"id": CLUSTER_ID, "voters": voters} if plan.nodes > 1 else {}
     return [
-        DevNode(number, folders[number], HOST, kafka[number], http[number], cluster)
+        DevNode(number, folders[number], HOST, nats[number], kafka[number], http[number], cluster)
         for number in numbers
     ]
 
@@ -56,6 +60,12 @@ def _check_number(plan: DevPlan) -> None:
         nodes = "1 node" if there == 1 else f"{there} nodes"
         problem = f"{plan.directory} holds a cluster of {nodes}, not of {plan.nodes}"
         raise ConfigError("--nodes", problem, f"say --nodes {there} or name another folder")
+
+
+def _nats_port(plan: DevPlan, number: int, taken: set[int]) -> int:
+    """The nats-server has the first one, where one is started."""
+    wanted = plan.nats_port and plan.nats_port + number - (0 if plan.nats_server else 1)
+    return settle_port("--nats-port", HOST, wanted, taken)
 
 
 def _kafka_port(plan: DevPlan, number: int, folder: Path, taken: set[int]) -> int:

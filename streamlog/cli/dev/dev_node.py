@@ -27,17 +27,20 @@ class DevNode:
         number: int,
         directory: Path,
         host: str,
+        nats_port: int,
         kafka_port: int,
         http_port: int,
         cluster: Mapping[str, object],
     ) -> None:
         self.number = number
+        self.nats = f"nats://{host}:{nats_port}"
         self.kafka = f"{host}:{kafka_port}"
         self.http = f"http://{host}:{http_port}"
         self.config = directory / "node.toml"
         self._directory = directory
         self._content: dict[str, dict[str, object]] = {
             "node": {"id": number, "data_dir": str(directory)},
+            "nats_listen": {"host": host, "port": nats_port},
             "kafka": {"host": host, "port": kafka_port},
             "http": {"host": host, "port": http_port},
             "groups": {"initial_rebalance_delay_ms": 0},
@@ -49,14 +52,14 @@ class DevNode:
         self._child: Child | None = None
 
     def write_config(
-        self, nats: str, *, embedded: bool, login: Mapping[str, str] = NO_LOGIN
+        self, nats: str | None, *, is_ours: bool, login: Mapping[str, str] = NO_LOGIN
     ) -> None:
-        """The embedded server has no JetStream, so its bare API is ours to answer.
-
-        ``login``, which is not for files, goes into the environment.
+        """``nats``: the server whose client it is. One of ours has no JetStream, so its bare API is for
+        the nodes to answer. ``login``, which is not for files, goes into the environment.
         """
         self._login = login
-        self._content["nats"] = {"servers": [nats], "default_api_prefix": embedded}
+        servers = [] if nats is None else [nats]
+        self._content["nats"] = {"servers": servers, "default_api_prefix": is_ours}
         self._directory.mkdir(parents=True, exist_ok=True)
         content = {**self._content, "logging": {"format": "console"}}
         self.config.write_text(HEADER + tomli_w.dumps(content))
@@ -97,6 +100,7 @@ class DevNode:
         return {
             "id": self.number,
             "pid": self._child.pid,
+            "nats": self.nats,
             "kafka": self.kafka,
             "http": self.http,
             "config": str(self.config),

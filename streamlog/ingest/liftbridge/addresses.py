@@ -5,10 +5,11 @@ apart: NATS ends a subject there.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.ingest.liftbridge.envelope import NONE
-from streamlog.ingest.pub_ack_format import iter_replies, pack_reply, publication
+from streamlog.ingest.pub_ack_format import iter_replies, pack_reply
 
 _MARK: Final = b" "
 _HEAD: Final = struct.Struct("<cBII")
@@ -29,12 +30,12 @@ class ReplyAddress(NamedTuple):
         sizes = len(self.reply), len(self.inbox)
         return _HEAD.pack(_MARK, self.policy, *sizes) + self.reply + self.inbox + self.ack
 
-    def answers(self, json: bytes, rest: bytes) -> bytes:
-        """The publications that tell it: ``json`` is JetStream's, ``rest`` the end of the Ack."""
-        reply = publication(self.reply, json) if self.reply else b""
-        if not self.inbox or self.policy == NONE:
-            return reply
-        return reply + publication(self.inbox, self.ack + rest)
+    def answers(self, json: bytes, rest: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The answers, each with its reply: ``json`` is JetStream's, ``rest`` the end of the Ack."""
+        if self.reply:
+            yield self.reply, json
+        if self.inbox and self.policy != NONE:
+            yield self.inbox, self.ack + rest
 
 
 def is_address(reply: bytes) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from streamlog.ingest.admission.publish_headers import block_of, key_of
 from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, unpack
 from streamlog.ingest.liftbridge.envelope import ALL, LEADER, NONE, ack_begun, decode
+from streamlog.ingest.pub_ack_format import ROUTED
 from streamlog.metadata.stream.subjects import overlap
 
 _WISHES: Final = {
@@ -49,12 +50,17 @@ class EnvelopeTranslator:
         patterns: Iterable[str],
         now_ns: int,
     ) -> TranslatedEnvelope | None:
-        """None: it is no envelope. ``patterns``: the stream's subjects."""
+        """None: it is no envelope. ``patterns``: the stream's subjects. ``reply`` begins with ``ROUTED``
+        where the message came through the node's router, also without a reply; the inbox does then, too.
+        """
         envelope = decode(payload)
         if envelope is None:
             return None
         headers = [header for header in envelope.headers if header[0] not in _OURS]
-        inbox = envelope.ack_inbox
+        route = ROUTED if reply.startswith(ROUTED) else b""
+        if reply == ROUTED:
+            reply = b""
+        inbox = route + envelope.ack_inbox if envelope.ack_inbox else b""
         policy = envelope.ack_policy if envelope.ack_policy in _WISHES else ALL
         if not inbox and policy != NONE:
             return TranslatedEnvelope(

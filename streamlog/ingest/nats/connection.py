@@ -25,15 +25,16 @@ from streamlog.clock import wall_ms
 from streamlog.condition import FAULT, Condition
 from streamlog.errors import BrokenInvariant, ProtocolViolation
 from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
-from streamlog.ingest.frames import FrameParser, build_acks, build_refusals
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscription_list import Subscriptions
 from streamlog.ingest.nats.transport import NatsTransport
-from streamlog.ingest.pub_ack_format import Replies, error_json, publication
+from streamlog.ingest.pub_ack_format import ROUTED, Replies, error_json, publication
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 
 logger = logging.getLogger(__name__)
 
@@ -130,17 +131,24 @@ class ReplyWriter(Protocol):
 
 
 class PubAcks:
-    """Gathers acks and refusals; all of one turn of the event loop leave in one write."""
+    """Gives acks and refusals. What goes over the link to NATS leaves in one write for each turn of the
+    event loop; what goes through the router leaves at the end of the router's turn.
+    """
 
     def __init__(
         self,
-        connection: ReplyWriter,
+        link: ReplyWriter,
         metrics: NodeMetrics,
+        router: Router,
         *,
+        is_linked: bool = True,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._connection = connection
+        """``is_linked``: what is written to ``link`` comes to all who subscribe at NATS, this node included."""
+        self._link = link
+        self._is_linked = is_linked
         self._metrics = metrics
+        self._router = router
         self._now_ms = now_ms
         self._waiting: list[bytes] = []
 
@@ -154,11 +162,11 @@ class PubAcks:
             packed, addresses = parted(packed)
             for position, address in addresses:
                 offset = base_offset + position
-                self._send(address.answers(b"%b%d}" % (head, offset + 1), self._stored(offset)))
-        if packed:
-            if not self._waiting:
-                asyncio.get_running_loop().call_soon(self.flush)
-            self._waiting.append(build_acks(packed, head, base_offset))
+                answers = address.answers(b"%b%d}" % (head, offset + 1), self._stored(offset))
+                for reply, payload in answers:
+                    self._send(reply, payload)
+        if packed and (lines := self._router.acknowledge(packed, head, base_offset)):
+            self._write(lines)
 
     def acknowledge_one(self, reply: bytes, answer: bytes, offset: int) -> None:
         """A positive ack that is not like the others: of a duplicate, or a batch."""
@@ -166,25 +174,34 @@ class PubAcks:
             self._answer(reply, answer, self._stored(offset))
             self._metrics.publish_acked.inc()
 
-    def tell(self, subject: bytes, payload: bytes) -> None:
-        """What is neither: part of a batch has come, or an advisory. Of these an envelope's inbox
-        hears nothing."""
-        if is_address(subject):
-            subject = unpack(subject).reply
-        if subject:
-            self._send(publication(subject, payload))
+    def tell(self, reply: bytes, payload: bytes) -> None:
+        """Neither an ack nor a refusal: part of a batch has come. An envelope's inbox gets none."""
+        if is_address(reply):
+            reply = unpack(reply).reply
+        if reply:
+            self._send(reply, payload)
+
+    def advise(self, subject: bytes, payload: bytes) -> None:
+        """An advisory, for subscribers on either side."""
+        if self._is_linked:
+            self._router.tell_clients(subject, payload)
+            self._write(publication(subject, payload))
+        else:
+            self._router.publish(subject, payload)
 
     def refuse(self, stream: str, replies: Replies, count: int, refusal: PublishRefusal) -> None:
         """One refusal for all ``replies``; ``count`` messages are refused, asking or not."""
         self._metrics.publish_rejected.labels(refusal.reason).inc(count)
         packed, reply_count, enveloped = replies
+        json = _payload(stream, refusal)
         if reply_count and enveloped:
             packed, addresses = parted(packed)
-            json, rest = _payload(stream, refusal), envelope.refused(envelope_error(refusal))
+            rest = envelope.refused(envelope_error(refusal))
             for _, address in addresses:
-                self._send(address.answers(json, rest))
-        if packed:
-            self._send(build_refusals(packed, _payload(stream, refusal)))
+                for reply, payload in address.answers(json, rest):
+                    self._send(reply, payload)
+        if packed and (lines := self._router.respond(packed, json)):
+            self._write(lines)
 
     def refuse_one(self, stream: str, reply: bytes, refusal: PublishRefusal) -> None:
         self._metrics.publish_rejected.labels(refusal.reason).inc()
@@ -195,24 +212,30 @@ class PubAcks:
     def _answer(self, reply: bytes, json: bytes, rest: bytes) -> None:
         """``rest``: the end of the Ack, where the message came in an envelope."""
         if is_address(reply):
-            self._send(unpack(reply).answers(json, rest))
+            for subject, payload in unpack(reply).answers(json, rest):
+                self._send(subject, payload)
         else:
-            self._send(publication(reply, json))
+            self._send(reply, json)
 
     def _stored(self, offset: int) -> bytes:
         return envelope.stored(offset, self._now_ms() * NS_PER_MS)
 
-    def _send(self, data: bytes) -> None:
-        """Nothing is left of an address that wants no answer of this kind."""
+    def _send(self, reply: bytes, payload: bytes) -> None:
+        if reply.startswith(ROUTED):
+            self._router.reply(reply[len(ROUTED) :], payload)
+        else:
+            self._write(publication(reply, payload))
+
+    def _write(self, lines: bytes) -> None:
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._waiting.append(data)
+        self._waiting.append(lines)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what waits for the link."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            self._connection.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+            self._link.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
 
 
 def _payload(stream: str, refusal: PublishRefusal) -> bytes:

@@ -35,6 +35,8 @@ _JWT, _SEED = b"NATS USER JWT", b"USER NKEY SEED"
 _USER_SEED: Final = b"SU"
 """How the seeds of users begin; those of accounts and operators sign other things."""
 
+LEAF: Final = "nats-leaf"
+"""The scheme of servers whose leafnode the node is."""
 PING_INTERVAL_S: Final = 10
 PINGS_OUTSTANDING_MAX: Final = 2
 """A server that answers none of these is taken for dead: after 20 to 30 s."""
@@ -50,6 +52,10 @@ class NatsOptions:
     def __init__(self, nats: NatsSection) -> None:
         places = [_Place(server) for server in nats.servers]
         logins = {place.userinfo for place in places}
+        kinds = {place.scheme == LEAF for place in places}
+        if len(kinds) > 1:
+            problem = "mixes nats-leaf:// with other schemes"
+            raise ConfigError("nats.servers", problem, "be a client or a leafnode of all of them")
         if len(logins) > 1:
             problem = "have different logins, or some have none"
             raise ConfigError("nats.servers", problem, "set nats.user and nats.password instead")
@@ -108,9 +114,9 @@ class _Place:
         self.userinfo = userinfo if at else None
         self.scheme = scheme or "nats"
         self.address = f"{scheme}{found}{rest}"
-        if self.scheme not in ("nats", "tls"):
+        if self.scheme not in ("nats", "tls", LEAF):
             problem = f"{self.address!r} is not supported"
-            raise ConfigError("nats.servers", problem, "use nats:// or tls://")
+            raise ConfigError("nats.servers", problem, "use nats://, tls:// or nats-leaf://")
         try:
             parts = urlsplit(f"{self.scheme}://{rest}")
             usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from streamlog.condition import FAULT
-from streamlog.ingest.frames import Partitioner, RecordCollector
+from streamlog.ingest.frames import IngestEndpoint, Partitioner, RecordCollector
 from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, IngestClient
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
@@ -16,6 +16,8 @@ from streamlog.ingest.nats.subscription_list import (
     Subscriptions,
     unsubscribe_commands,
 )
+from streamlog.nats.router import Router
+from streamlog.nats.router import Subscription as RoutedSubscription
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +25,8 @@ ROUND_TRIP_TIMEOUT_S: Final = 2.0
 
 
 class Subscriber:
-    """The subscriptions outlive connections.
+    """The ingest's subscriptions: at the node's own router, and at the NATS servers that the node is a
+    client of, if it has any. There they outlive connections.
 
     Invariant: a sid that has ended is never said again, but is heard until NATS knows of its end.
     """
@@ -31,7 +34,8 @@ class Subscriber:
     def __init__(
         self,
         *,
-        access: NatsOptions,
+        access: NatsOptions | None,
+        router: Router,
         name: str,
         read_buffer_bytes: int,
         room: InFlightBytes,
@@ -44,8 +48,15 @@ class Subscriber:
         self._read_buffer_bytes = read_buffer_bytes
         self._room = room
         self._outage = outage
+        self._router = router
+        self._endpoint = IngestEndpoint(router)
+        self._routed: dict[int, RoutedSubscription] = {}
+        """By sid: those at the router."""
         self._subscriptions = Subscriptions()
-        self._begin_client()
+        self._client: IngestClient | None = None
+        """None: there is no link to NATS, and all is known."""
+        if access is not None:
+            self._begin_client(access)
         self._closed = asyncio.Event()
         """The current client has ended for good."""
         self._ended: list[int] = []
@@ -57,7 +68,7 @@ class Subscriber:
         self._heard_count = 0
         """So much of it was there before a round trip that has ended, answered or not."""
         self._waiting: list[asyncio.Future[None]] = []
-        self.is_known = False
+        self.is_known = access is None
         """The server that is connected, or was last, has answered since it was told all that was
         listened to then."""
 
@@ -83,7 +94,13 @@ class Subscriber:
         heard = {subscriptions.source(sid): sid for sid in sids}
         missing = (it for it in sources if it not in heard)
         begun = [subscriptions.add(Subscription(it.subject, target, it.queue)) for it in missing]
-        if begun:
+        for sid in begun:
+            subject, queue = subscriptions.source(sid)
+            routed = self._endpoint.subscribe(
+                subject.encode(), target, queue=(queue or "").encode()
+            )
+            self._routed[sid] = routed
+        if begun and self._client is not None:
             subscriptions.bind(self._client.parser, begun)
             self._client.write(subscriptions.commands(begun))
             self._say()
@@ -96,14 +113,16 @@ class Subscriber:
         ended = list(sids)
         if ended:
             self._unsubscribe(ended)
-            self._ended += ended
-            self._say()
+            if self._client is not None:
+                self._ended += ended
+                self._say()
 
     async def round_trip(self) -> None:
         """All that was said is at the server, and all that it had sent before is received; or it
         is not there, or does not answer in time.
         """
-        await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
+        if self._client is not None:
+            await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
 
     async def wait_heard(self) -> None:
         """All that was said by now is at the server; or it is not there, or does not answer in
@@ -117,29 +136,40 @@ class Subscriber:
 
     async def run(self) -> None:
         """Be connected, until cancelled; wait for a NATS that is not there."""
+        if self._access is None:
+            await asyncio.Event().wait()
+            return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._stay_connected())
+            group.create_task(self._stay_connected(self._access))
             group.create_task(self._settle())
 
     async def end_all(self) -> None:
         """Listen to nothing more; what was under way is received when this returns."""
         client, sids = self._client, self._subscriptions.sids()
         self._unsubscribe(sids)
-        await client.round_trip(ROUND_TRIP_TIMEOUT_S)
-        client.forget(sids)
+        if client is not None:
+            await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+            client.forget(sids)
 
     async def close(self) -> None:
         self._outage.closed()
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
+
+    def write(self, data: bytes) -> None:
+        """To the present connection; lost without one."""
+        if self._client is not None:
+            self._client.write(data)
 
     # Its tasks
 
-    async def _stay_connected(self) -> None:
+    async def _stay_connected(self, access: NatsOptions) -> None:
         while True:
+            client = self._linked
             self._closed.clear()
             try:
-                await self._client.connect(
-                    **self._access.options(self._name),
+                await client.connect(
+                    **access.options(self._name),
                     no_echo=True,
                     error_cb=self._outage.failed,
                     disconnected_cb=self._outage.disconnected,
@@ -148,16 +178,16 @@ class Subscriber:
                 await self._closed.wait()
             except Exception:
                 logger.exception(FAULT.logged_as("connecting to NATS failed"))
-                await self._client.close()
-                await asyncio.sleep(self._access.reconnect_wait_s)
-            self._begin_client()
+                await client.close()
+                await asyncio.sleep(access.reconnect_wait_s)
+            self._begin_client(access)
 
     async def _settle(self) -> None:
         """Once NATS has heard all that was said, nothing comes any more that is not wanted."""
         try:
             while True:
                 await self._said.wait()
-                client, said, ended = self._client, self._said_count, len(self._ended)
+                client, said, ended = self._linked, self._said_count, len(self._ended)
                 answered = await client.round_trip(ROUND_TRIP_TIMEOUT_S)
                 client.forget(self._ended[:ended])
                 del self._ended[:ended]
@@ -180,28 +210,32 @@ class Subscriber:
         """Nothing more is wanted of them, nor at a reconnect; what is under way still comes."""
         for sid in sids:
             self._subscriptions.remove(sid)
-        self._client.write(unsubscribe_commands(sids))
+            self._router.remove(self._routed.pop(sid))
+        self.write(unsubscribe_commands(sids))
 
     def _say(self) -> None:
         self._said_count += 1
         self._said.set()
 
-    def _begin_client(self) -> None:
+    @property
+    def _linked(self) -> IngestClient:
+        assert self._client is not None, "there is a link to NATS"
+        return self._client
+
+    def _begin_client(self, access: NatsOptions) -> None:
         self._client = IngestClient(
-            self._access,
+            access,
             self._subscriptions,
             in_flight=self._room,
             connected=self._connected,
             read_buffer_bytes=self._read_buffer_bytes,
             around_read=self._around_read,
         )
-        self.write = self._client.write
-        """To the present connection."""
 
     def _connected(self) -> None:
         self.is_known = False
         self._say()  # by the client, just now
-        self._outage.connected(self._client.connected_url, subscriptions=len(self))
+        self._outage.connected(self._linked.connected_url, subscriptions=len(self))
 
     async def _client_closed(self) -> None:
         self._closed.set()

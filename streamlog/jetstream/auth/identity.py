@@ -65,6 +65,9 @@ class RequestIdentities:
         """Raises AuthenticationFailed for a wrong signature; without any the client is not known."""
         if not self._authorization.enforced:
             return NOT_ASKED
+        if request.session is not None:
+            access = self._authorization.access_of(request.session)
+            return RequestIdentity(request.session, access)
         headers = request.headers
         try:
             session = Session(self._principal(request, headers))

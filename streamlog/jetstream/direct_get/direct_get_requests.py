@@ -12,7 +12,7 @@ from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.errors import NotLeader, StreamNotFound
-from streamlog.jetstream.connection import AdminConnection, Request
+from streamlog.jetstream.connection import Answering, Request
 from streamlog.jetstream.direct_get.direct_get import (
     LEVEL_MISSING,
     DirectPart,
@@ -50,10 +50,9 @@ class DirectRequests:
         self._leaders = leaders
         self._verbs = verbs
 
-    async def answer(
-        self, connection: AdminConnection, request: Request, verb: str, verbs: RequestDispatcher
-    ) -> None:
+    async def answer(self, request: Request, verb: str, verbs: RequestDispatcher) -> None:
         """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
+        connection = request.connection
         verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
@@ -113,7 +112,7 @@ class DirectRequests:
         return NodeAnswer({"sizes": list(map(len, pieces)), "rest": rest}, b"".join(pieces))
 
     async def _send(
-        self, connection: AdminConnection, reply: str, replies: AsyncIterator[DirectReply]
+        self, connection: Answering, reply: str, replies: AsyncIterator[DirectReply]
     ) -> None:
         """What goes wrong half-way is told in the place of the rest."""
         try:
@@ -162,5 +161,5 @@ def _query(request: Request, subject: str | None) -> DirectQuery:
     return DirectQuery.of_subject(subject, request.data)
 
 
-async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
+async def _send_one(connection: Answering, reply: str, found: DirectReply) -> None:
     await connection.answer(reply, found.data, found.block)

@@ -21,9 +21,9 @@ from streamlog.authn.scram import (
 )
 from streamlog.client.security import lines_of
 from streamlog.config import SaslSection
+from streamlog.config.watched_file import WatchedFile
 from streamlog.errors import ConfigError
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
-from streamlog.kafka.auth.watched_file import WatchedFile
 from streamlog.metadata.image.credential import Credentials
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.bootstrap_users import read_bootstrap_users

@@ -6,8 +6,8 @@ from typing import Final
 
 from streamlog.authn.token import KeySet, TokenRules, Verified
 from streamlog.config import SaslSection
+from streamlog.config.watched_file import WatchedFile
 from streamlog.errors import ConfigError
-from streamlog.kafka.auth.watched_file import WatchedFile
 
 KEY: Final = "sasl.oauth_jwks_file"
 FILE_BYTES_MAX: Final = 1 << 20

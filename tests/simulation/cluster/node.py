@@ -36,6 +36,7 @@ from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.raft.node import RaftSettings
@@ -220,6 +221,7 @@ class ClusterNode:
             ingest=settings.INGEST,
             message_bytes_max=self._log.message_bytes_max,
             partitions=self.registry,
+            router=Router(),
             metrics=metrics,
             lease=self.metadata.lease,
         )

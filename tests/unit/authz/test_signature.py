@@ -3,11 +3,11 @@
 import pytest
 
 from streamlog.authn import nonces
+from streamlog.authn.nkey import raw_key
 from streamlog.authz.signature import (
     KEY,
     REPLY,
     RequestVerifier,
-    raw_key,
     sign,
 )
 from streamlog.errors import AuthenticationFailed

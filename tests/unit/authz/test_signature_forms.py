@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from streamlog.authn.nkey import raw_key
 from streamlog.authz.signature import (
     KEY,
     NONCE,
     SIGNATURE,
     TIME,
     RequestVerifier,
-    raw_key,
     sign,
     signed_text,
 )

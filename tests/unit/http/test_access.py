@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 from streamlog.app.security import NodeSecurity
 from streamlog.cli.ledger.serve import http_listener
 from streamlog.config import SaslSection, Settings
+from streamlog.config.token_file import Tokens
 from streamlog.errors import ConfigError
 from streamlog.http.endpoints import HttpEndpoints, Readiness
-from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
 from streamlog.metadata.image.metadata_image import MetadataImage

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from streamlog.acl.rules import RuleBook
 from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
+from streamlog.config.token_file import Tokens
 from streamlog.http.access import HttpAccess
 from streamlog.http.endpoints import HttpEndpoints, Readiness
-from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpListener, LedgerSite
 from tests.restricted import Heard

@@ -6,6 +6,7 @@ from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import DELAYED_OVERHEAD_BYTES, DelayedAcks
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
 
@@ -18,7 +19,7 @@ class Waiters:
         self.room = InFlightBytes(
             in_flight_bytes_max=1000, backpressure_timeout_ms=1, metrics=metrics
         )
-        self.answers = PubAcks(self.written, metrics)
+        self.answers = PubAcks(self.written, metrics, Router())
         self.awaited = DelayedAcks(
             as_partition(self.partition),
             leader_epoch=0,

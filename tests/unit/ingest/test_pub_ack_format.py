@@ -1,17 +1,22 @@
 import json
 import struct
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamlog.ingest import frames
 from streamlog.ingest.pub_ack_format import ack_head, ack_json, error_json, publication
+from streamlog.nats.router import Router
 from tests.oracles import acks as oracle
+
+COMPILED = SimpleNamespace(
+    build_acks=lambda replies, head, offset: Router().acknowledge(replies, head, offset),
+    build_refusals=lambda replies, payload: Router().respond(replies, payload),
+)
 
 TWINS: list[Any] = [
     pytest.param(oracle, id="plain"),
-    pytest.param(frames, id="compiled"),
+    pytest.param(COMPILED, id="compiled"),
 ]
 
 twins = pytest.mark.parametrize("twin", TWINS)

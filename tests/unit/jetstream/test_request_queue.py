@@ -7,12 +7,14 @@ import pytest
 
 from streamlog.errors import Overloaded
 from streamlog.jetstream import request_queue
-from streamlog.jetstream.connection import Request
+from streamlog.jetstream.connection import Request, RouterConnection
 from streamlog.jetstream.request_queue import AT_ONCE_MAX, IN_A_TURN_MAX, RequestQueue
+from streamlog.nats.router import Router
 
 
 def request(number: int, size_bytes: int = 1) -> Request:
-    return Request(str(number), "reply", bytes(size_bytes))
+    connection = RouterConnection(Router(), payload_bytes_max=1)
+    return Request(str(number), "reply", bytes(size_bytes), connection=connection)
 
 
 @asynccontextmanager

@@ -15,13 +15,21 @@ from streamlog.metadata.quorum.voter_sets import configured_voters
 HOST = "127.0.0.1"
 
 
-def plan(directory: Path, nodes: int, *, kafka_port: int = 0, http_port: int = 0) -> DevPlan:
-    return DevPlan(directory, nodes, None, 0, kafka_port, http_port)
+def plan(
+    directory: Path,
+    nodes: int,
+    *,
+    nats_server: bool = False,
+    nats_port: int = 0,
+    kafka_port: int = 0,
+    http_port: int = 0,
+) -> DevPlan:
+    return DevPlan(directory, nodes, None, nats_server, nats_port, kafka_port, http_port)
 
 
 def written(nodes: list[DevNode]) -> list[DevNode]:
     for node in nodes:
-        node.write_config("nats://127.0.0.1:4222", embedded=True)
+        node.write_config("nats://127.0.0.1:4222", is_ours=True)
     return nodes
 
 
@@ -65,12 +73,20 @@ def test_several_vote_and_name_the_same_voters(tmp_path: Path, count: int) -> No
 
 
 def test_named_ports_follow_each_other(tmp_path: Path) -> None:
-    first = consecutive(6)
+    first = consecutive(9)
     taken: set[int] = set()
-    nodes = lay_out(plan(tmp_path, 3, kafka_port=first, http_port=first + 3), taken)
+    wanted = plan(tmp_path, 3, kafka_port=first, http_port=first + 3, nats_port=first + 6)
+    nodes = lay_out(wanted, taken)
     assert [node.kafka for node in nodes] == [f"{HOST}:{first + i}" for i in range(3)]
     assert [node.http for node in nodes] == [f"http://{HOST}:{first + 3 + i}" for i in range(3)]
-    assert taken == set(range(first, first + 6))
+    assert [node.nats for node in nodes] == [f"nats://{HOST}:{first + 6 + i}" for i in range(3)]
+    assert taken == set(range(first, first + 9))
+
+
+def test_a_nats_server_has_the_first_of_its_ports(tmp_path: Path) -> None:
+    first = consecutive(3)
+    nodes = lay_out(plan(tmp_path, 2, nats_server=True, nats_port=first), set())
+    assert [node.nats for node in nodes] == [f"nats://{HOST}:{first + 1 + i}" for i in range(2)]
 
 
 def test_nothing_is_written_before_all_is_settled(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Router
 from tests.local_node import until
 from tests.unit.ingest.nats.fake_nats import FakeNats
 
@@ -31,6 +32,7 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with nats.serving() as url:
         listening = Subscriber(
             access=NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
+            router=Router(),
             name="test",
             read_buffer_bytes=65536,
             room=InFlightBytes(

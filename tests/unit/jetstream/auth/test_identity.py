@@ -37,7 +37,7 @@ class World:
 
     def message(self, key: KeyPair) -> Any:
         signed = sign({KEY: key.public}, "s", b"d", key.sign, now_ms=time.time_ns() // 1_000_000)
-        return SimpleNamespace(subject="s", data=b"d", headers=signed, reply="")
+        return SimpleNamespace(subject="s", data=b"d", headers=signed, reply="", session=None)
 
 
 @pytest.mark.parametrize(

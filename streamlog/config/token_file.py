@@ -1,4 +1,4 @@
-"""Who has one of the tokens in a file is let in: ``Authorization: Bearer …`` (RFC 6750).
+"""Tokens in a file, of which a client shows one to be let in: over HTTP, or at the NATS port.
 
 A line of the file is a token, or a token, a space and the name of the user whose it is.
 """
@@ -7,14 +7,9 @@ import hmac
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Final
 
-from streamlog.config import SECRET_BYTES_MIN, SecretFile
+from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
 from streamlog.errors import AuthenticationFailed, ConfigError
-
-PUBLIC: Final = frozenset({"/healthz", "/readyz"})
-"""For a load balancer, which has no token."""
-
 
 Examine = Callable[[str], AbstractAsyncContextManager[object]]
 """Of an address: what a token from there is looked at in, which counts the failures. Raises
@@ -56,14 +51,19 @@ class Tokens:
         token; takes the same time for each.
         """
         async with self._examine(host):
-            lines = [line.partition(b" ") for line in await self._file.read()]
-            token = given.strip().encode(errors="surrogateescape")  # any bytes may be in a header
-            same = [hmac.compare_digest(it, token) for it, _, _ in lines]
-            users = [
-                user.strip().decode(errors="replace")
-                for is_same, (it, _, user) in zip(same, lines, strict=True)
-                if is_same and len(it) >= SECRET_BYTES_MIN
-            ]
-            if not users:
+            user = await self.user_of(given)
+            if user is None:
                 raise AuthenticationFailed("the token is not one of this node's")
-            return users[0]
+            return user
+
+    async def user_of(self, given: str) -> str | None:
+        """As ``demand``, of a token that was looked at before: None where it is no token any more."""
+        lines = [line.partition(b" ") for line in await self._file.read()]
+        token = given.strip().encode(errors="surrogateescape")  # any bytes may be in a header
+        same = [hmac.compare_digest(it, token) for it, _, _ in lines]
+        users = [
+            user.strip().decode(errors="replace")
+            for is_same, (it, _, user) in zip(same, lines, strict=True)
+            if is_same and len(it) >= SECRET_BYTES_MIN
+        ]
+        return users[0] if users else None

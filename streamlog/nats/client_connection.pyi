@@ -1,0 +1,84 @@
+"""One client of the port: what it says is carried out, what it is to be sent is gathered. Compiled.
+
+``feed`` takes what the client says, in any pieces; messages go to the router. All that is rarer is decided by
+the connection's ``session``, in Python (``port_session.PortSession``).
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from streamlog.nats.connection import Connection
+from streamlog.nats.router import Subscription
+
+SOURCES: int
+UNKNOWN_OPERATION: Final[str]
+LINE_TOO_LONG: Final[str]
+PAYLOAD_TOO_LARGE: Final[str]
+NOT_AUTHORIZED: Final[str]
+INVALID_PUBLISH_SUBJECT: Final[str]
+
+class Session(Protocol):
+    """What a connection asks and reports, in the order in which the client says it."""
+
+    def connect(self, options: bytes) -> None: ...
+    def pinged(self) -> None: ...
+    def ponged(self) -> None: ...
+    def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None: ...
+    def unsubscribed(self, subscription: Subscription) -> None: ...
+    @property
+    def rights(self) -> object:
+        """Another value where what may be published has changed. Asked at each read of a restricted connection."""
+
+    @property
+    def may_remember(self) -> bool:
+        """What may be published depends on ``rights`` alone."""
+
+    def may_publish(self, subject: bytes, reply: bytes) -> bool:
+        """Asked of a restricted connection only."""
+
+    def replied(self, reply: bytes) -> None:
+        """A message that names this reply is delivered. Asked where ``tracks_replies``."""
+
+    def violated(self, error: Exception) -> None:
+        """The client said what no client says; its text is nats-server's word for it, or empty."""
+
+    def too_slow(self) -> None:
+        """More than ``pending_bytes_max`` waits to be written."""
+
+    def broken(self, error: OSError) -> None:
+        """The socket takes nothing more."""
+
+class ClientConnection(Connection):
+    """One client of the port."""
+
+    session: Session
+    verbose: bool
+    pedantic: bool
+    echo: bool
+    headers: bool
+    no_responders: bool
+    is_open: bool
+    """Anything but CONNECT may come."""
+    is_restricted: bool
+    """The session is asked before each publication."""
+    tracks_replies: bool
+    """The session is told of each reply subject that is delivered."""
+
+    @property
+    def subscriptions(self) -> dict[bytes, Subscription]:
+        """By sid."""
+
+    def subscribe(
+        self,
+        subject: bytes,
+        queue: bytes,
+        sid: bytes,
+        target: Callable[[bytes], bool] | None = None,
+    ) -> Subscription | None:
+        """None: the sid is in use, and keeps its subject. ``target``: whether a subject is denied.
+
+        Raises InvalidRequest.
+        """
+
+    def unsubscribe(self, sid: bytes, delivered_max: int = -1) -> None:
+        """At once, or once it has had ``delivered_max`` messages in all."""

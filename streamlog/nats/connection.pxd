@@ -1,0 +1,39 @@
+"""One connection of the NATS protocol, for compiled code that knows its frames."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from streamlog.nats.lexer cimport Buffer
+from streamlog.nats.router cimport Endpoint
+
+
+cdef class Connection(Endpoint):
+    cdef readonly int fd
+    cdef public object session
+    cdef public object blocked
+    cdef public object flushed
+    cdef public int64_t pending_bytes_max
+    cdef public int64_t payload_bytes_max
+    cdef readonly bint is_closed
+    cdef readonly bint is_blocked
+    cdef readonly int64_t messages_in
+    cdef readonly int64_t bytes_in
+    cdef readonly int64_t messages_out
+    cdef readonly int64_t bytes_out
+    cdef Py_ssize_t line_bytes_max
+    cdef bint is_suspended  # frames wait in ``_rest``
+    cdef Py_ssize_t needed  # the size of the frame that begins ``_rest``, where its line is there; else 0
+    cdef Buffer out
+    cdef Buffer _rest  # the beginning of a frame of which the end is still to come
+    cdef Py_ssize_t _sent  # of ``out``
+    cdef bint _feeding
+
+    cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1
+    cdef int check_line(self, Py_ssize_t size) except -1
+    cdef int wrote(self) except -1
+    cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1
+    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1
+    cdef int _fail(self, object error) except -1
+    cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1
+    cdef bint _frame_of_rest(self) except -1
+    cdef int _written(self) except -1

@@ -1,0 +1,282 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""One connection of the NATS protocol: frames out of the pieces that a socket brings, and lines for it.
+``connection.pyi`` says what it means.
+
+Memory: a frame points into the bytes of the feed under way, or into ``_rest``, which does not move while a
+frame in it is carried out: a feed within a feed is refused. No byte is looked at twice, however small the
+pieces.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+
+from streamlog.nats.lexer cimport add, clear, find, release, reserve
+from streamlog.nats.router cimport Endpoint
+from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
+
+import os
+
+from streamlog.errors import FrameTooLarge, MalformedFrame
+
+cdef extern from *:
+    """
+    #ifdef _WIN32
+    static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return -1; }
+    static Py_ssize_t socket_send(int fd, const void *data, size_t size) { return -1; }
+    #else
+    #include <sys/types.h>
+    #include <sys/socket.h>
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0
+    #endif
+    static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return recv(fd, data, size, 0); }
+    static Py_ssize_t socket_send(int fd, const void *data, size_t size) {
+        return send(fd, data, size, MSG_NOSIGNAL);
+    }
+    #endif
+    """
+    Py_ssize_t socket_receive(int fd, void* data, size_t size) nogil
+    Py_ssize_t socket_send(int fd, const void* data, size_t size) nogil
+
+SOURCES = STREAMLOG_SOURCES
+
+cdef enum:
+    WRITTEN_BYTES_KEPT = 262_144  # of the memory for what is to be written, while nothing is
+    LONG_BYTES = 16_384  # for less it is not worth it to let other threads run meanwhile
+
+
+cdef class Connection(Endpoint):
+    """A subclass knows the frames. Not thread-safe; all is on one event loop."""
+
+    def __init__(
+        self, router, *, int fd=-1, int64_t line_bytes_max=4096, int64_t payload_bytes_max=1_048_576,
+        int64_t pending_bytes_max=67_108_864
+    ):
+        self.writes = True
+        self.fd = fd
+        self.line_bytes_max = line_bytes_max
+        self.payload_bytes_max = payload_bytes_max
+        self.pending_bytes_max = pending_bytes_max
+
+    def __dealloc__(self):
+        release(&self._rest)
+        release(&self.out)
+
+    @property
+    def pending_bytes(self):
+        return self.out.size - self._sent
+
+    # What comes
+
+    def receive(self, uint8_t[::1] buffer not None):
+        """Read the socket once; how many bytes there were: 0 at its end, -1 where nothing is there yet."""
+        cdef Py_ssize_t count = -1
+        cdef int error = EINTR
+        while count < 0 and error == EINTR:
+            count = socket_receive(self.fd, &buffer[0], buffer.shape[0])
+            error = errno
+        if count < 0:
+            if error == EAGAIN:
+                return -1
+            raise OSError(error, os.strerror(error))
+        if count:
+            self._take(&buffer[0], count)
+        return count
+
+    def feed(self, const uint8_t[::1] data not None):
+        """Carry out what the peer says."""
+        if data.shape[0]:
+            self._take(&data[0], data.shape[0])
+
+    def suspend(self):
+        """Carry out nothing more before ``resume``."""
+        self.is_suspended = True
+
+    def resume(self):
+        """Carry out what came since."""
+        cdef bytes waiting
+        if not self.is_suspended or self.is_closed:
+            return
+        self.is_suspended = False
+        if self._rest.size and not self._feeding:
+            waiting = self.take_rest()
+            try:
+                self._feed(<const uint8_t*>PyBytes_AS_STRING(waiting), len(waiting))
+            except (MalformedFrame, FrameTooLarge) as error:
+                self._fail(error)
+
+    def take_rest(self):
+        """What came and was not carried out; for another connection over the same socket."""
+        cdef bytes waiting = PyBytes_FromStringAndSize(<const char*>self._rest.start, self._rest.size)
+        clear(&self._rest)
+        self.needed = 0
+        return waiting
+
+    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
+        if self.is_closed:
+            return 0
+        self.bytes_in += size
+        try:
+            self._feed(data, size)
+        except (MalformedFrame, FrameTooLarge) as error:
+            self._fail(error)
+        return 0
+
+    cdef int _fail(self, object error) except -1:
+        self.is_suspended = True  # what follows has no meaning
+        self.session.violated(error)
+        return 0
+
+    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1:
+        cdef const uint8_t* end = start + size
+        cdef Py_ssize_t used
+        if self._feeding:
+            raise RuntimeError("a feed within a feed")
+        if self.is_suspended:
+            add(&self._rest, start, size)
+            return 0
+        self._feeding = True
+        try:
+            while self._rest.size and start < end and not self.is_suspended:
+                start += self._complete(start, end - start)
+            if not self._rest.size:
+                while start < end and not self.is_suspended:
+                    used = self.frame(start, end)
+                    if not used:
+                        break
+                    start += used
+            if start < end:
+                if self.needed:
+                    reserve(&self._rest, self.needed - self._rest.size)
+                add(&self._rest, start, end - start)
+        finally:
+            self._feeding = False
+        return 0
+
+    cdef int check_line(self, Py_ssize_t size) except -1:
+        """Of a line without its line feed, which may be to come."""
+        if size > self.line_bytes_max + 1:
+            raise FrameTooLarge(f"line of more than {self.line_bytes_max} bytes")
+        return 0
+
+    cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
+        """The size of the frame at ``start``, which is carried out; 0 if its end is to come: ``needed`` is
+        its size then, or 0 where its line has no end yet."""
+        raise NotImplementedError
+
+    cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1:
+        """Add to the rest until it is a frame; how many bytes that took."""
+        cdef const uint8_t* found
+        cdef Py_ssize_t used = 0, more
+        if not self.needed:
+            found = find(data, data + size, 10)
+            used = size if found == NULL else found + 1 - data
+            add(&self._rest, data, used)
+            if found == NULL:
+                self.check_line(self._rest.size)
+                return used
+            if self._frame_of_rest():
+                return used
+        more = min(self.needed - self._rest.size, size - used)
+        add(&self._rest, data + used, more)
+        if self._rest.size == self.needed:
+            self._frame_of_rest()
+        return used + more
+
+    cdef bint _frame_of_rest(self) except -1:
+        """Carry out the rest if it is a frame; whether it was."""
+        cdef const uint8_t* start = self._rest.start
+        if not self.frame(start, start + self._rest.size):
+            if self.needed:
+                reserve(&self._rest, self.needed - self._rest.size)
+            return False
+        self.needed = 0
+        clear(&self._rest)
+        return True
+
+    # What is sent
+
+    cdef int wrote(self) except -1:
+        """Something was added to ``out``."""
+        if not self.is_touched:
+            self.router.touch(self)
+        if self.out.size - self._sent > self.pending_bytes_max:
+            self.session.too_slow()
+        return 0
+
+    cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1:
+        if self.is_closed:
+            return 0
+        add(&self.out, <const uint8_t*>data, size)
+        return self.wrote()
+
+    def send(self, bytes data not None):
+        """Whole lines of the protocol."""
+        self.put_bytes(<const char*>data, len(data))
+
+    def put_error(self, str text not None):
+        """One of nats-server's words."""
+        self.send(f"-ERR '{text}'\r\n".encode())
+
+    cdef int end_turn(self) except -1:
+        if self.flushed is not None:
+            self.flushed()
+        elif self.fd >= 0 and not self.is_blocked:
+            self.flush()
+        return 0
+
+    def flush(self):
+        """Write to the socket what it takes; whether that was all."""
+        cdef Py_ssize_t count, size
+        cdef int error
+        while self._sent < self.out.size and not self.is_closed:
+            size = self.out.size - self._sent
+            if size > LONG_BYTES:
+                with nogil:
+                    count = socket_send(self.fd, self.out.start + self._sent, size)
+                    error = errno
+            else:
+                count = socket_send(self.fd, self.out.start + self._sent, size)
+                error = errno
+            if count < 0:
+                if error == EINTR:
+                    continue
+                if error == EAGAIN:
+                    if not self.is_blocked:
+                        self.is_blocked = True
+                        self.blocked()
+                    return False
+                self.session.broken(OSError(error, os.strerror(error)))
+                return False
+            self._sent += count
+            self.bytes_out += count
+        self.is_blocked = False
+        self._written()
+        return True
+
+    def take_output(self):
+        """What is to be written, where something else writes it."""
+        cdef bytes data = PyBytes_FromStringAndSize(
+            <const char*>self.out.start + self._sent, self.out.size - self._sent
+        )
+        self.bytes_out += len(data)
+        self._sent = self.out.size
+        self._written()
+        return data
+
+    cdef int _written(self) except -1:
+        self.out.size = self._sent = 0
+        if self.out.capacity > WRITTEN_BYTES_KEPT:
+            release(&self.out)
+        return 0
+
+    def close(self):
+        """Take and send nothing more."""
+        if self.is_closed:
+            return
+        self.is_closed = self.is_suspended = True
+        if not self._feeding:
+            release(&self._rest)
+        release(&self.out)
+        self._sent = 0

@@ -1,0 +1,252 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""A link in NATS's leafnode protocol: interest and messages, both ways. ``leaf_connection.pyi`` says what it
+means.
+
+::
+
+    LS+ <subject> [<queue> <weight>]       the other side has subscriptions
+    LS- <subject> [<queue>]                it has none any more
+    LMSG <subject> [<reply>] <size>
+    LMSG <subject> + <reply> <queue>... <size>
+    LMSG <subject> | <queue>... <size>     for one member of each of these queue groups, too
+    HMSG ... <header size> <size>          the same with headers
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uint8_t
+
+from streamlog.nats.connection cimport Connection
+from streamlog.nats.lexer cimport (
+    digits, find, is_word, number, put, put_number, reserve, span, split, to_bytes,
+)
+from streamlog.nats.router cimport Message, Router, Subscription
+from streamlog.record.compiled.codec cimport Span
+from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
+
+from streamlog.errors import FrameTooLarge, InvalidRequest, MalformedFrame
+
+SOURCES = STREAMLOG_SOURCES
+
+cdef enum:
+    FIELDS_MAX = 128  # of a message: subject, reply, queue groups, sizes
+    LINE_OVERHEAD_BYTES = 64
+
+
+cdef class LeafConnection(Connection):
+    """One link, of either side."""
+
+    cdef public bint headers
+    cdef public Py_ssize_t interest_max
+    cdef readonly dict interest
+
+    def __init__(self, Router router not None, *, Py_ssize_t interest_max=1_000_000, **options):
+        super().__init__(router, **options)
+        self.is_link = True
+        self.headers = True
+        self.interest_max = interest_max
+        self.interest = {}
+
+    # What comes
+
+    cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
+        cdef const uint8_t* body = find(start, end, 10)
+        cdef const uint8_t* line_end
+        cdef const uint8_t* word_end
+        cdef Span word
+        self.needed = 0
+        self.check_line((end if body == NULL else body) - start)
+        if body == NULL:
+            return 0
+        line_end = body
+        if body > start and (body - 1)[0] == 13:
+            line_end = body - 1
+        body += 1
+        word_end = start
+        while word_end < line_end and word_end[0] != 32 and word_end[0] != 9:
+            word_end += 1
+        word = span(start, word_end)
+        if is_word(word, b"lmsg", 4):
+            return self._message(start, word_end, line_end, body, end, False)
+        if is_word(word, b"hmsg", 4):
+            return self._message(start, word_end, line_end, body, end, True)
+        self._control(word, word_end, line_end)
+        return body - start
+
+    cdef int _control(self, Span word, const uint8_t* start, const uint8_t* end) except -1:
+        cdef Span[FIELDS_MAX] fields
+        cdef int count
+        if is_word(word, b"ls+", 3):
+            count = split(start, end, fields, 3)
+            if count != 1 and count != 3:
+                raise MalformedFrame("LS+ needs a subject, or a subject, a queue group and its weight")
+            self._add_interest(to_bytes(fields[0]), b"" if count == 1 else to_bytes(fields[1]))
+        elif is_word(word, b"ls-", 3):
+            count = split(start, end, fields, 2)
+            if count != 1 and count != 2:
+                raise MalformedFrame("LS- needs a subject, or a subject and a queue group")
+            self._end_interest(to_bytes(fields[0]), b"" if count == 1 else to_bytes(fields[1]))
+        elif is_word(word, b"ping", 4):
+            self.put_bytes(b"PONG\r\n", 6)
+        elif is_word(word, b"pong", 4):
+            self.session.ponged()
+        elif is_word(word, b"info", 4):
+            self.session.informed(to_bytes(span(start, end)))
+        elif is_word(word, b"-err", 4):
+            self.session.refused(to_bytes(span(start, end)))
+        elif is_word(word, b"connect", 7) or is_word(word, b"+ok", 3):
+            pass
+        else:
+            raise MalformedFrame(f"{to_bytes(word)[:24]!r} is no operation of a leafnode")
+        return 0
+
+    cdef int _add_interest(self, bytes subject, bytes queue) except -1:
+        cdef Subscription subscription
+        if (subject, queue) in self.interest:
+            return 0
+        if len(self.interest) >= self.interest_max:
+            raise FrameTooLarge(f"interest in more than {self.interest_max} subjects")
+        subscription = Subscription(self, subject, queue=queue)
+        try:
+            self.router.add(subscription)
+        except InvalidRequest:
+            return 0  # no message has such a subject
+        self.interest[subject, queue] = subscription
+        return 0
+
+    cdef int _end_interest(self, bytes subject, bytes queue) except -1:
+        subscription = self.interest.pop((subject, queue), None)
+        if subscription is not None:
+            self.router.remove(subscription)
+        return 0
+
+    cdef Py_ssize_t _message(
+        self, const uint8_t* start, const uint8_t* at, const uint8_t* line_end,
+        const uint8_t* body, const uint8_t* end, bint has_headers
+    ) except -1:
+        cdef Span[FIELDS_MAX] fields
+        cdef Message message
+        cdef int count = split(at, line_end, fields, FIELDS_MAX)
+        cdef int sizes = 1 + has_headers, i, first
+        cdef int64_t total, head = 0
+        cdef const uint8_t* body_end
+        cdef list queues = None
+        if count < 1 + sizes or count > FIELDS_MAX:
+            raise MalformedFrame(f"message with {count} fields")
+        total = number(fields[count - 1])
+        if has_headers:
+            head = number(fields[count - 2])
+        if total < 0 or head < 0 or head > total:
+            raise MalformedFrame("a message without its size")
+        if total > self.payload_bytes_max:
+            raise FrameTooLarge(f"message of {total} bytes, limit {self.payload_bytes_max}")
+        message.subject = fields[0]
+        message.reply = span(body, body)
+        if count == 2 + sizes:
+            message.reply = fields[1]
+        elif count > 2 + sizes:
+            if fields[1].size == 1 and fields[1].data[0] == 43:
+                message.reply = fields[2]
+                first = 3
+            elif fields[1].size == 1 and fields[1].data[0] == 124:
+                first = 2
+            else:
+                raise MalformedFrame("a message whose reply indicator is neither + nor |")
+            queues = [to_bytes(fields[i]) for i in range(first, count - sizes)]
+        if total + 2 > end - body:
+            self.needed = body - start + total + 2
+            return 0
+        body_end = body + total
+        if body_end[0] != 13 or body_end[1] != 10:
+            raise MalformedFrame("payload does not end with CRLF")
+        message.block = span(body, body + head)
+        message.payload = span(body + head, body_end)
+        message.is_routed = True
+        self.messages_in += 1
+        self.router.deliver_linked(&message, self, queues)
+        return body_end + 2 - start
+
+    # What is sent
+
+    cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1:
+        if count and queue:
+            self.send(b"LS+ %b %b %d\r\n" % (subject, queue, count))
+        elif count:
+            self.send(b"LS+ %b\r\n" % subject)
+        elif queue:
+            self.send(b"LS- %b %b\r\n" % (subject, queue))
+        else:
+            self.send(b"LS- %b\r\n" % subject)
+        return 0
+
+    cdef int deliver(self, Subscription subscription, const Message* message) except -1:
+        return self.forward(message, None)
+
+    cdef int forward(self, const Message* message, list queues) except -1:
+        cdef Py_ssize_t size, head = message.block.size
+        cdef bytes names = b""
+        cdef uint8_t* out
+        if self.is_closed:
+            return 0
+        if head and not self.headers:
+            head = 0
+        if queues is not None:
+            names = b" ".join(queues)
+        size = head + message.payload.size
+        reserve(
+            &self.out,
+            size + message.subject.size + message.reply.size + len(names) + LINE_OVERHEAD_BYTES,
+        )
+        out = self.out.start + self.out.size
+        out = put(out, b"HMSG " if head else b"LMSG ", 5)
+        out = put(out, message.subject.data, message.subject.size)
+        out = put(out, b" ", 1)
+        if queues is not None:
+            out = put(out, b"+ " if message.reply.size else b"| ", 2)
+        if message.reply.size:
+            out = put(out, message.reply.data, message.reply.size)
+            out = put(out, b" ", 1)
+        if queues is not None:
+            out = put(out, PyBytes_AS_STRING(names), len(names))
+            out = put(out, b" ", 1)
+        if head:
+            out = put_number(out, head, digits(head))
+            out = put(out, b" ", 1)
+        out = put_number(out, size, digits(size))
+        out = put(out, b"\r\n", 2)
+        if head:
+            out = put(out, message.block.data, head)
+        out = put(out, message.payload.data, message.payload.size)
+        out = put(out, b"\r\n", 2)
+        self.out.size = out - self.out.start
+        self.messages_out += 1
+        return self.wrote()
+
+    cdef int answer(
+        self, Subscription subscription, Span reply, Span head, int64_t sequence
+    ) except -1:
+        cdef int sequence_digits = digits(sequence)
+        cdef Py_ssize_t size = head.size + sequence_digits + 1
+        cdef uint8_t* out
+        if self.is_closed:
+            return 0
+        reserve(&self.out, size + reply.size + LINE_OVERHEAD_BYTES)
+        out = put(self.out.start + self.out.size, b"LMSG ", 5)
+        out = put(out, reply.data, reply.size)
+        out[0] = 32
+        out = put_number(out + 1, size, digits(size))
+        out = put(out, b"\r\n", 2)
+        out = put(out, head.data, head.size)
+        out = put_number(out, sequence, sequence_digits)
+        out = put(out, b"}\r\n", 3)
+        self.out.size = out - self.out.start
+        self.messages_out += 1
+        return self.wrote()
+
+    def close(self):
+        """Take and send nothing more; what the other side wants is forgotten."""
+        if not self.is_closed:
+            self.router.detach(self)
+            for subscription in self.interest.values():
+                self.router.remove(subscription)
+            self.interest = {}
+        super().close()

@@ -1,0 +1,316 @@
+"""One client of the port, from its first byte to its last: a state machine without I/O.
+
+::
+
+    greeting   TLS?   ──CONNECT──▶ login ──▶ open ──▶ closed
+       │        (before the greeting, where the listener starts TLS first)
+
+Rules, which are nats-server's:
+
+- The server speaks first: INFO, with a nonce where a client may sign.
+- A client that need not log in may publish before its CONNECT; it counts as verbose and pedantic until then.
+- While a login is checked nothing of that client is carried out; what it says waits.
+- An error that the client can correct is told, and the connection goes on; one after which the bytes mean
+  nothing is told, and ends it.
+- The first PING after CONNECT is answered by an INFO, too (to clients that understand INFO at any time).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from streamlog.errors import InvalidRequest
+from streamlog.nats.auth import err
+from streamlog.nats.auth.port_authenticator import AdmittedClient
+from streamlog.nats.auth.stream_access import StreamAccess
+from streamlog.nats.client_connection import NOT_AUTHORIZED, ClientConnection
+from streamlog.nats.router import Subscription
+from streamlog.nats.sockets import CloseReason
+
+PROTOCOL_INFO: Final = 1
+"""The client takes INFO at any time."""
+LINK_OPTION: Final = "streamlog_link"
+"""Of CONNECT: another node asks for a link."""
+NAME_CHARS_MAX: Final = 256
+"""Of what a client calls itself, that is shown."""
+PINGS_UNANSWERED_MAX: Final = 2
+
+NO_RESPONDERS_NEEDS_HEADERS: Final = "no responders requires headers support"
+BAD_PROTOCOL: Final = "invalid client protocol"
+TOO_MANY_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
+INVALID_SUBJECT: Final = "Invalid Subject"
+SLOW_CONSUMER: Final = "Slow Consumer"
+STALE: Final = "Stale Connection"
+LOGIN_TIMEOUT: Final = "Authentication Timeout"
+TOO_MANY_CONNECTIONS: Final = "maximum connections exceeded"
+
+
+class PortServer(Protocol):
+    """What a session asks of the port, which has the sockets."""
+
+    def info(self, session: "PortSession") -> dict[str, Any]: ...
+    def log_in(self, session: "PortSession", options: Mapping[str, Any]) -> None:
+        """Ends in ``session.admit`` or ``session.refuse``, now or later."""
+
+    def become_link(self, session: "PortSession", asked: object) -> bool:
+        """Whether the connection is a link to another node from now on."""
+
+    def close(self, session: "PortSession", reason: CloseReason) -> None:
+        """Write what is to be written, and close."""
+
+    def publish_denied(self, stream: str, reply: bytes) -> None:
+        """Tell a publisher that it may not write to this stream."""
+
+
+class PortSession:
+    """The decisions about one ``ClientConnection``."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        server: PortServer,
+        *,
+        client_id: int,
+        host: str,
+        nonce: str = "",
+        login_required: bool = False,
+        subscriptions_max: int,
+    ) -> None:
+        """``nonce``: what a client signs with its key; empty: none may."""
+        self.connection = connection
+        self.client_id = client_id
+        self.host = host
+        self.nonce = nonce
+        self.login: AdmittedClient | None = None
+        """None: it need not log in, or has not yet."""
+        self._access: StreamAccess | None = None
+        """None: it may do everything."""
+        self.name = ""
+        """What the client calls itself."""
+        self.language = ""
+        """Of its library, with the library's version."""
+        self.pings_unanswered = 0
+        self.has_connected = False
+        """It has sent CONNECT."""
+        self._server = server
+        self._login_required = login_required
+        self._subscriptions_max = subscriptions_max
+        self._protocol = 0
+        self._has_ponged = False
+        connection.session = self
+        connection.is_open = not login_required
+
+    @property
+    def awaits_login(self) -> bool:
+        return not self.connection.is_open
+
+    def greet(self) -> None:
+        self.tell_info()
+
+    def tell_info(self, **more: Any) -> None:
+        """What the server is, to a client that takes it now."""
+        if self.has_connected and self._protocol < PROTOCOL_INFO:
+            return
+        info = self._server.info(self) | more
+        self.connection.send(b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n")
+
+    # What the client says
+
+    def connect(self, options: bytes) -> None:
+        try:
+            asked = json.loads(options)
+            if not isinstance(asked, dict):
+                raise ValueError("no object")
+            choices = _choices(asked)
+        except (ValueError, RecursionError):
+            self._server.close(self, CloseReason.PROTOCOL)
+            return
+        connection = self.connection
+        if self.has_connected:  # as another user it may not have been allowed what it subscribed to
+            for sid in list(connection.subscriptions):
+                connection.unsubscribe(sid)
+        self.has_connected = True
+        self.name, self.language = choices.name, choices.language
+        self._protocol = choices.protocol
+        connection.verbose, connection.pedantic = choices.verbose, choices.pedantic
+        connection.echo, connection.headers = choices.echo, choices.headers
+        connection.no_responders = choices.no_responders
+        if LINK_OPTION in asked:
+            connection.suspend()
+            if not self._server.become_link(self, asked[LINK_OPTION]):
+                self.refuse()
+        elif not 0 <= choices.protocol <= PROTOCOL_INFO:
+            self._end(BAD_PROTOCOL, CloseReason.PROTOCOL)
+        elif choices.no_responders and not choices.headers:
+            self._end(NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)
+        elif self._login_required:
+            connection.is_open = False
+            connection.suspend()
+            self._server.log_in(self, asked)
+        else:
+            self._opened()
+
+    def admit(self, login: AdmittedClient, access: StreamAccess) -> None:
+        """The login is right; ``access``: what the client may do."""
+        connection = self.connection
+        if connection.is_closed:
+            return
+        self.login, self._access = login, access
+        connection.is_open = connection.is_restricted = True
+        connection.tracks_replies = not access.is_constant
+        limits = login.limits
+        if limits.payload_bytes_max is not None:
+            connection.payload_bytes_max = min(
+                connection.payload_bytes_max, limits.payload_bytes_max
+            )
+        if limits.subscriptions_max is not None:
+            self._subscriptions_max = min(self._subscriptions_max, limits.subscriptions_max)
+        self._opened()
+        connection.resume()
+
+    def refuse(self, words: str = NOT_AUTHORIZED) -> None:
+        """The login is wrong."""
+        if not self.connection.is_closed:
+            self._end(words, CloseReason.LOGIN)
+
+    def _opened(self) -> None:
+        if self.connection.verbose:
+            self.connection.send(b"+OK\r\n")
+
+    def pinged(self) -> None:
+        if self.has_connected and not self._has_ponged:
+            self._has_ponged = True
+            self.tell_info(connect_info=True)
+
+    def ponged(self) -> None:
+        self.pings_unanswered = 0
+
+    def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
+        connection, access = self.connection, self._access
+        denied = None
+        if access is not None:
+            if not access.may_subscribe(subject, queue or None):
+                connection.send(_error_line(err.subscription_violation(subject, queue or None)))
+                return
+            denied = access.denied_deliveries(subject, queue or None)
+        if len(connection.subscriptions) >= self._subscriptions_max:
+            connection.put_error(TOO_MANY_SUBSCRIPTIONS)
+            return
+        try:
+            connection.subscribe(subject, queue, sid, denied)
+        except InvalidRequest:
+            connection.put_error(INVALID_SUBJECT)
+            return
+        if connection.verbose:
+            connection.send(b"+OK\r\n")
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """One of its subscriptions has ended."""
+
+    def may_publish(self, subject: bytes, reply: bytes) -> bool:
+        access = self._access
+        if access is None or access.may_publish(subject):
+            return True
+        self.connection.send(_error_line(err.publish_violation(subject)))
+        if reply and (stream := access.unwritable(subject)) is not None:
+            self._server.publish_denied(stream, reply)
+        return False
+
+    @property
+    def rights(self) -> object:
+        return None if self._access is None else self._access.version
+
+    @property
+    def may_remember(self) -> bool:
+        return self._access is None or self._access.is_constant
+
+    def replied(self, reply: bytes) -> None:
+        if self._access is not None:
+            self._access.delivered(reply)
+
+    def violated(self, error: Exception) -> None:
+        words = str(error)
+        reason = CloseReason.LOGIN if words == NOT_AUTHORIZED else CloseReason.PROTOCOL
+        self._end(words, reason)
+
+    def too_slow(self) -> None:
+        self._server.close(self, CloseReason.SLOW)
+
+    def broken(self, _: OSError) -> None:
+        self._server.close(self, CloseReason.SOCKET)
+
+    # What time brings
+
+    def ping(self) -> None:
+        """The client has been silent for a while."""
+        if self.pings_unanswered >= PINGS_UNANSWERED_MAX:
+            self._end(STALE, CloseReason.STALE)
+            return
+        self.pings_unanswered += 1
+        self.connection.send(b"PING\r\n")
+
+    def expire(self, words: bytes = err.AUTHENTICATION_EXPIRED) -> None:
+        """Its login ends now; ``words``: why, as an error line has it."""
+        self.connection.send(_error_line(words))
+        self._server.close(self, CloseReason.EXPIRED)
+
+    def give_up_login(self) -> None:
+        """It has not logged in in time."""
+        self._end(LOGIN_TIMEOUT, CloseReason.LOGIN)
+
+    def _end(self, words: str, reason: CloseReason) -> None:
+        if words:
+            self.connection.put_error(words)
+        self._server.close(self, reason)
+
+
+class _Choices(NamedTuple):
+    verbose: bool
+    pedantic: bool
+    echo: bool
+    headers: bool
+    no_responders: bool
+    protocol: int
+    name: str
+    language: str
+
+
+def _choices(asked: Mapping[str, Any]) -> _Choices:
+    """Of CONNECT. Raises ValueError where something is of another type than nats-server takes."""
+
+    def flag(name: str, default: bool) -> bool:
+        value = asked.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise ValueError(name)
+        return value
+
+    def text(name: str) -> str:
+        value = asked.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise ValueError(name)
+        return value[:NAME_CHARS_MAX]
+
+    protocol = asked.get("protocol") or 0
+    if not isinstance(protocol, int):
+        raise ValueError("protocol")
+    for secret in ("user", "pass", "auth_token", "jwt", "nkey", "sig"):
+        if not isinstance(asked.get(secret) or "", str):
+            raise ValueError(secret)
+    return _Choices(
+        verbose=flag("verbose", True),
+        pedantic=flag("pedantic", True),
+        echo=flag("echo", True),
+        headers=flag("headers", False),
+        no_responders=flag("no_responders", False),
+        protocol=protocol,
+        name=text("name"),
+        language=f"{text('lang')} {text('version')}".strip(),
+    )
+
+
+def _error_line(words: bytes) -> bytes:
+    return b"-ERR %b\r\n" % words

@@ -1,0 +1,92 @@
+"""Subscriptions and where messages go, for compiled code that brings messages or takes them."""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from streamlog.record.compiled.codec cimport Span
+
+
+cdef struct Message:
+    Span subject
+    Span reply
+    Span block  # of headers, from NATS/1.0 to the empty line
+    Span payload
+    bint is_routed  # its reply goes through the router, not over the link that it came by
+
+
+cdef class Endpoint:
+    cdef readonly Router router
+    cdef bint writes  # to a socket: its turn ends after that of those that make answers
+    cdef bint is_link  # to other servers: a message goes there once, whatever matches
+    cdef bint is_touched  # it is in one of the router's lists
+
+    cdef int deliver(self, Subscription subscription, const Message* message) except -1
+    cdef int answer(
+        self, Subscription subscription, Span reply, Span head, int64_t sequence
+    ) except -1
+    cdef int end_turn(self) except -1
+    cdef int forward(self, const Message* message, list queues) except -1
+    cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1
+
+
+cdef class Subscription:
+    cdef readonly bytes subject
+    cdef readonly bytes queue  # empty: it is in no queue group
+    cdef readonly bytes sid
+    cdef readonly object target
+    cdef Endpoint endpoint
+    cdef int64_t delivered_max  # 0: no limit
+    cdef int64_t delivered
+    cdef bint ended
+
+
+cdef class QueueGroup:
+    cdef readonly bytes queue
+    cdef readonly list members  # of this node
+    cdef readonly list distant  # behind links
+
+
+cdef class Route:
+    cdef readonly list plain  # subscriptions of this node
+    cdef readonly list groups
+    cdef readonly list links  # that have a plain subscription
+    cdef Subscription only  # where there is one plain subscription and nothing else
+    cdef Endpoint only_link  # where there is one link and nothing else
+
+
+cdef class Memo:
+    cdef bytes subject  # of the last message
+    cdef bytes prefix  # the last subject up to its last dot, where only that decides
+    cdef Route route
+
+
+cdef class Router:
+    cdef object _root
+    cdef readonly Py_ssize_t count
+    cdef readonly uint64_t generation
+    cdef public object wake
+    cdef readonly Endpoint source
+    cdef public Endpoint fallback
+    cdef bint _in_turn
+    cdef dict _by_subject
+    cdef dict _by_prefix
+    cdef Memo _published
+    cdef Memo _answered
+    cdef list _links
+    cdef dict _interest  # how many subscriptions of this node, by subject, or by subject and queue group
+    cdef list _takers
+    cdef list _writers
+    cdef uint64_t _chance
+
+    cdef Route route_of(self, Span subject, Memo memo)
+    cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
+    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
+    cdef int _forward(self, Route route, const Message* message, dict queues) except -1
+    cdef int _count_interest(self, Subscription subscription, int change) except -1
+    cdef int touch(self, Endpoint endpoint) except -1
+    cdef int _reply(self, const Message* message) except -1
+    cdef int answer(self, Span reply, Span head, int64_t sequence) except -1
+    cdef Subscription _member(self, list members, Endpoint source, bint echo)
+    cdef object _keep(self, dict kept, bytes key, object found)
+    cdef object _match_prefix(self, bytes prefix)
+    cdef Route _match(self, bytes subject)
+    cdef int _forget(self, bytes subject, list tokens) except -1

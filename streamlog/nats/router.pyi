@@ -1,0 +1,146 @@
+"""Subscriptions and where messages go, compiled.
+
+Everything that brings or takes messages in a node is an endpoint: a client of the port, the ingest, the
+management API, a link to other servers. The router has the subscriptions of them all::
+
+    router = Router()
+    router.add(Subscription(endpoint, b"orders.>"))
+    router.publish(b"orders.eu", b"...", reply=b"_INBOX.1")   # to each subscription that matches
+
+**Links.** A link to another server or node is an endpoint whose subscriptions are what is wanted there. What a
+client of this node says goes to this node's subscriptions and once over each link that wants it; what comes
+over a link goes to this node's subscriptions alone. So a message takes one hop and never a circle, where each
+node has a link to each other one. Of a queue group a member of this node is preferred; where there is none, the
+message names the group to one link.
+
+A subscription matches as NATS's do: ``*`` is one token, ``>`` is one or more at the end. Of each queue group
+one member gets a message.
+
+**Turns.** What is readable in one turn of the event loop is gathered: ``begin_turn``, any number of
+deliveries, ``end_turn``. An endpoint takes or writes what it got at the end of the turn. Endpoints that take
+messages come first, since they make answers; those that write to sockets come last, each once. Outside of a
+turn ``wake`` is called at the first delivery, and has ``end_turn`` called soon.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+SOURCES: int
+ROUTES_MAX: Final[int]
+"""Results of matching that are kept, by subject and by prefix."""
+
+class Endpoint:
+    """Takes messages, or brings them, or both."""
+
+    @property
+    def router(self) -> Router: ...
+
+class Callback(Endpoint):
+    """Hands each message to a function, its subscription's target: ``target(subject, reply, block, payload)``.
+
+    ``failed`` is called with what the function raises; others must go on.
+    """
+
+    def __init__(self, router: Router, *, failed: Callable[[Exception], None]) -> None: ...
+
+class Subscription:
+    """A subject, and the endpoint that takes its messages.
+
+    ``target``: for the endpoint; of a client's connection, what a subject is denied by.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        subject: bytes,
+        *,
+        queue: bytes = b"",
+        sid: bytes = b"",
+        target: Any = None,
+    ) -> None: ...
+    @property
+    def subject(self) -> bytes: ...
+    @property
+    def queue(self) -> bytes:
+        """Empty: it is in no queue group."""
+
+    @property
+    def sid(self) -> bytes: ...
+    @property
+    def target(self) -> Any: ...
+
+class Router:
+    """All subscriptions of a node. Not thread-safe; all is on one event loop."""
+
+    wake: Callable[[], None] | None
+    """Called at the first delivery outside of a turn."""
+
+    fallback: Endpoint | None
+    """A link over which answers go that no subscription is known for."""
+
+    def __init__(self, *, seed: int = 1) -> None:
+        """``seed``: of the choice among the members of a queue group."""
+
+    def __len__(self) -> int:
+        """How many subscriptions there are."""
+
+    @property
+    def generation(self) -> int:
+        """Grows with each subscription that comes or goes."""
+
+    def add(self, subscription: Subscription) -> None:
+        """Raises InvalidRequest for a subject that nothing can be subscribed to by."""
+
+    def remove(self, subscription: Subscription) -> None:
+        """Nothing is delivered to it any more. Does nothing at the second call."""
+
+    @property
+    def source(self) -> Endpoint | None:
+        """What brought the message that is being delivered; None: the node itself."""
+
+    def matches(self, subject: bytes) -> tuple[list[Subscription], list[list[Subscription]]]:
+        """The plain subscriptions of a subject, and its queue groups; those of this node."""
+
+    def publish(
+        self,
+        subject: bytes,
+        payload: bytes,
+        *,
+        reply: bytes = b"",
+        block: bytes = b"",
+        source: Endpoint | None = None,
+    ) -> int:
+        """To how many endpoints the message went; ``source`` gets none. ``block``: the headers, from
+        ``NATS/1.0`` to the empty line.
+        """
+
+    def tell_clients(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
+        """Publish to the clients of this node's port, and to nothing else: where the same message comes back
+        to the node by way of NATS, it would be stored twice.
+        """
+
+    def reply(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
+        """Publish an answer."""
+
+    def attach(self, link: Endpoint) -> None:
+        """Tell a link of all subscriptions of this node, and of each change."""
+
+    def detach(self, link: Endpoint) -> None:
+        """It has gone; its own subscriptions are to be removed."""
+
+    def acknowledge(self, replies: bytes, head: bytes, base_offset: int) -> bytes:
+        """Give a positive ack to each packed reply; its ``seq`` is the offset + 1.
+
+        ``head`` is what stands before it, of ``pub_ack_format.ack_head``. Returns publications (``PUB``
+        lines) of the acks that are not for the router. Raises ValueError for replies that are cut, and for an
+        offset that has no sequence.
+        """
+
+    def respond(self, replies: bytes, payload: bytes) -> bytes:
+        """Publish ``payload`` at each packed reply, also returning the rest as publications."""
+
+    def begin_turn(self) -> None:
+        """Until ``end_turn`` endpoints gather what comes."""
+
+    def end_turn(self) -> None:
+        """Have each endpoint take, or write, what this turn brought: first those that make answers."""

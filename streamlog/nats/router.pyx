@@ -1,0 +1,678 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Subscriptions and where messages go, compiled. ``router.pyi`` says what it means.
+
+Matching is a walk down a tree of tokens, whose results are kept. Most subjects of a busy node differ in
+their last token alone (an inbox's, an order's number). Where no subscription names such a last token, the
+result depends on the tokens before it only, and is kept by these: a publisher's millionth reply subject
+costs a comparison with the one before it.
+
+Memory: the spans of a message are good for as long as its delivery takes; an endpoint copies what it keeps.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItem
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from streamlog.nats.lexer cimport digits, literal, of_bytes, put, put_number, span, to_bytes
+from streamlog.record.compiled.codec cimport Span
+from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
+
+from streamlog.errors import InvalidRequest
+
+SOURCES = STREAMLOG_SOURCES
+ROUTES_MAX = 65_536
+
+cdef enum:
+    ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
+    ROUTED = 0  # the first byte of a packed reply that the router answers
+    ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
+
+cdef Py_ssize_t routes_max = ROUTES_MAX
+
+
+cdef class Endpoint:
+    """Takes messages, or brings them, or both."""
+
+    def __cinit__(self, Router router not None, *args, **kwargs):
+        self.router = router
+
+    cdef int deliver(self, Subscription subscription, const Message* message) except -1:
+        raise NotImplementedError
+
+    cdef int answer(
+        self, Subscription subscription, Span reply, Span head, int64_t sequence
+    ) except -1:
+        """A positive ack: ``head``, the sequence, and a brace."""
+        cdef bytes payload = b"%b%d}" % (to_bytes(head), sequence)
+        cdef Message message
+        message.subject = reply
+        message.reply = literal(b"", 0)
+        message.block = literal(b"", 0)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        return self.deliver(subscription, &message)
+
+    cdef int end_turn(self) except -1:
+        """All that this turn of the event loop brought is there."""
+        return 0
+
+    cdef int forward(self, const Message* message, list queues) except -1:
+        """Of a link: send it the message, for its plain subscriptions and for a member of each of these queue
+        groups; ``queues`` None: for none."""
+        raise NotImplementedError
+
+    cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1:
+        """Of a link: this node has so many subscriptions of that kind now."""
+        raise NotImplementedError
+
+
+cdef class Callback(Endpoint):
+    """Hands each message to a function, its subscription's target."""
+
+    cdef object _failed
+
+    def __init__(self, Router router not None, *, failed):
+        self._failed = failed
+
+    cdef int deliver(self, Subscription subscription, const Message* message) except -1:
+        try:
+            subscription.target(
+                to_bytes(message.subject),
+                to_bytes(message.reply),
+                to_bytes(message.block),
+                to_bytes(message.payload),
+            )
+        except Exception as error:
+            self._failed(error)
+        return 0
+
+
+cdef class Subscription:
+    """A subject, and who takes its messages."""
+
+    def __init__(
+        self, Endpoint endpoint not None, bytes subject not None, *, bytes queue not None=b"",
+        bytes sid not None=b"", object target=None
+    ):
+        self.endpoint = endpoint
+        self.subject = subject
+        self.queue = queue
+        self.sid = sid
+        self.target = target
+
+    @property
+    def is_spent(self):
+        return self.delivered_max and self.delivered >= self.delivered_max
+
+
+cdef class QueueGroup:
+    """The members of one queue group that a subject has now."""
+
+
+cdef class Route:
+    """Where messages of a subject go now: to each of the plain subscriptions, to one member of each queue
+    group, and once over each link."""
+
+
+cdef class Memo:
+    pass
+
+
+cdef class Level:
+    """What the tree has at one token: an empty one has no subscription below it."""
+
+    cdef dict children
+    cdef Level star
+    cdef list here  # subscriptions that end with this token
+    cdef list rest  # subscriptions whose only further token is ">"
+
+    cdef bint is_empty(self):
+        return not (self.children or self.star is not None or self.here or self.rest)
+
+
+cdef list split_subject(bytes subject):
+    """Raises InvalidRequest for a subject that nothing can be subscribed to by."""
+    cdef list tokens = subject.split(b".")
+    if b"" in tokens or b">" in tokens[: len(tokens) - 1]:
+        raise InvalidRequest(f"{subject[:80]!r} is no subject")
+    return tokens
+
+
+cdef inline bint is_literal(list tokens):
+    return b"*" not in tokens and b">" not in tokens
+
+
+cdef class Router:
+    """All subscriptions of a node. Not thread-safe; all is on one event loop."""
+
+    def __init__(self, *, uint64_t seed=1):
+        self._root = Level()
+        self._by_subject = {}
+        self._by_prefix = {}
+        self._published = Memo()
+        self._answered = Memo()
+        self._links = []
+        self._interest = {}
+        self._takers = []
+        self._writers = []
+        self._chance = seed | 1
+
+    def __len__(self):
+        return self.count
+
+    def add(self, Subscription subscription not None):
+        cdef list tokens = split_subject(subscription.subject)
+        cdef Level level = <Level>self._root
+        cdef Level below
+        cdef bytes token
+        for token in tokens:
+            if token == b">":
+                if level.rest is None:
+                    level.rest = []
+                level.rest.append(subscription)
+                break
+            if token == b"*":
+                if level.star is None:
+                    level.star = Level()
+                level = level.star
+                continue
+            if level.children is None:
+                level.children = {}
+            below = level.children.get(token)
+            if below is None:
+                below = level.children[token] = Level()
+            level = below
+        else:
+            if level.here is None:
+                level.here = []
+            level.here.append(subscription)
+        self.count += 1
+        self._forget(subscription.subject, tokens)
+        if not subscription.endpoint.is_link:
+            self._count_interest(subscription, 1)
+
+    def remove(self, Subscription subscription not None):
+        cdef list tokens, path
+        cdef Level level = <Level>self._root
+        cdef Level below
+        cdef bytes token
+        if subscription.ended:
+            return
+        subscription.ended = True
+        tokens = split_subject(subscription.subject)
+        path = []
+        for token in tokens:
+            if token == b">":
+                level.rest.remove(subscription)
+                break
+            path.append(level)
+            level = level.star if token == b"*" else level.children[token]
+        else:
+            level.here.remove(subscription)
+        self.count -= 1
+        while path and level.is_empty():
+            below, level = level, path.pop()
+            token = tokens[len(path)]
+            if token == b"*":
+                level.star = None
+            else:
+                del level.children[token]
+        self._forget(subscription.subject, tokens)
+        if not subscription.endpoint.is_link:
+            self._count_interest(subscription, -1)
+
+    cdef int _count_interest(self, Subscription subscription, int change) except -1:
+        cdef bytes key = subscription.subject
+        cdef Py_ssize_t count
+        cdef Endpoint link
+        if subscription.queue:
+            key = b"%b %b" % (subscription.subject, subscription.queue)
+        count = self._interest.get(key, 0) + change
+        if count:
+            self._interest[key] = count
+        else:
+            del self._interest[key]
+        if self._links and (subscription.queue or count == 0 or (count == 1 and change == 1)):
+            for link in self._links:
+                link.tell_interest(subscription.subject, subscription.queue, count)
+        return 0
+
+    def attach(self, Endpoint link not None):
+        """Tell a link of all subscriptions of this node, and of each change."""
+        cdef bytes key, subject, queue
+        link.is_link = True
+        self._links.append(link)
+        for key, count in self._interest.items():
+            subject, _, queue = key.partition(b" ")
+            link.tell_interest(subject, queue, count)
+
+    def detach(self, Endpoint link not None):
+        """It has gone; its own subscriptions are to be removed."""
+        if link in self._links:
+            self._links.remove(link)
+
+    def matches(self, bytes subject not None):
+        """The plain subscriptions of a subject, and its queue groups; those of this node."""
+        cdef Route route = self.route_of(of_bytes(subject), self._published)
+        return list(route.plain), [list(group.members) for group in route.groups if group.members]
+
+    def publish(
+        self, bytes subject not None, bytes payload not None, *, bytes reply not None=b"",
+        bytes block not None=b"", Endpoint source=None
+    ):
+        cdef Message message
+        cdef int count
+        message.subject = of_bytes(subject)
+        message.reply = of_bytes(reply)
+        message.block = of_bytes(block)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        count = self.deliver(&message, source, False)
+        return count
+
+    def tell_clients(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
+        """Publish to the clients of this node's port, and to nothing else."""
+        cdef Message message
+        cdef Subscription subscription
+        cdef QueueGroup group
+        cdef Route route = self.route_of(of_bytes(subject), self._published)
+        message.subject = of_bytes(subject)
+        message.reply = literal(b"", 0)
+        message.block = of_bytes(block)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        for subscription in route.plain:
+            if subscription.endpoint.writes and not subscription.ended:
+                subscription.endpoint.deliver(subscription, &message)
+        for group in route.groups:
+            members = [each for each in group.members if (<Subscription>each).endpoint.writes]
+            subscription = self._member(members, None, True)
+            if subscription is not None:
+                subscription.endpoint.deliver(subscription, &message)
+
+    def reply(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
+        """Publish an answer."""
+        cdef Message message
+        message.subject = of_bytes(subject)
+        message.reply = literal(b"", 0)
+        message.block = of_bytes(block)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        self._reply(&message)
+
+    cdef int _reply(self, const Message* message) except -1:
+        if not self.deliver(message, None, True) and self.fallback is not None:
+            self.fallback.forward(message, None)
+        return 0
+
+    def acknowledge(self, bytes replies not None, bytes head not None, int64_t base_offset):
+        """Give a positive ack to each packed reply; publications of those that are not for the router."""
+        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
+        cdef const uint8_t* end = start + len(replies)
+        cdef const uint8_t* entry = start
+        cdef const uint8_t* text
+        cdef Py_ssize_t length, size = 0, payload
+        cdef Span head_span = of_bytes(head)
+        cdef int64_t sequence
+        cdef bytes acks
+        cdef uint8_t* out
+        if not 0 <= base_offset < (1 << 63) - 1 - (1 << 32):
+            raise ValueError(f"offset {base_offset} has no sequence")
+        while entry < end:  # checks them all, before any is answered
+            length = length_at(entry, end)
+            text = entry + ENTRY_BYTES
+            if not length or text[0] != ROUTED:
+                payload = head_span.size + digits(base_offset + delta_at(entry) + 1) + 1
+                size += ACK_LINE_BYTES + length + digits(payload) + payload
+            entry = text + length
+        acks = PyBytes_FromStringAndSize(NULL, size)
+        out = <uint8_t*>PyBytes_AS_STRING(acks)
+        entry = start
+        while entry < end:
+            length = length_at(entry, end)
+            text = entry + ENTRY_BYTES
+            sequence = base_offset + delta_at(entry) + 1
+            if length and text[0] == ROUTED:
+                self.answer(span(text + 1, text + length), head_span, sequence)
+            else:
+                payload = head_span.size + digits(sequence) + 1
+                out = put(out, b"PUB ", 4)
+                out = put(out, text, length)
+                out = put(out, b" ", 1)
+                out = put_number(out, payload, digits(payload))
+                out = put(out, b"\r\n", 2)
+                out = put(out, head_span.data, head_span.size)
+                out = put_number(out, sequence, digits(sequence))
+                out = put(out, b"}\r\n", 3)
+            entry = text + length
+        return acks
+
+    def respond(self, bytes replies not None, bytes payload not None):
+        """Publish ``payload`` at each packed reply; publications of those that are not for the router."""
+        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
+        cdef const uint8_t* end = start + len(replies)
+        cdef const uint8_t* entry = start
+        cdef const uint8_t* text
+        cdef Py_ssize_t length, size = 0
+        cdef Message message
+        cdef bytes lines
+        cdef uint8_t* out
+        message.reply = message.block = literal(b"", 0)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        while entry < end:  # checks them all, before any is answered
+            length = length_at(entry, end)
+            text = entry + ENTRY_BYTES
+            if not length or text[0] != ROUTED:
+                size += ACK_LINE_BYTES + length + digits(len(payload)) + len(payload)
+            entry = text + length
+        lines = PyBytes_FromStringAndSize(NULL, size)
+        out = <uint8_t*>PyBytes_AS_STRING(lines)
+        entry = start
+        while entry < end:
+            length = length_at(entry, end)
+            text = entry + ENTRY_BYTES
+            if length and text[0] == ROUTED:
+                message.subject = span(text + 1, text + length)
+                self._reply(&message)
+            else:
+                out = put(out, b"PUB ", 4)
+                out = put(out, text, length)
+                out = put(out, b" ", 1)
+                out = put_number(out, len(payload), digits(len(payload)))
+                out = put(out, b"\r\n", 2)
+                out = put(out, PyBytes_AS_STRING(payload), len(payload))
+                out = put(out, b"\r\n", 2)
+            entry = text + length
+        return lines
+
+    cdef int answer(self, Span reply, Span head, int64_t sequence) except -1:
+        cdef Route route = self.route_of(reply, self._answered)
+        cdef Subscription subscription = route.only
+        cdef Message message
+        cdef bytes payload
+        if subscription is not None:
+            return subscription.endpoint.answer(subscription, reply, head, sequence)
+        if route.only_link is not None:
+            return route.only_link.answer(None, reply, head, sequence)
+        if self.fallback is not None and not route.plain and not route.groups and not route.links:
+            return self.fallback.answer(None, reply, head, sequence)
+        payload = b"%b%d}" % (to_bytes(head), sequence)
+        message.subject = reply
+        message.reply = literal(b"", 0)
+        message.block = literal(b"", 0)
+        message.payload = of_bytes(payload)
+        message.is_routed = True
+        self.deliver(&message, None, True)
+        return 0
+
+    def begin_turn(self):
+        """Until ``end_turn`` endpoints gather what comes."""
+        self._in_turn = True
+
+    def end_turn(self):
+        """Have each endpoint take, or write, what this turn brought: first those that make answers."""
+        cdef list touched
+        cdef Endpoint endpoint
+        self._in_turn = True
+        try:
+            while self._takers or self._writers:
+                if self._takers:
+                    touched, self._takers = self._takers, []
+                else:
+                    touched, self._writers = self._writers, []
+                for endpoint in touched:
+                    endpoint.is_touched = False
+                    endpoint.end_turn()
+        finally:
+            self._in_turn = False
+
+    cdef int touch(self, Endpoint endpoint) except -1:
+        """Its ``end_turn`` is called at the end of this turn."""
+        if endpoint.is_touched:
+            return 0
+        endpoint.is_touched = True
+        if not self._in_turn and not self._takers and not self._writers and self.wake is not None:
+            self.wake()
+        (self._writers if endpoint.writes else self._takers).append(endpoint)
+        return 0
+
+    cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1:
+        """What a client or the node itself says: to how many endpoints it went."""
+        cdef Route route = self.route_of(message.subject, self._published)
+        cdef Subscription subscription
+        cdef QueueGroup group
+        cdef dict queues = None
+        cdef int count = 0
+        self.source = source
+        if route.only is not None:
+            subscription = route.only
+            if echo or subscription.endpoint is not source:
+                subscription.endpoint.deliver(subscription, message)
+                return 1
+            return 0
+        for subscription in route.plain:
+            if not subscription.ended and (echo or subscription.endpoint is not source):
+                subscription.endpoint.deliver(subscription, message)
+                count += 1
+        for group in route.groups:
+            subscription = self._member(group.members, source, echo)
+            if subscription is not None:
+                subscription.endpoint.deliver(subscription, message)
+                count += 1
+                continue
+            subscription = self._member(group.distant, source, True)
+            if subscription is not None:
+                if queues is None:
+                    queues = {}
+                queues.setdefault(subscription.endpoint, []).append(group.queue)
+        if route.links or queues is not None:
+            count += self._forward(route, message, queues)
+        return count
+
+    cdef int _forward(self, Route route, const Message* message, dict queues) except -1:
+        """Once over each link; over how many."""
+        cdef Endpoint link
+        cdef int count = 0
+        for link in route.links:
+            link.forward(message, None if queues is None else queues.pop(link, None))
+            count += 1
+        if queues is not None:
+            for link, names in queues.items():
+                link.forward(message, names)
+                count += 1
+        return count
+
+    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1:
+        """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
+        which queue groups have a member here that gets it."""
+        cdef Route route = self.route_of(message.subject, self._published)
+        cdef Subscription subscription
+        cdef QueueGroup group
+        self.source = source
+        if route.only is not None:
+            route.only.endpoint.deliver(route.only, message)
+            return 0
+        for subscription in route.plain:
+            if not subscription.ended:
+                subscription.endpoint.deliver(subscription, message)
+        if queues is not None:
+            for group in route.groups:
+                if group.queue in queues:
+                    subscription = self._member(group.members, None, True)
+                    if subscription is not None:
+                        subscription.endpoint.deliver(subscription, message)
+        return 0
+
+    cdef Subscription _member(self, list members, Endpoint source, bint echo):
+        """One of them by chance; None: there is none but the publisher, who wants no echo."""
+        cdef Py_ssize_t count = len(members), i, start
+        cdef Subscription subscription
+        if not count:
+            return None
+        self._chance ^= self._chance << 13
+        self._chance ^= self._chance >> 7
+        self._chance ^= self._chance << 17
+        start = <Py_ssize_t>(self._chance % <uint64_t>count)
+        for i in range(count):
+            subscription = members[(start + i) % count]
+            if not subscription.ended and (echo or subscription.endpoint is not source):
+                return subscription
+        return None
+
+    cdef Route route_of(self, Span subject, Memo memo):
+        cdef const uint8_t* dot
+        cdef Py_ssize_t prefix_size
+        cdef Route route
+        cdef object found
+        cdef bytes key
+        if memo.subject is not None and len(memo.subject) == subject.size and memcmp(
+            PyBytes_AS_STRING(memo.subject), subject.data, subject.size
+        ) == 0:
+            return memo.route
+        prefix_size = last_dot(subject)
+        if memo.prefix is not None and prefix_size == len(memo.prefix) and (
+            prefix_size + 1 < subject.size
+        ) and memcmp(PyBytes_AS_STRING(memo.prefix), subject.data, prefix_size) == 0:
+            return memo.route
+        memo.subject = memo.prefix = None
+        if 0 <= prefix_size < subject.size - 1:
+            key = PyBytes_FromStringAndSize(<const char*>subject.data, prefix_size)
+            found = self._by_prefix.get(key)
+            if found is None:
+                found = self._keep(self._by_prefix, key, self._match_prefix(key))
+            if found is not False:
+                memo.prefix = key
+                memo.route = <Route>found
+                return memo.route
+        key = to_bytes(subject)
+        found = self._by_subject.get(key)
+        if found is None:
+            found = self._keep(self._by_subject, key, self._match(key))
+        memo.subject = key
+        memo.route = <Route>found
+        return memo.route
+
+    cdef object _keep(self, dict kept, bytes key, object found):
+        if len(kept) >= routes_max:
+            kept.clear()
+        kept[key] = found
+        return found
+
+    cdef object _match_prefix(self, bytes prefix):
+        """The route of all subjects with one more token; False: that token decides, too."""
+        cdef list tokens = prefix.split(b".")
+        cdef list levels = [self._root], below, found = []
+        cdef bytes token
+        cdef Level level, child
+        if b"" in tokens:
+            return route_made([])
+        for token in tokens:
+            below = []
+            for level in levels:
+                if level.rest:
+                    found.extend(level.rest)
+                if level.children is not None:
+                    child = level.children.get(token)
+                    if child is not None:
+                        below.append(child)
+                if level.star is not None:
+                    below.append(level.star)
+            levels = below
+        for level in levels:
+            if level.children:
+                return False
+            if level.rest:
+                found.extend(level.rest)
+            if level.star is not None and level.star.here:
+                found.extend(level.star.here)
+        return route_made(found)
+
+    cdef Route _match(self, bytes subject):
+        cdef list tokens = subject.split(b".")
+        cdef list levels = [self._root], below, found = []
+        cdef bytes token
+        cdef Level level, child
+        if b"" in tokens:
+            return route_made([])
+        for token in tokens:
+            below = []
+            for level in levels:
+                if level.rest:
+                    found.extend(level.rest)
+                if level.children is not None:
+                    child = level.children.get(token)
+                    if child is not None:
+                        below.append(child)
+                if level.star is not None:
+                    below.append(level.star)
+            levels = below
+        for level in levels:
+            if level.here:
+                found.extend(level.here)
+        return route_made(found)
+
+    cdef int _forget(self, bytes subject, list tokens) except -1:
+        """The routes that a subscription which came or went may change."""
+        self.generation += 1
+        self._published.subject = self._published.prefix = None
+        self._answered.subject = self._answered.prefix = None
+        if is_literal(tokens):
+            self._by_subject.pop(subject, None)
+            self._by_prefix.pop(subject.rpartition(b".")[0], None)
+        else:
+            self._by_subject.clear()
+            self._by_prefix.clear()
+        return 0
+
+
+cdef Route route_made(list subscriptions):
+    cdef Route route = Route()
+    cdef Subscription subscription
+    cdef QueueGroup group
+    cdef dict groups = {}
+    route.plain = []
+    route.links = []
+    for subscription in subscriptions:
+        if subscription.queue:
+            group = groups.get(subscription.queue)
+            if group is None:
+                group = groups[subscription.queue] = QueueGroup()
+                group.queue, group.members, group.distant = subscription.queue, [], []
+            (group.distant if subscription.endpoint.is_link else group.members).append(subscription)
+        elif subscription.endpoint.is_link:
+            if subscription.endpoint not in route.links:
+                route.links.append(subscription.endpoint)
+        else:
+            route.plain.append(subscription)
+    route.groups = list(groups.values())
+    if not route.groups:
+        if len(route.plain) == 1 and not route.links:
+            route.only = route.plain[0]
+        elif not route.plain and len(route.links) == 1:
+            route.only_link = route.links[0]
+    return route
+
+
+cdef inline Py_ssize_t last_dot(Span subject) noexcept nogil:
+    """Where it is; -1: there is none."""
+    cdef Py_ssize_t i
+    for i in range(subject.size - 1, -1, -1):
+        if subject.data[i] == 46:
+            return i
+    return -1
+
+
+cdef inline int64_t delta_at(const uint8_t* entry) noexcept nogil:
+    return entry[0] | entry[1] << 8 | entry[2] << 16 | <int64_t>entry[3] << 24
+
+
+cdef Py_ssize_t length_at(const uint8_t* entry, const uint8_t* end) except -1:
+    cdef Py_ssize_t length
+    if end - entry < ENTRY_BYTES:
+        raise ValueError("packed replies are cut")
+    length = entry[4] | entry[5] << 8
+    if length > end - entry - ENTRY_BYTES:
+        raise ValueError("packed replies are cut")
+    return length

@@ -1,0 +1,437 @@
+"""The sockets of the NATS protocol in one node, and the turns of the event loop in which they are served.
+
+**One turn.** All sockets are watched by one epoll object, which the event loop watches: a turn reads each
+readable socket once, and only then is anything appended, acknowledged or written (``Router.end_turn``). So
+what 256 clients say at once is one append for each partition, one commit and one write a client, and a lone
+client's message is appended at once.
+
+**Backpressure.** Where more waits for a commit than the ingest allows, nothing is read, for as long as the
+ingest says. A peer that takes its messages too slowly costs ``pending_bytes_max`` of memory, then its
+connection.
+"""
+
+import asyncio
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Protocol
+
+from streamlog.condition import FAULT
+from streamlog.nats.connection import Connection
+from streamlog.nats.router import Router
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES: Final = 512 * 1024
+EVENTS_PER_TURN: Final = 512
+LOOK_S: Final = 0.5
+"""How often it is looked for peers that take nothing."""
+
+
+class CloseReason(Enum):
+    """Why a connection ended; the label of its metric."""
+
+    PEER = "peer"
+    LOGIN = "login"
+    PROTOCOL = "protocol"
+    SLOW = "slow"
+    STALE = "stale"
+    EXPIRED = "expired"
+    LIMIT = "limit"
+    SOCKET = "socket"
+    TLS = "tls"
+    STOP = "stop"
+
+
+class Room(Protocol):
+    """Of what waits for a commit."""
+
+    @property
+    def has_room(self) -> bool: ...
+    async def wait(self) -> None: ...
+
+
+class TlsFilter:
+    """TLS between a socket and a connection."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
+        """``server_name``: of the other side, where this is the client."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
+        self.is_open = False
+        """The handshake is over."""
+
+    def take(self, data: bytes) -> bytes:
+        """What the peer says, in the clear; b"" where more of it is to come. Raises ssl.SSLError."""
+        self._incoming.write(data)
+        if not self.is_open:
+            try:
+                self._ssl.do_handshake()
+            except ssl.SSLWantReadError:
+                return b""
+            self.is_open = True
+        parts = []
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            while part := self._ssl.read(READ_BYTES):
+                parts.append(part)
+        return b"".join(parts)
+
+    def put(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._ssl.write(view) :]
+
+    def sealed(self) -> bytes:
+        """What is to be sent."""
+        return self._outgoing.read()
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """As DER."""
+        return self._ssl.getpeercert(binary_form=True) if self.is_open else None
+
+
+class ServedSocket:
+    """One socket, and the connection over it."""
+
+    __slots__ = (
+        "blocked_s",
+        "closing",
+        "connection",
+        "ended",
+        "fd",
+        "opened",
+        "sealed",
+        "sock",
+        "tls",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        connection: Connection,
+        tls: TlsFilter | None,
+        ended: Callable[["ServedSocket", CloseReason], None],
+        opened: Callable[[], None] | None,
+    ) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.connection = connection
+        self.tls = tls
+        self.ended = ended
+        self.opened = opened
+        """Called when the TLS handshake is over."""
+        self.sealed = b""
+        """Encrypted, and not yet written."""
+        self.blocked_s: float | None = None
+        """Since when the socket takes nothing."""
+        self.closing: CloseReason | None = None
+
+
+class Sockets:
+    """``begin`` on the event loop that is to serve them, ``run`` for as long, ``close`` at the end."""
+
+    def __init__(self, router: Router, *, write_timeout_ms: int) -> None:
+        self._router = router
+        self._room: Room | None = None
+        self._write_timeout_s = write_timeout_ms / 1000
+        self._watch = select.epoll() if hasattr(select, "epoll") else None
+        self._peers: dict[int, ServedSocket] = {}
+        """By file descriptor."""
+        self._closing: list[ServedSocket] = []
+        self._blocked: set[ServedSocket] = set()
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._paused = asyncio.Event()
+        """Nothing is read: there is no room."""
+        self._is_woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, room: Room | None = None) -> None:
+        """Serve, on the running event loop. Nothing is read while ``room`` has none."""
+        self._room = room
+        self._loop = asyncio.get_running_loop()
+        self._router.wake = self.wake
+        if self._watch is not None:
+            self._loop.add_reader(self._watch, self._ready)
+
+    async def run(self) -> None:
+        """Read on when there is room again; close what takes nothing for too long."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wait_for_room())
+            tasks.create_task(self._look_after())
+
+    def close(self) -> None:
+        """Write what the sockets take, and close them all."""
+        for peer in list(self._peers.values()):
+            self.end(peer, CloseReason.STOP)
+        self.end_turn()
+        if self._watch is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._watch)
+            self._watch.close()
+        self._router.wake = None
+
+    def add(
+        self,
+        sock: socket.socket,
+        connection: Connection,
+        *,
+        tls: TlsFilter | None,
+        ended: Callable[[ServedSocket, CloseReason], None],
+        opened: Callable[[], None] | None = None,
+    ) -> ServedSocket:
+        """Serve a socket that does not block. ``ended`` is called once it is closed."""
+        assert self._loop is not None, "begin() comes first"
+        peer = ServedSocket(sock, connection, tls, ended, opened)
+        self._bind(peer)
+        self._peers[peer.fd] = peer
+        if self._watch is not None:
+            self._watch.register(sock, select.EPOLLIN)
+        elif not self._paused.is_set():
+            self._loop.add_reader(sock, self._readable, peer)
+        return peer
+
+    def replace(self, peer: ServedSocket, connection: Connection) -> None:
+        """Another connection over the same socket, which takes what is still to be carried out and written."""
+        old = peer.connection
+        rest, output = old.take_rest(), old.take_output()
+        old.close()
+        peer.connection = connection
+        self._bind(peer)
+        if output:
+            connection.send(output)
+        if rest:
+            connection.feed(rest)
+
+    def _bind(self, peer: ServedSocket) -> None:
+        connection = peer.connection
+        connection.blocked = lambda: self._block(peer)
+        if peer.tls is not None:
+            tls = peer.tls
+            connection.flushed = lambda: self._write_tls(peer, tls)
+
+    def end(self, peer: ServedSocket, reason: CloseReason) -> None:
+        """Write what the socket takes, and close it, at the end of this turn."""
+        if peer.closing is None:
+            peer.closing = reason
+            peer.connection.suspend()
+            self._closing.append(peer)
+            self.wake()
+
+    def send_clear(self, peer: ServedSocket) -> None:
+        """What is to be written now comes before TLS."""
+        assert peer.tls is not None, "TLS follows"
+        peer.sealed += peer.connection.take_output()
+        self._write_sealed(peer, peer.tls)
+
+    def start_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
+        """From now on all is encrypted; this side begins."""
+        peer.tls = tls
+        self._bind(peer)
+        with contextlib.suppress(ssl.SSLError):
+            tls.take(b"")
+        self._write_sealed(peer, tls)
+
+    # Turns
+
+    def wake(self) -> None:
+        """Something is to be done that no turn of ours brought."""
+        if not self._is_woken and self._loop is not None:
+            self._is_woken = True
+            self._loop.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        self.end_turn()
+
+    def _ready(self) -> None:
+        """One turn: each socket that is ready, once."""
+        if self._room is not None and not self._room.has_room:
+            self._pause()
+            return
+        assert self._watch is not None
+        self._router.begin_turn()
+        peers = self._peers
+        try:
+            for fd, event in self._watch.poll(0, EVENTS_PER_TURN):
+                peer = peers.get(fd)
+                if peer is None:
+                    continue
+                if event & select.EPOLLOUT:
+                    self._unblock(peer)
+                if event & ~select.EPOLLOUT:
+                    self._read(peer)
+        finally:
+            self.end_turn()
+
+    def _readable(self, peer: ServedSocket) -> None:
+        """Where there is no epoll: one socket is a turn."""
+        if self._room is not None and not self._room.has_room:
+            self._pause()
+            return
+        self._router.begin_turn()
+        try:
+            self._read(peer)
+        finally:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Append, acknowledge and write what this turn brought; then close what is to be closed."""
+        self._router.end_turn()
+        while self._closing:
+            closing, self._closing = self._closing, []
+            for peer in closing:
+                self._finish(peer)
+            self._router.end_turn()
+
+    def _read(self, peer: ServedSocket) -> None:
+        if peer.closing is not None:
+            return
+        try:
+            if peer.tls is not None:
+                self._read_tls(peer, peer.tls)
+            elif peer.connection.receive(self._buffer) == 0:
+                self.end(peer, CloseReason.PEER)
+        except ssl.SSLError:
+            self.end(peer, CloseReason.TLS)
+        except OSError:
+            self.end(peer, CloseReason.PEER)
+        except Exception:
+            logger.exception(FAULT.logged_as("a NATS connection could not be served"))
+            self.end(peer, CloseReason.PROTOCOL)
+
+    def _read_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
+        try:
+            count = peer.sock.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        if not count:
+            self.end(peer, CloseReason.PEER)
+            return
+        was_open = tls.is_open
+        try:
+            data = tls.take(bytes(self._buffer[:count]))
+        finally:
+            self._write_sealed(peer, tls)  # also why a handshake has failed
+        if tls.is_open and not was_open and peer.opened is not None:
+            peer.opened()
+        if data:
+            peer.connection.feed(data)
+
+    # Backpressure
+
+    def _pause(self) -> None:
+        if not self._paused.is_set() and self._loop is not None:
+            self._paused.set()
+            if self._watch is not None:
+                self._loop.remove_reader(self._watch)
+            else:
+                for peer in self._peers.values():
+                    self._loop.remove_reader(peer.sock)
+
+    async def _wait_for_room(self) -> None:
+        assert self._loop is not None, "begin() comes first"
+        while True:
+            await self._paused.wait()
+            if self._room is not None:
+                await self._room.wait()
+            self._paused.clear()
+            if self._watch is not None:
+                self._loop.add_reader(self._watch, self._ready)
+            else:
+                for peer in self._peers.values():
+                    self._loop.add_reader(peer.sock, self._readable, peer)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now_s = time.monotonic()
+            for peer in tuple(self._blocked):
+                if peer.blocked_s is not None and now_s - peer.blocked_s > self._write_timeout_s:
+                    self.end(peer, CloseReason.SLOW)
+
+    # Writing
+
+    def _block(self, peer: ServedSocket) -> None:
+        """Its socket takes no more for now."""
+        assert self._loop is not None, "begin() comes first"
+        if peer.blocked_s is None:
+            peer.blocked_s = time.monotonic()
+            self._blocked.add(peer)
+            if self._watch is not None:
+                self._watch.modify(peer.sock, select.EPOLLIN | select.EPOLLOUT)
+            else:
+                self._loop.add_writer(peer.sock, self._unblock, peer)
+
+    def _unblock(self, peer: ServedSocket) -> None:
+        assert self._loop is not None, "begin() comes first"
+        if peer.closing is not None:
+            return
+        pending = peer.connection.pending_bytes + len(peer.sealed)
+        tls = peer.tls
+        done = peer.connection.flush() if tls is None else self._write_sealed(peer, tls)
+        if done:
+            peer.blocked_s = None
+            self._blocked.discard(peer)
+            if self._watch is not None:
+                self._watch.modify(peer.sock, select.EPOLLIN)
+            else:
+                self._loop.remove_writer(peer.sock)
+        elif peer.connection.pending_bytes + len(peer.sealed) < pending:
+            peer.blocked_s = time.monotonic()
+
+    def _write_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
+        """At the end of a turn."""
+        if tls.is_open:
+            if data := peer.connection.take_output():
+                tls.put(data)
+            self._write_sealed(peer, tls)
+
+    def _write_sealed(self, peer: ServedSocket, tls: TlsFilter) -> bool:
+        """Whether that was all."""
+        peer.sealed += tls.sealed()
+        while peer.sealed:
+            try:
+                count = peer.sock.send(peer.sealed)
+            except BlockingIOError:
+                if len(peer.sealed) > peer.connection.pending_bytes_max:
+                    self.end(peer, CloseReason.SLOW)
+                else:
+                    self._block(peer)
+                return False
+            except OSError:
+                self.end(peer, CloseReason.PEER)
+                return False
+            peer.sealed = peer.sealed[count:]
+        return True
+
+    def _finish(self, peer: ServedSocket) -> None:
+        """Write what the socket takes, and close it."""
+        assert peer.closing is not None, "it is to be closed"
+        with contextlib.suppress(OSError):
+            if peer.closing is CloseReason.SLOW:
+                pass
+            elif peer.tls is None:
+                peer.connection.flush()
+            else:
+                self._write_tls(peer, peer.tls)
+        peer.connection.close()
+        del self._peers[peer.fd]
+        self._blocked.discard(peer)
+        if self._watch is not None:
+            self._watch.unregister(peer.sock)
+        elif self._loop is not None:
+            self._loop.remove_reader(peer.sock)
+            self._loop.remove_writer(peer.sock)
+        peer.sock.close()
+        peer.ended(peer, peer.closing)

@@ -1,0 +1,238 @@
+"""What a link tells, and what it does with what it is told."""
+
+from typing import Any
+
+import pytest
+
+from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.leaf_connection import LeafConnection
+from streamlog.nats.router import Callback, Router, Subscription
+
+Taken = tuple[str, bytes, bytes, bytes, bytes]
+
+
+class Recorded:
+    """A session that notes what a link reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[object] = []
+
+    def ponged(self) -> None:
+        self.reports.append("PONG")
+
+    def informed(self, info: bytes) -> None:
+        self.reports.append(info)
+
+    def refused(self, words: bytes) -> None:
+        self.reports.append(words)
+
+    def violated(self, error: Exception) -> None:
+        self.reports.append(error)
+
+    def too_slow(self) -> None:
+        self.reports.append("slow")
+
+    def broken(self, error: OSError) -> None:
+        self.reports.append(error)
+
+
+class World:
+    """A router with a subscriber of its own, and links."""
+
+    def __init__(self) -> None:
+        self.router = Router()
+        self.taken: list[Taken] = []
+        self.session = Recorded()
+        """Of each link."""
+        self.callback = Callback(self.router, failed=self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        raise error
+
+    def subscribe(self, subject: bytes, queue: bytes = b"", name: str = "a") -> Subscription:
+        def take(*message: bytes) -> None:
+            subject, reply, block, payload = message
+            self.taken.append((name, subject, reply, block, payload))
+
+        subscription = Subscription(self.callback, subject, queue=queue, target=take)
+        self.router.add(subscription)
+        return subscription
+
+    def link(self, **options: Any) -> LeafConnection:
+        link = LeafConnection(self.router, **options)
+        link.session = self.session
+        self.router.attach(link)
+        return link
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_link_is_told_what_there_is_and_what_changes(world: World) -> None:
+    first = world.subscribe(b"a.*")
+    second = world.subscribe(b"a.*")
+    link = world.link()
+    assert link.take_output() == b"LS+ a.*\r\n"
+    member = world.subscribe(b"b", b"q")
+    other = world.subscribe(b"b", b"q")
+    assert link.take_output() == b"LS+ b q 1\r\nLS+ b q 2\r\n"
+    for subscription in (first, member):
+        world.router.remove(subscription)
+    assert link.take_output() == b"LS+ b q 1\r\n"
+    for subscription in (second, other):
+        world.router.remove(subscription)
+    assert link.take_output() == b"LS- a.*\r\nLS- b q\r\n"
+
+
+def test_what_is_wanted_there_goes_there_once(world: World) -> None:
+    link = world.link()
+    link.feed(b"LS+ a.*\r\nLS+ a.>\r\nLS+ a.1 q 3\r\n")
+    assert world.router.publish(b"a.1", b"hello", reply=b"r") == 1
+    assert link.take_output() == b"LMSG a.1 + r q 5\r\nhello\r\n"
+    link.feed(b"LS- a.1 q\r\n")
+    world.router.publish(b"a.1", b"x", block=b"NATS/1.0\r\n\r\n")
+    assert link.take_output() == b"HMSG a.1 12 13\r\nNATS/1.0\r\n\r\nx\r\n"
+    link.feed(b"LS- a.*\r\nLS- a.>\r\nLS- a.>\r\n")
+    assert world.router.publish(b"a.1", b"x") == 0
+    assert link.take_output() == b""
+
+
+def test_headers_are_left_out_where_the_other_side_knows_none(world: World) -> None:
+    link = world.link()
+    link.headers = False
+    link.feed(b"LS+ a\r\n")
+    world.router.publish(b"a", b"x", block=b"NATS/1.0\r\n\r\n", reply=b"r")
+    assert link.take_output() == b"LMSG a r 1\r\nx\r\n"
+
+
+def test_a_member_of_this_node_is_preferred(world: World) -> None:
+    link = world.link()
+    link.feed(b"LS+ work q 1\r\n")
+    member = world.subscribe(b"work", b"q")
+    link.take_output()
+    world.router.publish(b"work", b"1")
+    assert (len(world.taken), link.take_output()) == (1, b"")
+    world.router.remove(member)
+    link.take_output()
+    world.router.publish(b"work", b"2")
+    assert (len(world.taken), link.take_output()) == (1, b"LMSG work | q 1\r\n2\r\n")
+
+
+def test_of_two_links_with_members_one_gets_the_message(world: World) -> None:
+    links = [world.link(), world.link()]
+    for link in links:
+        link.feed(b"LS+ work q 1\r\n")
+    for _ in range(200):
+        world.router.publish(b"work", b"x")
+    counts = [link.take_output().count(b"LMSG") for link in links]
+    assert sum(counts) == 200
+    assert min(counts) > 50
+
+
+def test_what_a_link_brings_goes_to_no_link(world: World) -> None:
+    link, other = world.link(), world.link()
+    other.feed(b"LS+ a\r\nLS+ a q 1\r\n")
+    world.subscribe(b"a")
+    for each in (link, other):
+        each.take_output()
+    link.feed(b"LMSG a r 5\r\nhello\r\n")
+    assert world.taken == [("a", b"a", b"r", b"", b"hello")]
+    assert (link.take_output(), other.take_output()) == (b"", b"")
+
+
+def test_the_other_side_chooses_the_queue_groups(world: World) -> None:
+    world.subscribe(b"a", b"q1", "one")
+    world.subscribe(b"a", b"q2", "two")
+    world.subscribe(b"a", name="plain")
+    link = world.link()
+    link.feed(b"LMSG a | q2 1\r\n1\r\nLMSG a + r q1 q9 1\r\n2\r\nLMSG a r 1\r\n3\r\n")
+    assert [(name, reply, payload) for name, _, reply, _, payload in world.taken] == [
+        ("plain", b"", b"1"), ("two", b"", b"1"), ("plain", b"r", b"2"), ("one", b"r", b"2"),
+        ("plain", b"r", b"3"),
+    ]  # fmt: skip
+
+
+def test_messages_come_in_any_pieces(world: World) -> None:
+    world.subscribe(b">")
+    said = b"LMSG a 3\r\n1\r\n\r\nHMSG b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPING\r\nLS+ c\r\n"
+    for size in range(1, len(said)):
+        link = world.link()
+        link.take_output()
+        world.taken.clear()
+        for start in range(0, len(said), size):
+            link.feed(said[start : start + size])
+        assert world.taken == [
+            ("a", b"a", b"", b"", b"1\r\n"),
+            ("a", b"b", b"r", b"NATS/1.0\r\n\r\n", b"hi"),
+        ]
+        assert (link.take_output(), list(link.interest)) == (b"PONG\r\n", [(b"c", b"")])
+        link.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"LMSG a\r\n", b"LMSG a x\r\n", b"LMSG a -1\r\n", b"LMSG a ? r q 1\r\n", b"HMSG a 5 4\r\n",
+        b"LMSG a 1\r\nxx\r\n", b"LS+ a q\r\n", b"LS-\r\n", b"PUB a 1\r\n", b"\r\n",
+        b"LMSG a 99999999999\r\n", b"x" * 70_000,
+    ],
+)  # fmt: skip
+def test_what_no_server_says_ends_the_link(world: World, said: bytes) -> None:
+    link = world.link(line_bytes_max=65_536)
+    link.feed(said)
+    (error,) = world.session.reports
+    assert isinstance(error, Exception)
+    link.feed(b"LS+ late\r\n")
+    assert link.interest == {}
+
+
+def test_interest_has_a_limit(world: World) -> None:
+    link = world.link(interest_max=2)
+    link.feed(b"LS+ a\r\nLS+ b\r\nLS+ a\r\n")
+    assert world.session.reports == []
+    link.feed(b"LS+ c\r\n")
+    assert "more than 2 subjects" in str(world.session.reports[0])
+
+
+def test_interest_in_what_is_no_subject_is_passed_over(world: World) -> None:
+    link = world.link()
+    link.feed(b"LS+ a..b\r\nLS+ >.a\r\nLS- a..b\r\nLS+ a\r\n")
+    assert list(link.interest) == [(b"a", b"")]
+
+
+def test_a_link_that_has_gone_wants_nothing(world: World) -> None:
+    link = world.link()
+    link.feed(b"LS+ a\r\n")
+    link.close()
+    assert world.router.publish(b"a", b"x") == 0
+    world.subscribe(b"b")
+    assert len(world.router) == 1
+
+
+def test_answers_that_nothing_is_known_of_go_over_the_fallback(world: World) -> None:
+    link = world.link()
+    world.router.fallback = link
+    world.router.reply(b"_INBOX.1", b"{}")
+    assert world.router.acknowledge(b"\0\0\0\0\x04\0\0in1", b'{"seq":', 6) == b""
+    assert link.take_output() == b'LMSG _INBOX.1 2\r\n{}\r\nLMSG in1 9\r\n{"seq":7}\r\n'
+    assert world.router.publish(b"news", b"x") == 0
+    assert link.take_output() == b""
+
+
+def test_a_client_without_responders_here_may_have_some_over_a_link(world: World) -> None:
+    client = ClientConnection(world.router)
+    client.session = Recorded()  # type: ignore[assignment]  # it is asked nothing
+    client.is_open = client.headers = client.no_responders = True
+    client.verbose = client.pedantic = False
+    client.subscribe(b"_INBOX.*", b"", b"1")
+    link = world.link()
+    link.take_output()
+    client.feed(b"PUB svc _INBOX.1 0\r\n\r\n")
+    assert client.take_output().startswith(b"HMSG _INBOX.1 1 ")
+    link.feed(b"LS+ svc q 1\r\n")
+    client.feed(b"PUB svc _INBOX.1 0\r\n\r\n")
+    assert (client.take_output(), link.take_output()) == (b"", b"LMSG svc + _INBOX.1 q 0\r\n\r\n")
+    link.feed(b"LMSG _INBOX.1 2\r\nok\r\n")
+    assert client.take_output() == b"MSG _INBOX.1 1 2\r\nok\r\n"
