@@ -9,7 +9,7 @@ from streamlog.errors import NotEnoughReplicas, NotLeader, StreamlogError
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.partition.state import Acknowledgement
+from streamlog.partition.state import UNAWAITED, Acknowledgement
 from streamlog.partition.subjects.index_build import note_batches, nothing_erased
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records
@@ -115,6 +115,8 @@ class FakePartition:
         self.failure: StreamlogError | None = None
         self.topic_id = bytes(16)
         self.fault: Exception | None = None
+        self.commits_at_once = False
+        """What is appended is committed by that."""
         self.read_fault: Exception | None = None
         self.batches: list[bytes] = []
         self.subjects: Any = FakeSubjects(self)
@@ -154,6 +156,17 @@ class FakePartition:
             run.seal(base_offset=base_offset, leader_epoch=self.leader_epoch, timestamp_ms=now_ms)
         )
         self.waiting.append((base_offset, ack))
+        return base_offset
+
+    def append_at_once(self, run: RecordRun, *, leader_epoch: int | None = None) -> int:
+        if not self.commits_at_once:
+            return -1
+        if self.fault is not None:
+            run.clear()
+            raise self.fault
+        base_offset = self.append(run, UNAWAITED, leader_epoch=leader_epoch)
+        self.waiting.pop()
+        self.high_watermark = self.log_end_offset
         return base_offset
 
     def add_watcher(self, watcher: Callable[[], None]) -> None:

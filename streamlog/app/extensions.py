@@ -16,6 +16,9 @@ from typing import Final
 
 PACKAGE: Final = Path(__file__).parent.parent
 EXTENSIONS: Final = (
+    "log.compiled.log_end",
+    "log.compiled.open_files",
+    "partition.compiled.at_once",
     "record.compiled.codec",
     "record.compiled.columns",
     "record.compiled.keys",

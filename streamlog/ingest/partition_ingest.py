@@ -212,9 +212,9 @@ class PartitionIngest:
     """
 
     __slots__ = (
-        "_ack_head", "_answers", "_awaited", "_barred", "_grown", "_metrics", "_now_ms", "_opener",
-        "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering", "batching",
-        "bounds", "closed", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
+        "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_metrics",
+        "_now_ms", "_opener", "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering",
+        "batching", "bounds", "closed", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
         "partition", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
@@ -291,6 +291,8 @@ class PartitionIngest:
         self._repeats: list[tuple[bytes, int]] = []
         """Of the current read: the reply of a message that is there already, and where; answered
         once that is committed."""
+        self._asked = False
+        """A message may have asked for more than to be stored, since the last take or before."""
         self.configure(settings)
 
     @property
@@ -312,6 +314,8 @@ class PartitionIngest:
         refusal: PublishRefusal | None = None
         """Why the run is not stored."""
         try:
+            if self._is_plain and run.count and self._take_at_once():
+                return
             if inflow.oversize_count or inflow.keyless_count:
                 self._refuse_unfit()
             if run.count:
@@ -347,11 +351,50 @@ class PartitionIngest:
                     self._not_appended(acks, replies, refusal)
             if self._rollups.owed or self._repeats or self.batching.has_grown:
                 self._end_read(refusal)
+            self._asked = bool(self._rollups.owed)
         except Exception:
             tp = partition.tp
             extra = {"stream": tp.stream, "partition": tp.partition}
             logger.exception(FAULT.logged_as("messages could not be taken"), extra=extra)
             self.drop()
+
+    def _take_at_once(self) -> bool:
+        """The same where messages want nothing but to be stored, and are committed by being appended:
+        where each goes to another partition, most of its cost would be to wait for its commit. False:
+        it is not so, and nothing was done.
+        """
+        inflow, partition = self.inflow, self.partition
+        if inflow.oversize_count or self._room.refusing or (self._asked and self._asks_more):
+            return False
+        base_offset, count = partition.log_end_offset, inflow.run.count
+        refusal: PublishRefusal | None = None
+        try:
+            if partition.append_at_once(inflow.run, leader_epoch=self.leader_epoch) < 0:
+                return False
+        except Exception as error:
+            refusal = self._refusal(error)
+        reply_count, enveloped = inflow.reply_count, inflow.enveloped
+        replies = Replies(inflow.take_replies(), reply_count, enveloped)
+        if refusal is None:
+            self._grown[self] = None
+            self._answers.acknowledge(self._ack_head, replies, base_offset)
+        else:
+            acks = PendingAcks(self, base_offset, count, replies, 0)
+            self._not_appended(acks, replies, refusal)
+        self._asked = False
+        return True
+
+    @property
+    def _asks_more(self) -> bool:
+        """Of the run, or of an earlier one; an id, or what is expected, was looked at already."""
+        return bool(
+            self._wishes
+            or self._repeats
+            or self._rollups
+            or self._rollups.owed
+            or self.batching.has_any_in_run
+            or self.batching.has_grown
+        )
 
     def _end_read(self, refusal: PublishRefusal | None) -> None:
         """What else the read asks for. ``refusal``: why the run is not stored."""
@@ -400,6 +443,7 @@ class PartitionIngest:
 
     def owe(self, rollups: Sequence[Place]) -> None:
         """Messages in the log, of which a former leader may not have appended the erasure."""
+        self._asked = True
         self._rollups.owed += rollups
 
     def erase_owed(self) -> None:
@@ -426,11 +470,18 @@ class PartitionIngest:
         self.deduplicator.rolls_up = settings.rollups
         self.deduplicator.lifetimes = settings.lifetimes
         self._barred = NOT_LEADER if self.closed else settings.shut
+        self._is_plain = (
+            self._barred is None
+            and self.answering
+            and self.bounds is None
+            and self.default_ack is AckPolicy.COMMITTED
+            and not settings.keyed
+        )
 
     def close(self) -> None:
         """Leadership is over. Who waits for an append of ours hears of it by the partition."""
         self.closed = True
-        self._barred = NOT_LEADER
+        self._barred, self._is_plain = NOT_LEADER, False
         self.batching.clear()
         self.sequences.close()
         self._awaited.refuse(0, NOT_LEADER)
@@ -611,6 +662,16 @@ class PartitionIngest:
         self, header_block: bytes, subject: bytes, reply: bytes, position: int
     ) -> bool | RecordRun:
         """The parser asks about a message whose headers want something."""
+        try:
+            return self._judged(header_block, subject, reply, position)
+        finally:
+            self._asked = (
+                True  # not before: to make room for a batch, ``take`` may be called in there
+            )
+
+    def _judged(
+        self, header_block: bytes, subject: bytes, reply: bytes, position: int
+    ) -> bool | RecordRun:
         reply = self._heard(reply)
         if self._barred is not None:
             return True  # and is refused with the rest of the run, in its turn

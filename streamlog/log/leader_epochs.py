@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, CorruptFile
 from streamlog.log.checkpoint import checkpoint_lines, encode_checkpoint
+from streamlog.log.compiled.log_end import EpochsEnd
 from streamlog.model import NO_EPOCH, EpochEnd
 
 UNKNOWN_END: Final = EpochEnd(NO_EPOCH, -1)
@@ -20,10 +21,10 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
-class LeaderEpochs:
+class LeaderEpochs(EpochsEnd):
     """The epochs of one log, oldest first. Both fields grow from entry to entry."""
 
-    __slots__ = ("_entries", "latest")
+    __slots__ = ("_entries",)
 
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self._entries = entries or []

@@ -18,6 +18,7 @@ from streamlog.errors import (
     StorageFull,
     Unavailable,
 )
+from streamlog.log.compiled.log_end import LogEnd
 from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.layout import EPOCHS_NAME, TEMPORARY_SUFFIX
@@ -26,7 +27,7 @@ from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
 from streamlog.log.retention import LogState, Retention
-from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
+from streamlog.log.segment.append_validation import from_offset, next_run
 from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.end_checksums import EndChecksums
 from streamlog.log.segment.file_slice import FileSlice
@@ -84,6 +85,11 @@ class SyncTicket:
     Content first, then what refers to it (epochs, the folder's entries, the manifest). All below
     ``end_offset`` is synced once ``run`` has returned and the log has taken the ticket back.
     """
+
+    __slots__ = (
+        "_directory", "_disk", "_epochs", "_files", "_is_staged", "_lock", "_manifest", "_on_failure",
+        "_placed_in", "_pool", "done", "end_offset", "epochs_are_stored", "manifest_is_stored",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -247,6 +253,7 @@ class DirtyState:
     def clear(self) -> None:
         """A ticket has all of it."""
         for segment in self.segments:
+            segment.is_dirty = False
             if segment.key is not None:
                 segment.key.is_unsynced = False
         self.segments.clear()
@@ -266,15 +273,13 @@ class DirtyState:
         return pinned
 
 
-class PartitionLog:
+class PartitionLog(LogEnd):
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active", "_directory", "_disk", "_first_time", "_key_scope", "_owed_limit", "_pool", "_retention",
-        "_segments", "_unsynced",
-        "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
-        "log_end_offset", "log_start_offset", "lost_end", "manifest", "recovery", "recovery_limit",
-        "recovery_point", "settings",
+        "_directory", "_disk", "_first_time", "_key_scope", "_pool", "_retention", "_segments",
+        "beside", "erasures", "first_dirty_offset", "is_swapping", "lost_end", "manifest", "recovery",
+        "recovery_limit",
     )  # fmt: skip
 
     def __init__(
@@ -310,7 +315,7 @@ class PartitionLog:
         self._unsynced = DirtyState()
         self._unsynced.epochs = not recovered.epochs_are_stored
         self._unsynced.manifest = self.manifest_is_behind
-        self._owed_limit: int | None = None  # see ``_limit``
+        self._owed_limit = None  # see ``_limit``
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
         self._retention = Retention()
 
@@ -436,51 +441,6 @@ class PartitionLog:
         if not is_other:
             segment.compared = state
         return is_other
-
-    def append(self, batch: bytes, now_ms: int, sealed: tuple[int, int, int] | None = None) -> None:
-        """Write one batch, which must begin at the log end offset; all of it or nothing.
-
-        ``sealed``: base offset, next offset and leader epoch of a batch that ``RecordRun.seal`` has
-        just made with the time ``now_ms``. None: it comes from elsewhere, and its header is checked.
-
-        Raises StorageFull or Overloaded, after which it may be tried again; StorageFailed, after
-        which every append fails until the log is opened again; CorruptBatch if it is no such batch.
-        """
-        if self.failure:
-            raise StorageFailed(self.failure)
-        if self._owed_limit is not None:
-            self._pay_limit(self._owed_limit)
-        latest_epoch, settings = self.epochs.latest, self.settings
-        if sealed is None:
-            next_offset, epoch, timestamp_ms = next_batch(
-                batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
-            )
-        else:
-            (base_offset, next_offset, epoch), timestamp_ms = sealed, now_ms
-            if base_offset != self.log_end_offset or epoch < latest_epoch:
-                raise CorruptBatch(
-                    f"{self._directory}: a batch with base offset {base_offset}, epoch {epoch} "
-                    f"cannot follow at {self.log_end_offset} in epoch {latest_epoch}"
-                )
-        active, is_written = self._active, False
-        if active.segment.key is not None and not settings.encrypts:
-            active = self._without_key()
-        while not is_written:
-            try:
-                is_written = active.append(
-                    batch, next_offset, timestamp_ms, settings=settings, now_ms=now_ms
-                )
-            except StorageFailed as error:
-                self.fail(str(error))
-                raise
-            if not is_written:
-                self.roll()
-                active = self._active  # an empty segment takes any batch
-        self._unsynced.segments[active.segment] = None
-        if epoch > latest_epoch:
-            self.epochs.assign(epoch, self.log_end_offset)
-            self._unsynced.epochs = True
-        self.log_end_offset = next_offset
 
     def append_fetched(self, records: memoryview, *, epoch_max: int | None = None) -> int:
         """Write batches as another node wrote them, as many as are good for one go; how many bytes.

@@ -31,6 +31,7 @@ from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, LogId, NodeId, TopicPartition
+from streamlog.partition.compiled.at_once import PartitionEnd
 from streamlog.partition.deletes.discard_new import check_room
 from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
@@ -130,14 +131,17 @@ class PartitionContext:
     places: RecordPlaces = field(default_factory=RecordPlaces)
     """Of single records."""
 
+    def has_room(self) -> bool:
+        """Of the disk."""
+        return not self.space.is_full
 
-class Partition:
+
+class Partition(PartitionEnd):
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_commit_watchers", "_doubts", "_end_watchers", "_is_carrying_out", "_log", "_metrics",
-        "_surroundings", "_waiting", "config", "erasing", "expiry", "following", "incarnation", "log_id",
-        "producing", "reader", "state", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
+        "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "producing", "reader",
+        "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -165,12 +169,12 @@ class Partition:
             sync=sync_policy(config, surroundings.defaults),
             compression=Compression.named(config.compression),
             may_act=surroundings.may_act,
-            has_room=lambda: not surroundings.space.is_full,
+            has_room=surroundings.has_room,
         )
         """For the rest of this package; others ask the partition."""
         self.following = PartitionFollower(self.state)
         self.to_sync = self.to_settle = False  # the flusher's own
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting = []
         """For the end of the sync or cut that runs or is about to, or of a cleaning."""
         self._log = log
         self._surroundings = surroundings
@@ -180,9 +184,9 @@ class Partition:
         )
         """For the rest of this package, to have the log checked."""
         self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
-        self._commit_watchers: dict[Watcher, bool] = {}
+        self._commit_watchers = {}
         """The purgatory of consumers' fetches: delayed until the high watermark moves ..."""
-        self._end_watchers: dict[Watcher, bool] = {}
+        self._end_watchers = {}
         """... and that of followers' fetches: until the log end does."""
         self._is_carrying_out = False
         self._doubts = RepeatedFetchDetector()

@@ -27,6 +27,7 @@ from streamlog.errors import (
 )
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.partition.compiled.at_once import StateEnd
 from streamlog.partition.maintenance.cleaning_state import CleaningState
 from streamlog.record.codec import RecordRun
 from streamlog.replication.divergence import divergence
@@ -119,7 +120,7 @@ class PartitionStatistics:
     """Why nothing can be appended; None where all is well."""
 
 
-class PartitionState:
+class PartitionState(StateEnd):
     """One partition on one node, as leader or follower. Single owner; not thread-safe.
 
     Invariants: the high watermark falls only where a leader was elected that lacks what was
@@ -127,32 +128,18 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_has_room",
-        "_may_act",
         "_sync_is_due",
-        "appended_bytes",
         "cleaning",
-        "compression",
         "cutting",
-        "failure",
-        "high_watermark",
         "in_flight_bytes",
         "incarnations",
         "is_offline",
-        "is_short",
         "isr",
         "leader",
-        "leader_epoch",
-        "log",
         "min_isr",
         "node_id",
         "partition_epoch",
-        "pending",
-        "progress",
         "replicas",
-        "starts",
-        "sync",
-        "syncing",
         "tp",
     )  # fmt: skip
 
@@ -175,7 +162,7 @@ class PartitionState:
         self.log = log
         self.sync = sync
         self.compression = compression
-        self.failure: StreamlogError | None = None
+        self.failure = None
         """Set once, when the disk failed or the partition is gone: nothing more is appended."""
         self.is_offline = False
         """The disk has failed, and ``disk_failed`` has said so."""
@@ -193,15 +180,15 @@ class PartitionState:
         self.min_isr = 1
         self.is_short = True
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
-        self.pending: deque[PendingAppend] = deque()
+        self.pending = deque()
         """In order of their offsets; the leader's."""
         self.in_flight_bytes = 0
         """Sum of their ``size_bytes``."""
-        self.starts: list[PendingAppend] = []
+        self.starts = []
         """Log starts that wait for the in-sync replicas; the leader's."""
         self.appended_bytes = 0
         """By the last ``append``."""
-        self.syncing: SyncTicket | None = None
+        self.syncing = None
         """At most one sync runs."""
         self._sync_is_due = False
         """One was asked for while another one, which may not cover all, or a cut ran."""
@@ -209,7 +196,7 @@ class PartitionState:
         """The log is being cut elsewhere: it is not to be touched."""
         self.cleaning = CleaningState()
         """Of compaction."""
-        self.progress: LeaderProgress | None = None
+        self.progress = None
         """While this node leads."""
         self.node_id = node_id
         self._may_act = may_act
@@ -338,39 +325,9 @@ class PartitionState:
         *,
         leader_epoch: int | None = None,
     ) -> int:
-        """Seal ``run`` into one batch at the end of the log; the base offset.
-
-        Whatever happens, the run is empty afterwards. Raises NotLeader, also where the caller means
-        another ``leader_epoch`` or the node's lease is over; StorageFull (nothing was kept, the
-        next one may succeed) or StorageFailed, after which ``disk_failed`` is to follow.
-        """
-        if (
-            self.failure is not None
-            or self.progress is None
-            or (leader_epoch is not None and leader_epoch != self.leader_epoch)
-            or (self._may_act is not None and not self._may_act())
-        ):
-            run.clear()
-            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
-        if self._has_room is not None and not self._has_room():
-            run.clear()
-            raise StorageFull("the disk is full")
-        log = self.log
-        base_offset = log.log_end_offset
-        sealed = base_offset, base_offset + run.count, self.leader_epoch
-        batch = run.seal(
-            base_offset=base_offset,
-            leader_epoch=self.leader_epoch,
-            timestamp_ms=now_ms,
-            compression=self.compression,
-        )
-        try:
-            log.append(batch, now_ms, sealed)
-        except StorageFailed as error:
-            self.failure = error
-            raise
-        self.appended_bytes = size = len(batch)
-        self.await_commit(base_offset, size, started, ack)
+        """As ``append_run``; ``ack`` hears of the commit."""
+        base_offset = self.append_run(run, now_ms, leader_epoch=leader_epoch)
+        self.await_commit(base_offset, self.appended_bytes, started, ack)
         return base_offset
 
     def write(self, batch: bytes, timestamp_ms: int) -> None:

@@ -72,8 +72,11 @@ class LogMachine(RuleBasedStateMachine):
         size=st.integers(0, 500),
         step_ms=st.integers(-50, 150),
         new_epoch=st.sampled_from([False] * 9 + [True]),
+        is_sealed=st.booleans(),
     )
-    def append(self, count: int, size: int, step_ms: int, new_epoch: bool) -> None:
+    def append(
+        self, count: int, size: int, step_ms: int, new_epoch: bool, is_sealed: bool = False
+    ) -> None:
         self.now_ms += step_ms
         self.epoch += new_epoch
         base = self.log.log_end_offset
@@ -84,7 +87,8 @@ class LogMachine(RuleBasedStateMachine):
             epoch=self.epoch,
         )
         try:
-            self.log.append(data, self.now_ms)
+            sealed = (base, base + count, self.epoch) if is_sealed else None
+            self.log.append(data, self.now_ms, sealed)
         except StorageFull:
             assert self.disk.capacity_bytes is not None
             return

@@ -23,9 +23,11 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.fetch import fetch_session
 from streamlog.kafka.fetch.fetch_session import PartitionFetch
 from streamlog.log import log
+from streamlog.log.compiled import log_end
 from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import LogManifest
 from streamlog.log.recovery.recovery import Recovery
+from streamlog.log.segment import append_validation
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata.commands import IsrChange
 from streamlog.metadata.controller import isr, node_lifecycle, placement, streams
@@ -277,8 +279,8 @@ def take_appends_of_older_ingests(patch: pytest.MonkeyPatch) -> None:
     def append(self: state.PartitionState, *args: Any, **more: Any) -> int:
         return inner(self, *args, **{**more, "leader_epoch": None})
 
-    inner = state.PartitionState.append
-    patch.setattr(state.PartitionState, "append", append)
+    inner = state.PartitionState.append_run
+    patch.setattr(state.PartitionState, "append_run", append)
 
 
 def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
@@ -324,10 +326,10 @@ def append_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
         return inner_next(batch, **{**more, "epoch": NO_EPOCH})
 
     inner, inner_fetched = log.PartitionLog.append, log.PartitionLog.append_fetched
-    inner_next = log.next_batch  # type: ignore[attr-defined]
+    inner_next = append_validation.next_batch
     patch.setattr(log.PartitionLog, "append", append)
     patch.setattr(log.PartitionLog, "append_fetched", append_fetched)
-    patch.setattr(log, "next_batch", next_batch)
+    patch.setattr(log_end, "next_batch", next_batch)
 
 
 def trust_that_leader_epochs_match(patch: pytest.MonkeyPatch) -> None:

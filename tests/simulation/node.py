@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
@@ -27,6 +27,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, LogId, NodeId, TopicPartition
 from streamlog.nats.router import Router
+from streamlog.partition.compiled.at_once import PartitionEnd
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import UNAWAITED, Acknowledgement, PartitionState, Step
 from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
@@ -114,6 +115,32 @@ class SimErasing:
             self._life.another.erase(erased, ack)
 
 
+class SimPartitionEnd(PartitionEnd):
+    """A partition, as far as an append goes that is committed at once; it stands for all that such an
+    append tells."""
+
+    def __init__(self, life: "Life") -> None:
+        self._life = life
+        self.state, self._log = life.state, life.log
+        self._metrics = METRICS
+        self._surroundings = cast(Any, self)
+        self._commit_watchers = life.watchers
+        self._end_watchers, self._waiting = {}, []
+        self.upkeep = self.flusher = self
+
+    def append_failed(self, error: StreamlogError) -> None:
+        self._life.disk_refused(error)
+
+    def offsets_changed(self, _partition: object) -> None:
+        """The life writes checkpoints now and then."""
+
+    def unsynced(self, _partition: object) -> None:
+        """And syncs."""
+
+    def sync(self, _partition: object) -> None:
+        self._life.sync()
+
+
 class Another:
     """The node that leads while this one follows. What it stores is in this one's log at once, and
     acknowledged when it is synced here, too.
@@ -181,7 +208,7 @@ class Life:
         self._files = FilePool(disk, 4, a_key_ring())
         self._socket = b""
         self._reading = False
-        self._watchers: dict[Callable[[], None], None] = {}
+        self.watchers: dict[Callable[[], None], bool] = {}
         disk.make_directory(str(DATA_DIR))
         self._checkpoints.load()
         known = self._checkpoints.get(LogId(TP))
@@ -199,6 +226,7 @@ class Life:
         self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
         self.subjects, self.surplus = SimSubjects(self), NoSurplus()
         self.erasing = SimErasing(self)
+        self._end = SimPartitionEnd(self)
         self._snapshots = DedupSnapshots(list)
         self._saving = False
         self._answers = SimAnswers(SimConnection(answer), METRICS, Router())
@@ -278,10 +306,10 @@ class Life:
         return False
 
     def add_watcher(self, watcher: Callable[[], None]) -> None:
-        self._watchers[watcher] = None
+        self.watchers[watcher] = False
 
     def remove_watcher(self, watcher: Callable[[], None]) -> None:
-        self._watchers.pop(watcher, None)
+        self.watchers.pop(watcher, None)
 
     def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int:
         if self.another is not None:
@@ -295,6 +323,17 @@ class Life:
             self.disk_refused(error)
             raise
         self.appended()
+        return base_offset
+
+    def append_at_once(self, run: RecordRun, *, leader_epoch: int) -> int:
+        """By the real partition's own, over this core and log."""
+        if self.another is not None:
+            return -1
+        now_ms = self._now_ms()
+        base_offset = self._end.append_at_once(run, leader_epoch=leader_epoch, now_ms=now_ms)
+        if base_offset >= 0:
+            self._checkers.watermark.moved(self.high_watermark)
+            self._events.after(0, self._if_alive(self._answers.flush))
         return base_offset
 
     def disk_refused(self, error: StreamlogError) -> None:
@@ -507,7 +546,7 @@ class Life:
     def _moved(self) -> None:
         self.erasing.own.committed()
         self._checkers.watermark.moved(self.high_watermark)
-        for watcher in tuple(self._watchers):
+        for watcher in tuple(self.watchers):
             watcher()
 
     def _if_alive(self, call: Callable[[], None]) -> Callable[[], None]:

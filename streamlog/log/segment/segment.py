@@ -18,6 +18,12 @@ from typing import Final, NamedTuple
 
 from streamlog.condition import RECORDS_DAMAGED, Condition
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData, CorruptFile, StorageFailed
+from streamlog.log.compiled.log_end import (
+    ActiveEnd,
+    IndexerEnd,
+    SegmentEnd,
+    wants_new_segment,
+)
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import KEY_MISSING, NEVER, SegmentKey, key_problem
 from streamlog.log.layout import (
@@ -47,7 +53,6 @@ from streamlog.log.segment.file_slice import DECRYPTED_BYTES_MAX, FileSlice
 from streamlog.log.segment.index import (
     FIRST,
     OFFSET_ENTRY,
-    RELATIVE_OFFSET_MAX,
     SECOND,
     TIME_ENTRY,
     Entry,
@@ -57,7 +62,7 @@ from streamlog.log.segment.index import (
 )
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, DiskFile, FileState, is_full, storage_error
-from streamlog.log.storage.file_pool import FilePool, PooledFile
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import ENCRYPTED, HEADER_BYTES
 
 logger = logging.getLogger(__name__)
@@ -81,19 +86,10 @@ _HINTS_MAX: Final = 64
 NO_TIMESTAMP: Final = -1
 
 
-class Indexer:
+class Indexer(IndexerEnd):
     """Builds a segment's two indexes from its batches, one after the other."""
 
-    __slots__ = (
-        "_bytes_since_entry",
-        "_stored",
-        "base_offset",
-        "interval_bytes",
-        "max_timestamp_ms",
-        "max_timestamp_offset",
-        "offsets",
-        "times",
-    )
+    __slots__ = ("_stored",)
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.base_offset = base_offset
@@ -105,25 +101,8 @@ class Indexer:
         self._bytes_since_entry = 0
         self._stored = (0, 0)  # how many entries were let go
 
-    def add(self, position: int, end_position: int, next_offset: int, timestamp_ms: int) -> None:
-        """Take note of a batch that ends with offset ``next_offset - 1``."""
-        if timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = timestamp_ms
-            self.max_timestamp_offset = next_offset - 1
-        if self._bytes_since_entry > self.interval_bytes:
-            self.offsets.append(next_offset - 1 - self.base_offset, position)
-            self.note_time()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += end_position - position
-
     def add_place(self, place: BatchPlace) -> None:
         self.add(place.position, place.end_position, place.next_offset, place.max_timestamp_ms)
-
-    def note_time(self) -> None:
-        """An entry for the latest time, unless there is one; a sealed segment ends with it."""
-        last = self.times.last()
-        if self.max_timestamp_ms > (last[0] if last else NO_TIMESTAMP):
-            self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
     def let_go(self) -> None:
         """Of the entries, which are stored; nothing is added before ``take_back``."""
@@ -327,7 +306,7 @@ class Rebuilt(NamedTuple):
     next_offset: int
 
 
-class Segment:
+class Segment(SegmentEnd):
     """Reads from one segment. Its log's owner alone uses it, but for ``verify``.
 
     Bytes that this process did not write are not trusted before ``verify`` has checked them; until
@@ -339,21 +318,15 @@ class Segment:
         "_index_writing",
         "_lock",
         "_pool",
-        "base_offset",
         "compared",
         "cuts",
         "damages",
         "ends",
         "interval_bytes",
         "is_retired",
-        "key",
-        "max_timestamp_ms",
-        "next_offset",
         "offsets",
-        "path",
         "rebuilt",
         "sealed",
-        "size_bytes",
         "stem_path",
         "times",
         "unverified_bytes",
@@ -380,7 +353,6 @@ class Segment:
         self.size_bytes = size_bytes
         self.interval_bytes = interval_bytes
         self.sealed = True  # nothing more is written; an ``ActiveSegment`` says otherwise
-        self.max_timestamp_ms: int | None = None  # of all batches; None: see ``times.latest_time``
         self.cuts = 0  # how often it was cut
         self.ends = UNKNOWN_ENDS  # of a sealed segment, as it was stored
         self.compared: FileState | None = None  # the file that was last found to have these
@@ -390,7 +362,7 @@ class Segment:
         self.unverified_end = next_offset  # ... and should end at this offset
         self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
         self.times: Index = IndexFile(pool, self.time_index_path, TIME_ENTRY)
-        self.key: SegmentKey | None = None  # of encrypted batches
+        self.key = None  # of encrypted batches
         if has_key:
             since_max = base_offset if is_hidden else NEVER
             self.key = SegmentKey(pool, self.key_path, since_max=since_max)
@@ -880,32 +852,21 @@ class _PacedFile:
         return self._file.pread(length, position)
 
 
-class ActiveSegment:
+class ActiveSegment(ActiveEnd):
     """The writing side of a log's last segment, until it is sealed.
 
     While it is resting the index entries are in the files alone, as those of a sealed one.
     """
 
-    __slots__ = (
-        "_file",
-        "_pool",
-        "first_timestamp_ms",
-        "indexer",
-        "indexes_are_stored",
-        "is_resting",
-        "last_timestamp_ms",
-        "segment",
-    )
+    __slots__ = ()
 
     def __init__(self, pool: FilePool, segment: Segment, indexer: Indexer) -> None:
         self.segment = segment
         self.indexer = indexer
-        self.first_timestamp_ms: int | None = None  # of the first batch; None while there is none
-        self.last_timestamp_ms: int | None = None  # of the last batch
         self.indexes_are_stored = False  # the index files have just what ``indexer`` has
         self.is_resting = False
         self._pool = pool
-        self._file: PooledFile | None = None  # as last written to
+        self._file = None  # as last written to
         segment.sealed = False
         segment.ends = UNKNOWN_ENDS
         segment.offsets, segment.times = indexer.offsets, indexer.times
@@ -919,51 +880,6 @@ class ActiveSegment:
     def fitting(self, settings: LogSettings, places: list[BatchPlace]) -> list[BatchPlace]:
         """See ``fitting_run``."""
         return fitting_run(settings, places, self.segment, first_ms=self.first_timestamp_ms)
-
-    def append(
-        self,
-        batch: bytes,
-        next_offset: int,
-        timestamp_ms: int,
-        *,
-        settings: LogSettings,
-        now_ms: int,
-    ) -> bool:
-        """Write one whole batch, or nothing; False, and nothing is written, where the segment is
-        full: the batch goes into a new one.
-
-        Raises StorageFull or Overloaded when the file is as it was before, else StorageFailed.
-        """
-        segment = self.segment
-        position, first_ms = segment.size_bytes, self.first_timestamp_ms
-        if wants_new_segment(
-            settings,
-            segment,
-            position,
-            first_ms,
-            batch_bytes=len(batch),
-            next_offset=next_offset,
-            now_ms=now_ms,
-        ):
-            return False
-        if self.is_resting:
-            self._wake()
-        if settings.encrypts:
-            batch = self._cipher().encrypted(batch)
-        end_position = position + len(batch)
-        try:
-            self._file = self._pool.write(segment.path, batch, position, self._file)
-        except OSError as error:
-            raise storage_error(error, segment.path) from error
-        segment.size_bytes = end_position
-        segment.next_offset = next_offset
-        if first_ms is None:
-            self.first_timestamp_ms = timestamp_ms
-        self.last_timestamp_ms = timestamp_ms
-        self.indexer.add(position, end_position, next_offset, timestamp_ms)
-        segment.max_timestamp_ms = self.indexer.max_timestamp_ms
-        self.indexes_are_stored = False
-        return True
 
     def append_run(
         self,
@@ -1188,26 +1104,6 @@ def place_of_cut(segment: Segment, offset: int) -> tuple[int, int]:
             if damage.offset <= offset < damage.end_offset:
                 return damage.position, damage.offset
         raise
-
-
-def wants_new_segment(
-    settings: LogSettings,
-    segment: Segment,
-    size_bytes: int,
-    first_ms: int | None,
-    *,
-    batch_bytes: int,
-    next_offset: int,
-    now_ms: int,
-) -> bool:
-    """Whether a batch that ends before ``next_offset`` goes into a new segment, where the active
-    one, whose first batch is of ``first_ms``, has ``size_bytes`` before it.
-    """
-    return size_bytes > 0 and (
-        size_bytes + batch_bytes + settings.overhead_bytes > settings.segment_bytes
-        or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
-        or next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX
-    )
 
 
 def fitting_run(

@@ -9,6 +9,7 @@ from time import sleep
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
+from streamlog.log.compiled.open_files import FileDescriptor
 from streamlog.log.layout import TEMPORARY_SUFFIX
 
 SMALL_FILE_BYTES_MAX: Final = 1 << 30
@@ -102,13 +103,10 @@ def write_all(file: DiskFile, data: bytes | bytearray | memoryview, position: in
             written += count
 
 
-class OsFile:
+class OsFile(FileDescriptor):
     """A file descriptor."""
 
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    __slots__ = ()
 
     def pread(self, length: int, position: int) -> bytes:
         data = os.pread(self._fd, length, position)
@@ -120,9 +118,6 @@ class OsFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
-
-    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
-        return os.pwrite(self._fd, data, position)
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)

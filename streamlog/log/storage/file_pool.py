@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from streamlog.errors import StorageFailed
+from streamlog.log.compiled.open_files import OpenFile, OpenFiles
 from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.layout import DELETED_SUFFIX
@@ -24,21 +24,21 @@ def open_files_allowed() -> int:
     return OPEN_FILES_BOUND if soft < 0 else min(soft * 3 // 4, OPEN_FILES_BOUND)
 
 
-class PooledFile:
+class PooledFile(OpenFile):
     """An open file that stays open while it is pinned."""
 
-    __slots__ = ("file", "is_gone", "note", "path", "pins", "used")
+    __slots__ = ()
 
     def __init__(self, path: str, file: DiskFile) -> None:
         self.path = path
         self.file = file
-        self.note: object = None  # what its readers like to remember of it, some kilobytes
+        self.note = None  # what its readers like to remember of it, some kilobytes
         self.pins = 0  # it may be closed only at 0
         self.used = False  # again, since it was opened or looked at for whether to close it
         self.is_gone = False  # it is not found any more, and is closed with the last pin
 
 
-class FilePool:
+class FilePool(OpenFiles):
     """Opens files on demand and closes those long unused; thread-safe.
 
     At most ``open_files_max`` are open, unless more are pinned at once: by slices on their way to a
@@ -111,39 +111,11 @@ class FilePool:
         if is_closed:
             self._close(pooled)
 
-    def write(
-        self, path: str, data: bytes | memoryview, position: int, known: PooledFile | None = None
-    ) -> PooledFile:
-        """Write ``data`` at the end of the file at ``path``, which is ``position``; the file.
-
-        ``known``: what the last call for the path returned. It is used while the pool has it, and
-        may be closed between two calls: very many files are written to now and then.
-        Raises OSError, when the file ends at ``position`` as before; StorageFailed where it does not.
-        """
-        with self._lock:
-            pooled = known
-            if pooled is None or pooled.is_gone:
-                pooled = self._files.get(path)
-                if pooled is None:
-                    pooled = self._add(path, self.disk.open(path))
-            pooled.used = True
-            pooled.pins += 1
-        try:
-            written = pooled.file.pwrite(data, position)
-            if written < len(data):
-                write_all(pooled.file, memoryview(data)[written:], position + written)
-        except OSError:
-            _undo(pooled, position)
-            raise
-        finally:
-            with self._lock:  # as ``unpin``
-                pooled.pins -= 1
-                is_closed = not pooled.pins and pooled.is_gone
-                if not is_closed and len(self._files) > self.open_files_max:
-                    self._evict()
-            if is_closed:
-                self._close(pooled)
-        return pooled
+    def _write_rest(
+        self, pooled: OpenFile, data: bytes | memoryview, position: int, written: int
+    ) -> None:
+        """What one write has left. Raises OSError."""
+        write_all(pooled.file, memoryview(data)[written:], position + written)
 
     def _close(self, pooled: PooledFile) -> None:
         """It was forgotten, and has lost its last pin."""
@@ -233,10 +205,3 @@ class FilePool:
         pooled.is_gone = True
         if not pooled.pins:
             pooled.file.close()
-
-
-def _undo(pooled: PooledFile, position: int) -> None:
-    try:
-        pooled.file.truncate(position)
-    except OSError as error:
-        raise StorageFailed(f"{pooled.path}: cannot be cut back to {position}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from streamlog.condition import CRITICAL, Condition
+from streamlog.log.compiled.open_files import FileDescriptor
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class SharedSync:
     def sync(self, files: Iterable[_File] = ()) -> bool:
         """Whether all of them are synced now, with their folders; else each is to be by itself."""
         files = list(files)
-        if self._has_failed or any(os.fstat(it.fileno()).st_dev != self._device for it in files):
+        if self._has_failed or any(_device(it) != self._device for it in files):
             return False
         started = time.monotonic()
         if self._syncfs(self._fd):
@@ -89,6 +90,13 @@ class SharedSync:
     def close(self) -> None:
         self._has_failed = True
         os.close(self._fd)
+
+
+def _device(file: _File) -> int:
+    """Of its file system. An open file stays in it, and each sync asks for all files."""
+    if isinstance(file, FileDescriptor):
+        return file.device()
+    return os.fstat(file.fileno()).st_dev
 
 
 def _kernel() -> tuple[int, int]:

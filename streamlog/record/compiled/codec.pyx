@@ -6,8 +6,9 @@ each length is checked against the end of what holds it before it is used.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -41,18 +42,6 @@ cdef enum:
 cdef Py_ssize_t run_bytes_max = RUN_BYTES_MAX
 cdef int64_t headers_max = HEADERS_MAX
 cdef object new_record = tuple.__new__
-
-
-cdef struct Header:
-    int64_t base_offset
-    int32_t leader_epoch
-    int attributes
-    Py_ssize_t count
-    int64_t timestamp_ms
-    int64_t max_timestamp_ms
-    int64_t producer_id
-    int16_t producer_epoch
-    int32_t sequence
 
 
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
@@ -208,22 +197,38 @@ cdef class RecordRun:
     ):
         """The whole batch; the run is empty afterwards, but as it was where this raises."""
         cdef Header header
-        cdef bytes packed, batch
-        cdef Py_ssize_t size = self._size
-        cdef const uint8_t* body = self._body
-        cdef uint8_t* start
-        if not self.count:
-            raise ValueError("there is no record to seal")
         header.base_offset = base_offset
         header.leader_epoch = leader_epoch
-        header.attributes = compression | self.attributes
-        header.count = self.count
+        header.attributes = compression
         header.timestamp_ms = header.max_timestamp_ms = timestamp_ms
         if max_timestamp_ms is None:
             header.attributes |= LOG_APPEND_TIME
         else:
             header.max_timestamp_ms = max_timestamp_ms
         header.producer_id, header.producer_epoch, header.sequence = producer
+        return self._sealed(&header, compression)
+
+    cdef bytes sealed(
+        self, int64_t base_offset, int leader_epoch, int64_t timestamp_ms, int compression
+    ):
+        """As ``seal``, in the log's time and of no producer."""
+        cdef Header header
+        header.base_offset = base_offset
+        header.leader_epoch = leader_epoch
+        header.attributes = compression | LOG_APPEND_TIME
+        header.timestamp_ms = header.max_timestamp_ms = timestamp_ms
+        header.producer_id = header.producer_epoch = header.sequence = -1
+        return self._sealed(&header, compression)
+
+    cdef bytes _sealed(self, Header* header, int compression):
+        cdef bytes packed, batch
+        cdef Py_ssize_t size = self._size
+        cdef const uint8_t* body = self._body
+        cdef uint8_t* start
+        if not self.count:
+            raise ValueError("there is no record to seal")
+        header.attributes |= self.attributes
+        header.count = self.count
         if compression:
             packed = compress(compression, PyBytes_FromStringAndSize(<const char*>body, size))
             body = <const uint8_t*>PyBytes_AS_STRING(packed)
@@ -231,13 +236,15 @@ cdef class RecordRun:
         batch = PyBytes_FromStringAndSize(NULL, HEADER_BYTES + size)
         start = <uint8_t*>PyBytes_AS_STRING(batch)
         memcpy(start + HEADER_BYTES, body, size)
-        put_header(start, size, header)
+        put_header(start, size, header[0])
         # No one else has the new bytes yet, so they may still be written to.
-        put_number(start + CRC_POSITION, <uint32_t>crc32c(memoryview(batch)[CRC_START:]), 4)
+        size += HEADER_BYTES - CRC_START
+        checked = PyMemoryView_FromMemory(<char*>start + CRC_START, size, PyBUF_READ)
+        put_number(start + CRC_POSITION, <uint32_t>crc32c(checked), 4)
         self.clear()
         return batch
 
-    def clear(self):
+    cpdef clear(self):
         """Forget the records."""
         self.count = 0
         self._size = 0

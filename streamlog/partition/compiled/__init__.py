@@ -1,0 +1,1 @@
+"""What each append does to a partition, compiled."""

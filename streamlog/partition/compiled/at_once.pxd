@@ -1,0 +1,33 @@
+"""A partition, as far as an append goes that is committed at once."""
+
+from libc.stdint cimport int64_t
+
+from streamlog.log.compiled.log_end cimport LogEnd
+
+
+cdef class StateEnd:
+    cdef public LogEnd log
+    cdef public int64_t high_watermark
+    cdef public int64_t leader_epoch
+    cdef public int64_t appended_bytes
+    cdef public int compression
+    cdef public bint is_short
+    cdef public object failure
+    cdef public object progress
+    cdef public object pending
+    cdef public list starts
+    cdef public object sync
+    cdef public object syncing
+    cdef public object _may_act
+    cdef public object _has_room
+
+
+cdef class PartitionEnd:
+    cdef public StateEnd state
+    cdef public LogEnd _log
+    cdef public object _metrics
+    cdef public object _surroundings
+    cdef public dict _commit_watchers
+    cdef public dict _end_watchers
+    cdef public list _waiting
+    cdef public bint _is_carrying_out

@@ -1,0 +1,104 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Appends that are committed at once, compiled. ``at_once.pyi`` says what it means."""
+
+from libc.stdint cimport int64_t
+
+from streamlog.log.compiled.log_end cimport LogEnd
+from streamlog.record.compiled.codec cimport RecordRun
+from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
+
+from time import perf_counter, time_ns
+
+from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError
+
+SOURCES = STREAMLOG_SOURCES
+
+
+cdef class StateEnd:
+    """What an append reads and changes of a partition's core."""
+
+    def append_run(self, RecordRun run not None, int64_t now_ms, *, leader_epoch=None):
+        """Seal ``run`` into one batch at the end of the log; the base offset. No one hears of its
+        commit.
+
+        Whatever happens, the run is empty afterwards. Raises NotLeader, also where the caller means
+        another ``leader_epoch`` or the node's lease is over; StorageFull (nothing was kept, the
+        next one may succeed) or StorageFailed, after which ``disk_failed`` is to follow.
+        """
+        cdef LogEnd log = self.log
+        cdef int64_t base_offset = log.log_end_offset, next_offset
+        cdef bytes batch
+        if (
+            self.failure is not None
+            or self.progress is None
+            or (leader_epoch is not None and <int64_t>leader_epoch != self.leader_epoch)
+            or (self._may_act is not None and not self._may_act())
+        ):
+            run.clear()
+            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if self._has_room is not None and not self._has_room():
+            run.clear()
+            raise StorageFull("the disk is full")
+        next_offset = base_offset + run.count
+        batch = run.sealed(base_offset, <int>self.leader_epoch, now_ms, self.compression)
+        try:
+            log.append(batch, now_ms, (base_offset, next_offset, self.leader_epoch))
+        except StorageFailed as error:
+            self.failure = error
+            raise
+        self.appended_bytes = len(batch)
+        return base_offset
+
+
+cdef class PartitionEnd:
+    """What an append reads and changes of a partition."""
+
+    def append_at_once(self, RecordRun run not None, *, leader_epoch=None, now_ms=None):
+        """Append ``run`` as one batch, which is committed when this returns; its base offset. -1, and
+        nothing was done: the commit has to wait, see ``append``. Raises as that.
+
+        It is committed by being written where this leader is alone in sync, no sync is waited for and
+        nothing waits that came before: ``settle``, in its turn, could find nothing else. Where anybody
+        watches, the commit has its turn, so that none of them is told anything during this call.
+        """
+        cdef StateEnd state = self.state
+        cdef LogEnd log = self._log
+        cdef int64_t base_offset, end_offset
+        cdef Py_ssize_t count = run.count
+        progress = state.progress
+        if (
+            progress is None
+            or state.sync == "commit"
+            or state.pending
+            or state.starts
+            or self._commit_watchers
+            or self._waiting
+            or self._is_carrying_out
+            or state.high_watermark != log.log_end_offset
+            or progress._counted
+            or progress._short
+            or log.erasures._pending
+        ):
+            return -1
+        started = perf_counter()
+        appended_ms = time_ns() // 1_000_000 if now_ms is None else now_ms
+        try:
+            base_offset = state.append_run(run, appended_ms, leader_epoch=leader_epoch)
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        end_offset = log.log_end_offset
+        state.high_watermark = progress.local(end_offset, end_offset)
+        metrics, surroundings = self._metrics, self._surroundings
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += state.appended_bytes
+        surroundings.upkeep.offsets_changed(self)
+        if state.sync == "interval":
+            surroundings.upkeep.unsynced(self)
+        elif log.recovery_point < log._active.segment.base_offset and state.syncing is None:
+            surroundings.flusher.sync(self)  # of what was sealed, see ``settle``
+        metrics.commit_latency_seconds.observe(perf_counter() - started)
+        if self._end_watchers:
+            self.grown()
+        return base_offset

@@ -1,0 +1,195 @@
+"""Appends that are committed at once, held against those whose commit has its turn."""
+
+import asyncio
+
+import pytest
+
+from streamlog.errors import NotLeader, StorageFailed, StorageFull
+from streamlog.log.storage.disk import OsDisk, OsFile
+from tests.partition_world import Told, World, publish, run_of, tp, values_of
+
+NOT_AT_ONCE = -1
+
+
+async def settled() -> None:
+    """The turn of the loop is over in which partitions settle."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("sync", ["os", "interval"])
+async def test_an_append_at_once_leaves_what_an_append_leaves_after_its_commit(
+    world: World, sync: str
+) -> None:
+    async with world.node(sync=sync, segment_bytes=4096, index_interval_bytes=256) as registry:
+        for name in ("once", "usual"):
+            await world.create(name)
+        once, usual = registry.partition(tp("once")), registry.partition(tp("usual"))
+        for number in range(30):
+            values = [b"%d" % number * (1 + 70 * (number % 7))] * (1 + number % 3)
+            base_offset = usual.log_end_offset
+            assert once.append_at_once(run_of(*values)) == base_offset
+            assert once.high_watermark == once.log_end_offset == base_offset + len(values)
+            await publish(usual, *values)
+            for it in (once, usual):
+                assert not it.state.pending
+                assert it.in_flight_bytes == 0
+            assert once.size_bytes == usual.size_bytes
+            assert [s.base_offset for s in once.state.log.segments] == [
+                s.base_offset for s in usual.state.log.segments
+            ]
+            for ours, theirs in zip(once.state.log.segments, usual.state.log.segments, strict=True):
+                assert (ours.next_offset, ours.size_bytes) == (
+                    theirs.next_offset,
+                    theirs.size_bytes,
+                )
+        assert await values_of(once) == await values_of(usual)
+        progress = once.state.progress
+        assert progress is not None
+        assert progress.log_end == progress.high_watermark == once.log_end_offset
+        count = world.metrics.registry.get_sample_value
+        assert count("streamlog_append_batches_total") == 60
+        assert count("streamlog_append_records_total") == 2 * once.log_end_offset
+        assert count("streamlog_commit_latency_seconds_count") == 60
+
+
+async def test_a_record_that_was_appended_at_once_outlives_a_kill(world: World) -> None:
+    registry = await world.started(sync="os")
+    await world.create("s")
+    partition = registry.partition(tp("s"))
+    for value in (b"a", b"b", b"c"):
+        partition.append_at_once(run_of(value))
+    async with world.node(sync="os") as registry:  # after a kill
+        assert await values_of(registry.partition(tp("s"))) == [b"a", b"b", b"c"]
+
+
+async def test_sealed_segments_are_synced_as_after_any_append(world: World) -> None:
+    async with world.node(sync="os", segment_bytes=4096) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        for _ in range(20):
+            partition.append_at_once(run_of(b"x" * 500))
+        sealed_end = partition.state.log.sealed_end
+        assert sealed_end > 0
+        async with asyncio.timeout(10):
+            while partition.recovery_point < sealed_end:
+                await partition._wait()  # which asks for no sync by itself
+
+
+async def test_an_append_is_not_committed_at_once_where_it_must_wait(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        told = Told()
+        partition.append(run_of(b"a"), told)  # it waits for its turn: nothing may overtake it
+        run = run_of(b"b")
+        assert partition.append_at_once(run) == NOT_AT_ONCE
+        assert (run.count, partition.log_end_offset) == (1, 1)
+        assert await told.answer == 0
+        assert partition.append_at_once(run) == 1
+
+
+async def test_an_append_is_not_committed_at_once_where_a_sync_is_waited_for(world: World) -> None:
+    async with world.node(sync="commit") as registry:
+        await world.create("s")
+        partition, run = registry.partition(tp("s")), run_of(b"a")
+        assert partition.append_at_once(run) == NOT_AT_ONCE
+        assert (run.count, partition.log_end_offset, partition.high_watermark) == (1, 0, 0)
+
+
+async def test_an_append_is_not_committed_at_once_where_somebody_watches(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition, heard = registry.partition(tp("s")), list[int]()
+
+        def watcher() -> None:
+            heard.append(partition.high_watermark)
+
+        partition.add_watcher(watcher)
+        assert partition.append_at_once(run_of(b"a")) == NOT_AT_ONCE
+        partition.remove_watcher(watcher)
+        partition.add_watcher(watcher, end=True)
+        assert partition.append_at_once(run_of(b"a")) == 0
+        assert heard == [1]  # a follower that waits for the log end
+        partition.remove_watcher(watcher)
+
+
+async def test_an_append_is_not_committed_at_once_while_an_erasure_waits(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"a")
+        erased = partition.erased.copy()
+        erased.add(0)
+        partition.erasing.append(erased, Told())
+        assert partition.append_at_once(run_of(b"b")) == NOT_AT_ONCE
+        await settled()
+        assert partition.append_at_once(run_of(b"b")) == 2
+        assert 0 in partition.erased
+
+
+async def test_an_append_at_once_is_refused_as_any_other(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        run = run_of(b"a")
+        with pytest.raises(NotLeader):
+            partition.append_at_once(run, leader_epoch=partition.leader_epoch + 1)
+        assert (run.count, partition.log_end_offset) == (0, 0)
+        partition.fence(NotLeader("gone"))
+        run = run_of(b"a")
+        with pytest.raises(NotLeader):
+            partition.append_at_once(run)
+        assert (run.count, partition.log_end_offset) == (0, 0)
+
+
+class _RefusingFile(OsFile):
+    """Takes nothing."""
+
+    __slots__ = ()
+    code = 0
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
+        raise OSError(self.code, "refused")
+
+
+@pytest.mark.parametrize(("code", "error"), [(28, StorageFull), (5, StorageFailed)])
+async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    class RefusingDisk(OsDisk):
+        is_refusing = False
+
+        def open(self, path: str, *, writable: bool = True) -> OsFile:
+            return self._refusing(super().open(path, writable=writable), path)
+
+        def create(self, path: str) -> OsFile:
+            return self._refusing(super().create(path), path)
+
+        def _refusing(self, file: OsFile, path: str) -> OsFile:
+            if not (self.is_refusing and path.endswith(".log")):
+                return file
+            refusing = _RefusingFile(file.fileno())
+            monkeypatch.setattr(_RefusingFile, "code", code)
+            return refusing
+
+    disk = RefusingDisk()
+    registry = await world.started(disk, sync="os")
+    await world.create("s")
+    partition = registry.partition(tp("s"))
+    assert partition.append_at_once(run_of(b"a")) == 0
+    disk.is_refusing = True
+    registry._files.close()  # so that the segment is opened again
+    run = run_of(b"b")
+    with pytest.raises(error):
+        partition.append_at_once(run)
+    assert (run.count, partition.log_end_offset, partition.high_watermark) == (0, 1, 1)
+    assert (partition.failure is not None) is (error is StorageFailed)
+    disk.is_refusing = False
+    registry._files.close()
+    if error is StorageFailed:
+        with pytest.raises(StorageFailed):
+            partition.append_at_once(run_of(b"c"))
+    else:
+        registry._space.is_full = False
+        assert partition.append_at_once(run_of(b"c")) == 1
