@@ -131,8 +131,8 @@ def new_dev(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
     """Makes development clusters (not yet started) for tests that stop or break them."""
     servers: list[Dev] = []
 
-    def create(*options: str, name: str = "dev") -> Dev:
-        servers.append(Dev(tmp_path / name, *options))
+    def create(*options: str, name: str = "dev", nats_server: bool = True) -> Dev:
+        servers.append(Dev(tmp_path / name, *options, nats_server=nats_server))
         return servers[-1]
 
     yield create

@@ -95,12 +95,12 @@ async def test_it_tells_where_everything_is(dev: Any) -> None:
     assert addresses["ready"] is True
     assert addresses["nats"].startswith("nats://127.0.0.1:")
     (node,) = addresses["nodes"]
-    assert list(node) == ["id", "pid", "kafka", "http", "config"]
+    assert list(node) == ["id", "pid", "nats", "kafka", "http", "config"]
     assert node["id"] == 1
     assert node["config"] == str(dev.data_dir / "node-1" / "node.toml")
     assert {child.pid for child in children(dev.pid)} >= {node["pid"]}
     assert get(dev, "/readyz") == (200, '{"ready": true, "reasons": {}, "codes": {}}')
-    for address in (addresses["nats"], node["kafka"], node["http"]):
+    for address in (addresses["nats"], node["nats"], node["kafka"], node["http"]):
         assert address in dev.log_text()
 
 
@@ -111,6 +111,23 @@ async def test_nats_in_kafka_out(dev: Any, read_all: Callable[..., list[Any]]) -
         (i, b"%d" % i) for i in range(100)
     ]
     assert dict(records[0].headers)["subject"] == b"through.a"
+
+
+@pytest.mark.parametrize("event_loop", ["auto", "asyncio"])
+async def test_without_a_nats_server_clients_connect_to_the_node(
+    new_dev: Callable[..., Any],
+    read_all: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    event_loop: str,
+) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__EVENT_LOOP", event_loop)
+    dev = new_dev(nats_server=False)
+    dev.start()
+    assert dev.nats == dev.addresses["nodes"][0]["nats"]
+    assert all(child.name() != "nats-server" for child in children(dev.pid))
+    assert await publish(dev.nats, "alone", 50) == list(range(1, 51))
+    assert len(read_all(dev.kafka, "alone")) == 50
+    assert dev.stop() == 0
 
 
 @pytest.mark.parametrize("event_loop", ["auto", "asyncio"])
