@@ -200,19 +200,18 @@ cdef class ClientConnection(Connection):
         return Connection._take(self, data, size)
 
     cdef int _tell_no_responders(self, Message* message) except -1:
-        """At the first of its own subscriptions that the reply matches."""
+        """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""
         cdef Subscription subscription
-        cdef Message told
-        cdef bytes block
+        cdef bytes reply, block
         for subscription in self.router.route_of(message.reply, self.router._answered).plain:
             if subscription.endpoint is self:
+                reply = to_bytes(message.reply)
                 block = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % to_bytes(message.subject)
-                told.subject = message.reply
-                told.reply = literal(b"", 0)
-                told.block = of_block(block)
-                told.payload = literal(b"", 0)
-                told.is_routed = True
-                self.deliver(subscription, &told)
+                self.send(
+                    b"HMSG %b %b %d %d\r\n%b\r\n" % (
+                        reply, subscription.sid, len(block), len(block), block
+                    )
+                )
                 break
         return 0
 
@@ -325,10 +324,6 @@ cdef class ClientConnection(Connection):
                 self.router.remove(subscription)
             self.subscriptions = {}
         super().close()
-
-
-cdef inline Span of_block(bytes text):
-    return literal(<const char*>text, len(text))
 
 
 cdef bint is_literal_subject(Span subject) noexcept nogil:
