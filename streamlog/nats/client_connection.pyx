@@ -167,7 +167,7 @@ cdef class ClientConnection(Connection):
         if self.is_restricted and not self._may_publish(message):
             return 0
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
-            message.reply.size > 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
+            message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
             reply = to_bytes(message.reply).decode(errors="replace")
             self.put_error(f'Permissions Violation for Publish with Reply of "{reply}"')
