@@ -440,12 +440,19 @@ cdef class Router:
 
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1:
         """What a client or the node itself says: to how many endpoints it went."""
+        cdef Endpoint outer = self.source  # of the message within whose delivery this one is published
+        self.source = source
+        try:
+            return self._deliver(message, source, echo)
+        finally:
+            self.source = outer
+
+    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1:
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
         cdef QueueGroup group
         cdef dict queues = None
         cdef int count = 0
-        self.source = source
         if route.only is not None:
             subscription = route.only
             if echo or subscription.endpoint is not source:
@@ -487,10 +494,17 @@ cdef class Router:
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1:
         """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
         which queue groups have a member here that gets it."""
+        cdef Endpoint outer = self.source
+        self.source = source
+        try:
+            return self._deliver_linked(message, queues)
+        finally:
+            self.source = outer
+
+    cdef int _deliver_linked(self, const Message* message, list queues) except -1:
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
         cdef QueueGroup group
-        self.source = source
         if route.only is not None:
             route.only.endpoint.deliver(route.only, message)
             return 0
