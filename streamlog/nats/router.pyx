@@ -124,8 +124,8 @@ cdef class Level:
 
     cdef dict children
     cdef Level star
-    cdef list here  # subscriptions that end with this token
-    cdef list rest  # subscriptions whose only further token is ">"
+    cdef dict here  # subscriptions that end with this token, in order; each leads to None
+    cdef dict rest  # subscriptions whose only further token is ">"
 
     cdef bint is_empty(self):
         return not (self.children or self.star is not None or self.here or self.rest)
@@ -169,8 +169,8 @@ cdef class Router:
         for token in tokens:
             if token == b">":
                 if level.rest is None:
-                    level.rest = []
-                level.rest.append(subscription)
+                    level.rest = {}
+                level.rest[subscription] = None
                 break
             if token == b"*":
                 if level.star is None:
@@ -185,8 +185,8 @@ cdef class Router:
             level = below
         else:
             if level.here is None:
-                level.here = []
-            level.here.append(subscription)
+                level.here = {}
+            level.here[subscription] = None
         self.count += 1
         self._forget(subscription.subject, tokens)
         if not subscription.endpoint.is_link:
@@ -204,12 +204,12 @@ cdef class Router:
         path = []
         for token in tokens:
             if token == b">":
-                level.rest.remove(subscription)
+                del level.rest[subscription]
                 break
             path.append(level)
             level = level.star if token == b"*" else level.children[token]
         else:
-            level.here.remove(subscription)
+            del level.here[subscription]
         self.count -= 1
         while path and level.is_empty():
             below, level = level, path.pop()
