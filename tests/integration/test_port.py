@@ -367,7 +367,7 @@ def test_client_beyond_the_maximum_is_told_so_and_closed(
             client.send(b"PING\r\n")
             assert client.line() == b"PONG"
         kept[0].sock.close()
-        wait_until(lambda: closed_for(node, "client") == 1, "one has gone")
+        wait_until(lambda: closed_for(node, "peer") == 1, "one has gone")
         with RawNats(node.port) as another:
             another.send(b"PING\r\n")
             assert another.line() == b"PONG"
@@ -428,6 +428,26 @@ async def test_clients_speak_tls(
             assert (await subscription.next_msg(10)).data == payload
     finally:
         await client.close()
+
+
+def test_client_that_ends_tls_is_closed_and_what_it_said_is_taken(
+    new_node: Callable[..., PortNode], authority: CertificateAuthority
+) -> None:
+    """Many libraries wait for the server to close then."""
+    node = new_node(**tls_settings(authority))
+    node.start()
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    with RawNats(node.port) as listener, RawNats(node.port) as client:
+        listener.sock = context.wrap_socket(listener.sock, server_hostname="localhost")
+        listener.send(QUIET + b"SUB last 1\r\nPING\r\n")
+        assert listener.line() == b"PONG"
+        listener.take_info()
+        client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
+        client.send(QUIET + b"PUB last 4\r\nword\r\n")
+        with contextlib.suppress(OSError):  # the node closes without an end of TLS of its own
+            client.sock.unwrap()
+        assert listener.line() + listener.line() == b"MSG last 1 4word"
+        wait_until(lambda: closed_for(node, "peer") == 1, "the connection is closed")
 
 
 def test_client_that_speaks_no_tls_is_closed(
