@@ -24,7 +24,7 @@ cdef enum:
     FIELDS_MAX = 4  # HPUB subject reply header-bytes total-bytes, without the first
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
     PERMITTED_MAX = 10_000
-    OPERATION_BYTES_MAX = 8  # "CONNECT ": the limit of a line is that of what follows
+    OPERATION_BYTES_MAX = 9  # "CONNECT " and a carriage return: the limit of a line is that of what is between
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
 LINE_TOO_LONG = "maximum control line exceeded"
