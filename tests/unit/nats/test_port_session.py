@@ -10,11 +10,11 @@ from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.port_session import (
     NAME_CHARS_MAX,
     PINGS_UNANSWERED_MAX,
-    CloseReason,
     PortLogin,
     PortSession,
 )
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import CloseReason
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1}\r\n'
 
@@ -54,6 +54,9 @@ class Server:
         if not self.closed:
             session.connection.suspend()
         self.closed.append(reason)
+
+    def become_link(self, session: PortSession, asked: object) -> bool:
+        return False
 
     def publish_denied(self, session: PortSession, subject: bytes, reply: bytes) -> None:
         self.denied.append((subject, reply))
