@@ -50,6 +50,7 @@ cdef class Route:
     cdef readonly list groups
     cdef readonly list links  # that have a plain subscription
     cdef Subscription only  # where there is one plain subscription and nothing else
+    cdef Py_ssize_t size  # how many subscriptions
     cdef Endpoint only_link  # where there is one link and nothing else
 
 
@@ -69,6 +70,7 @@ cdef class Router:
     cdef bint _in_turn
     cdef dict _by_subject
     cdef dict _by_prefix
+    cdef Py_ssize_t _routes_bytes  # of both, about, or more
     cdef Memo _published
     cdef Memo _answered
     cdef list _links

@@ -22,13 +22,16 @@ from streamlog.errors import InvalidRequest
 
 SOURCES = STREAMLOG_SOURCES
 ROUTES_MAX = 65_536
+ROUTES_BYTES_MAX = 67_108_864
 
 cdef enum:
+    ROUTE_BYTES = 400  # of one that is kept, about, without its key and subscriptions
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     ROUTED = 0  # the first byte of a packed reply that the router answers
     ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
 
 cdef Py_ssize_t routes_max = ROUTES_MAX
+cdef Py_ssize_t routes_bytes_max = ROUTES_BYTES_MAX
 
 
 cdef class Endpoint:
@@ -569,9 +572,14 @@ cdef class Router:
         return memo.route
 
     cdef object _keep(self, dict kept, bytes key, object found):
-        if len(kept) >= routes_max:
-            kept.clear()
+        if len(kept) >= routes_max or self._routes_bytes >= routes_bytes_max:
+            self._by_subject.clear()
+            self._by_prefix.clear()
+            self._routes_bytes = 0
         kept[key] = found
+        self._routes_bytes += ROUTE_BYTES + len(key)
+        if found is not False:
+            self._routes_bytes += 8 * (<Route>found).size
         return found
 
     cdef object _match_prefix(self, bytes prefix):
@@ -638,6 +646,7 @@ cdef class Router:
         else:
             self._by_subject.clear()
             self._by_prefix.clear()
+            self._routes_bytes = 0
         return 0
 
 
@@ -646,6 +655,7 @@ cdef Route route_made(list subscriptions):
     cdef Subscription subscription
     cdef QueueGroup group
     cdef dict groups = {}
+    route.size = len(subscriptions)
     route.plain = []
     route.links = []
     for subscription in subscriptions:

@@ -4,7 +4,6 @@ import gc
 import random
 import resource
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from streamlog.errors import InvalidRequest
 from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.nats.client_connection import ClientConnection
-from streamlog.nats.router import ROUTES_MAX, Callback, Router, Subscription
+from streamlog.nats.router import ROUTES_BYTES_MAX, ROUTES_MAX, Callback, Router, Subscription
 from tests.oracles import acks as acks_oracle
 from tests.oracles import router as oracle
 from tests.oracles.router import Subscriber, Subscriptions
@@ -211,6 +210,19 @@ def test_routes_are_right_beyond_those_that_are_kept() -> None:
     assert router.publish(b"7.y", b"") == 0
 
 
+def test_routes_of_many_subscriptions_take_a_limited_memory() -> None:
+    """A client with many subscriptions of all subjects, and one that publishes to ever new ones."""
+    router = Router()
+    endpoint = Callback(router, failed=fail)
+    for number in range(2_000):
+        queue = b"q" if number % 2 else b""
+        router.add(Subscription(endpoint, b">", queue=queue, target=lambda *_: None))
+    before = resident_bytes()
+    for number in range(ROUTES_MAX // 4):
+        assert len(router.matches(b"%d.x" % number)[0]) == 1_000
+    assert resident_bytes() - before < 2 * ROUTES_BYTES_MAX
+
+
 @given(st.integers(1, 2**63 - 1), st.integers(2, 5))
 @settings(max_examples=30, deadline=None)
 def test_queue_group_gives_each_member_its_share(seed: int, members: int) -> None:
@@ -239,7 +251,7 @@ def test_members_of_a_group_by_different_subjects_are_one_group() -> None:
 class Session:
     """Answers nothing: what a connection asks of its session is not asked here."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
