@@ -191,6 +191,10 @@ cdef class ClientConnection(Connection):
             self._permitted[subject] = True
         return True
 
+    def forget_permitted(self):
+        """Another login has other rights."""
+        self._permitted.clear()
+
     cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
         if self.is_restricted:
             rights = self.session.rights

@@ -156,6 +156,7 @@ class PortSession:
         if connection.is_closed:
             return
         self.login, self._access = login, access
+        connection.forget_permitted()
         connection.is_open = connection.is_restricted = True
         connection.tracks_replies = not access.is_constant
         limits = login.limits

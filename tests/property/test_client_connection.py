@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.nats.client_connection import ClientConnection
-from streamlog.nats.port_session import PortLogin, PortSession
+from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason
 from tests.oracles import client_connection as oracle
@@ -29,7 +29,7 @@ class Server:
         return {}
 
     def log_in(self, session: PortSession, options: Mapping[str, Any]) -> None:
-        session.admit(PortLogin())
+        raise NotImplementedError
 
     def close(self, session: PortSession, reason: CloseReason) -> None:
         session.connection.suspend()
@@ -37,7 +37,7 @@ class Server:
     def become_link(self, session: PortSession, asked: object) -> bool:
         return False
 
-    def publish_denied(self, session: PortSession, subject: bytes, reply: bytes) -> None:
+    def publish_denied(self, stream: str, reply: bytes) -> None:
         raise NotImplementedError
 
 
