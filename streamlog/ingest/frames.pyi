@@ -12,8 +12,9 @@
 A message becomes a record: its payload the value, its headers the headers, after ``subject`` and,
 where the reply is not an inbox, ``reply``. The first header ``Streamlog-Key`` is the key as well.
 Only a message with a header that asks for something (``Nats-*``, ``Streamlog-Ack``) costs Python
-objects, for ``admit`` decides about it; and one that begins as Liftbridge's envelope does, for
-``open_envelope`` looks into it.
+objects, for ``admit`` decides about it, unless ``checks`` know all that it asks for and all of it
+holds; and one that begins as Liftbridge's envelope does, for ``open_envelope`` looks into it, unless
+it is an ordinary one, which ``checks`` hold as well and ``addresses`` has a place for.
 
 A sid may be bound to a ``Partitioner`` instead, which chooses among the collectors of several partitions.
 
@@ -25,6 +26,8 @@ one.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from streamlog.ingest.admission.publish_checks import PublishChecks
+from streamlog.ingest.liftbridge.envelope_codec import AckAddresses
 from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
 from streamlog.nats.router import Endpoint, Router, Subscription
 from streamlog.record.codec import RecordRun
@@ -56,6 +59,13 @@ class RecordCollector:
     message_bytes_max: int
     """The message size limit (JetStream's max_msg_size): headers and payload, as NATS counts."""
     admit: Admit | None
+    checks: PublishChecks | None
+    """Asked before ``admit``."""
+    addresses: AckAddresses | None
+    """Has ordinary envelopes opened before ``open_envelope`` is asked; wants ``checks``."""
+    wish: Callable[[int, int], None] | None
+    """Called with the position and the policy of a message in such an envelope, where it wants
+    another ack than the stream's."""
     open_envelope: OpenEnvelope | None
     owner: Any
     """Its ``take`` takes what was gathered."""

@@ -15,6 +15,12 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from streamlog.ingest.admission.publish_checks cimport (
+    Asked, PublishChecks, ask_nothing, note_asked
+)
+from streamlog.ingest.liftbridge.envelope_codec cimport (
+    AckAddresses, PlainEnvelope, read_envelope
+)
 from streamlog.nats.lexer cimport (
     Buffer, add, begins_with, clear, find, find_crlf, is_word, literal, number, of_bytes,
     release, reserve, span, split, to_bytes,
@@ -41,6 +47,8 @@ cdef enum:
     RECORD_OVERHEAD_BYTES = 64  # more than the lengths and counts in a record take, its headers' apart
     HEADER_GROWTH = 3  # more than a header block grows when it becomes headers and a key
     PAIR_OVERHEAD_BYTES = 16  # more than the lengths of a header out of an envelope take
+    POLICY_ALL = 1  # of an envelope's acks; 0 and 2 are the others
+    POLICY_NONE = 2
 
 cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
 
@@ -66,6 +74,13 @@ cdef bint is_text(Span name) except -1:
     return True
 
 
+cdef inline bint is_ours(Span name) noexcept nogil:
+    """A header that says what NATS has said; one of that name in an envelope is left out."""
+    return (name.size == 7 and memcmp(name.data, b"subject", 7) == 0) or (
+        name.size == 5 and memcmp(name.data, b"reply", 5) == 0
+    )
+
+
 @cython.final
 cdef class Headers:
     """Of the record that is being made: name, value, name, value, ..."""
@@ -75,6 +90,8 @@ cdef class Headers:
     cdef Py_ssize_t capacity
     cdef Span key  # of the record
     cdef bint asks  # for a decision
+    cdef Asked asked  # what for
+    cdef int64_t turn  # of the parser: it is another one after each decision that Python code made
 
     def __dealloc__(self):
         free(self.spans)
@@ -98,6 +115,7 @@ cdef class Headers:
         """Those of a message, in place of what was there."""
         self.count = 0
         self.asks = False
+        ask_nothing(&self.asked)
         self.key.data = NULL
         self.key.size = -1
         self.add(literal(b"subject", 7), message.subject)
@@ -144,10 +162,21 @@ cdef class Headers:
             self.key = of_bytes(key)
         return 0
 
+    cdef int take_plain(self, PlainEnvelope* envelope) except -1:
+        """As ``take_opened``, what was in an ordinary envelope."""
+        cdef int i
+        for i in range(envelope.pair_count):
+            if not is_ours(envelope.names[i]):
+                self.take_pair(envelope.names[i], envelope.contents[i])
+        if envelope.key.size:
+            self.key = envelope.key
+        return 0
+
     cdef int take_pair(self, Span name, Span content) except -1:
         self.add(name, content)
         if begins_with(name, b"nats-", 5) or begins_with(name, b"streamlog-ack", 13):
             self.asks = True
+            note_asked(&self.asked, name, content)
         elif self.key.size < 0 and is_word(name, b"streamlog-key", 13):
             self.key = content
         return 0
@@ -170,6 +199,9 @@ cdef class RecordCollector:
     cdef public bint keyed
     cdef public int64_t message_bytes_max
     cdef public object admit
+    cdef public PublishChecks checks
+    cdef public AckAddresses addresses
+    cdef public object wish
     cdef public object open_envelope
     cdef public object transform
     cdef public object owner
@@ -212,24 +244,32 @@ cdef class RecordCollector:
         self.keyless_count = 0
         return keyless
 
+    cdef bint is_sound(self, Message* message, Headers headers, bint enveloped) except -1:
+        """Whether the message needs no decision, or all that it asks for holds."""
+        if enveloped:
+            return False
+        if not headers.asks:
+            return True
+        return self.checks is not None and self.checks.hold(
+            &headers.asked, message.subject, self.run.count, headers, headers.turn
+        )
+
     cdef int gather(self, Message* message, Headers headers) except -1:
         """One message becomes one record, if it may."""
         cdef Span value = message.payload
         cdef Span reply = message.reply
-        cdef RecordRun run = self.run
         cdef object opened = None  # what was in an envelope: it keeps what spans point into
         cdef bytes changed  # so does this
-        cdef Py_ssize_t position, extra_bytes = 0
-        cdef bint is_answered = True
+        cdef Py_ssize_t extra_bytes = 0
         cdef bint is_routed = message.is_routed and message.reply.size
-        cdef uint8_t* out
-        cdef int i
         if not message.is_routed and reply.size and reply.data[0] == ROUTED:
             reply.size = 0  # it would be answered where its publisher may not publish
         if self.transform is not None:
             changed = self.transform(to_bytes(message.subject))
             message.subject = of_bytes(changed)
         if is_like_an_envelope(message.payload) and self.open_envelope is not None:
+            if self.gather_plain(message, headers):
+                return 0
             opened = self.open_envelope(
                 to_bytes(message.payload),
                 to_bytes(message.block),
@@ -252,27 +292,81 @@ cdef class RecordCollector:
             self._keyless.append(packed_address(reply, is_routed))
             self.keyless_count += 1
             return 0
-        if self.admit is not None and (headers.asks or opened is not None):
+        if self.admit is not None and not self.is_sound(message, headers, opened is not None):
             admitted = self.admit(
                 to_bytes(message.block) if opened is None else opened[3],
                 to_bytes(message.subject),
                 packed_address(reply, is_routed),
-                run.count,
+                self.run.count,
             )
+            headers.turn += 1
             if not admitted:
                 return 0
-            if isinstance(admitted, RecordRun):
-                run = admitted
-                is_answered = False  # by ``admit``, in its time
+            if isinstance(admitted, RecordRun):  # it is answered by ``admit``, in its time
+                if self.keyed and value.size == 0:
+                    value.size = -1
+                (<RecordRun>admitted).add(0, headers.key, value, headers.spans, headers.count)
+                return 0
+        return self.keep(value, reply, headers, opened is not None, is_routed)
+
+    cdef bint gather_plain(self, Message* message, Headers headers) except -1:
+        """A message in an ordinary envelope, without Python objects; False: it is gathered as others
+        are, for nothing has changed.
+        """
+        cdef PlainEnvelope envelope
+        cdef PublishChecks checks = self.checks
+        cdef Span reply = message.reply
+        cdef int policy, i, extra_bytes = 0
+        cdef bint is_addressed, is_routed = message.is_routed and message.reply.size
+        if not message.is_routed and reply.size and reply.data[0] == ROUTED:
+            reply.size = 0  # as above
+        if checks is None or self.addresses is None or not read_envelope(message.payload, &envelope):
+            return False
+        if not checks.is_open(headers, headers.turn):
+            return False
+        policy = envelope.ack_policy
+        if not 0 <= policy <= POLICY_NONE:
+            policy = POLICY_ALL
+        is_addressed = envelope.ack_inbox.size or policy == POLICY_NONE
+        if is_addressed:
+            reply = self.addresses.packed(
+                &envelope, policy, message.subject, reply, checks.now_ms, checks.look,
+                message.is_routed,
+            )
+            is_routed = False  # the address tells
+        for i in range(envelope.pair_count):
+            if not is_ours(envelope.names[i]):
+                extra_bytes += PAIR_OVERHEAD_BYTES
+        if is_too_large(self, message, reply.size + is_routed, extra_bytes):
+            return False
+        headers.take(message)
+        headers.take_plain(&envelope)
+        if self.keyed and headers.key.size < 0:
+            return False
+        if headers.asks and not checks.hold(
+            &headers.asked, message.subject, self.run.count, headers, headers.turn
+        ):
+            return False
+        if is_addressed and policy != checks.default_policy:
+            self.wish(self.run.count, policy)
+        self.keep(envelope.value, reply, headers, True, is_routed)
+        return True
+
+    cdef int keep(
+        self, Span value, Span reply, Headers headers, bint enveloped, bint is_routed
+    ) except -1:
+        """In the run, and among the replies."""
+        cdef RecordRun run = self.run
+        cdef Py_ssize_t position = run.count
+        cdef uint8_t* out
+        cdef int i
         if self.keyed and value.size == 0:
             value.size = -1
-        position = run.count
-        if is_answered:
-            reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size + 1)  # may fail, so before the run
-            if opened is not None:
-                self.enveloped = True
+        reserve(&self._replies, REPLY_ENTRY_BYTES + reply.size + 1)  # may fail, so before the run
+        if enveloped:
+            self.enveloped = True
         run.add(0, headers.key, value, headers.spans, headers.count)
-        if is_answered and reply.size:
+        if reply.size:
             out = self._replies.start + self._replies.size
             for i in range(4):
                 out[i] = (position >> (8 * i)) & 0xFF
@@ -386,6 +480,7 @@ cdef class FrameParser:
             raise RuntimeError("a feed within a feed")
         if self._error is None and data.shape[0]:
             self._feeding = True
+            self._headers.turn += 1
             start = &data[0]
             end = start + data.shape[0]
             try:
@@ -549,6 +644,8 @@ cdef class IngestEndpoint(Endpoint):
     cdef int deliver(self, Subscription subscription, const Message* message) except -1:
         cdef Message copied = message[0]  # a transform changes its subject
         cdef RecordCollector collector
+        if not self.router._in_turn:
+            self._headers.turn += 1  # others may have appended since
         if isinstance(subscription.target, RecordCollector):
             collector = <RecordCollector>subscription.target
         else:
@@ -564,6 +661,7 @@ cdef class IngestEndpoint(Endpoint):
     cdef int end_turn(self) except -1:
         cdef RecordCollector collector
         touched, self._touched = self._touched, []
+        self._headers.turn += 1
         for collector in touched:
             collector.touched = False
             collector.owner.take()

@@ -13,6 +13,7 @@ from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingL
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
+from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.admission.publish_headers import publish_headers
 from streamlog.ingest.admission.refusal import (
     INTERNAL,
@@ -34,7 +35,13 @@ from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
+from streamlog.ingest.liftbridge.envelope import ALL, LEADER, NONE
+from streamlog.ingest.liftbridge.envelope_codec import AckAddresses
+from streamlog.ingest.liftbridge.translate import (
+    EnvelopeTranslator,
+    TranslatedEnvelope,
+    pattern_of,
+)
 from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PubAcks
 from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.pub_ack_format import (
@@ -57,6 +64,10 @@ RECORD_OVERHEAD_BYTES = 64
 
 DELAYED_OVERHEAD_BYTES = 64
 """What a delayed ack costs beside its reply subject and answer."""
+
+ACKS: Final = {LEADER: AckPolicy.APPENDED, ALL: AckPolicy.COMMITTED, NONE: AckPolicy.NEVER}
+"""By the policy of an envelope."""
+POLICIES: Final = {ack: policy for policy, ack in ACKS.items()}
 
 NO_REPLIES: Final = Replies()
 NOWHERE = sys.maxsize
@@ -241,7 +252,15 @@ class PartitionIngest:
             message_bytes_max=settings.message_bytes_max, admit=self._admit, owner=self
         )
         self.inflow.open_envelope = self._open
+        self.inflow.addresses = AckAddresses(partition.tp.stream, pattern_of=self._pattern_of)
+        self.inflow.wish = self._wish
         self.sequences = SubjectSequences(partition, self.inflow.run)
+        self.inflow.checks = PublishChecks(
+            partition.tp.stream,
+            deduplicator.window,
+            look=self._look,
+            last_on=self.sequences.last,
+        )
         self._stream = partition.tp.stream
         self._ack_head = ack_head(self._stream)
         self._opener = EnvelopeTranslator(self._stream)
@@ -457,6 +476,10 @@ class PartitionIngest:
         """Those to be answered at the commit, and those once it is appended."""
         wishes, self._wishes = self._wishes, {}
         default = self.default_ack
+        kinds = set(wishes.values())
+        if len(kinds) == 1 and len(wishes) == self.inflow.run.count:  # as with Liftbridge's default
+            (default,) = kinds
+            wishes = {}
         return (
             select_replies(replies, AckPolicy.COMMITTED, default=default, wishes=wishes),
             select_replies(replies, AckPolicy.APPENDED, default=default, wishes=wishes),
@@ -565,6 +588,24 @@ class PartitionIngest:
                 FAULT.logged_as("an envelope could not be opened; it is stored as it came")
             )
             return None
+
+    def _look(self, checks: PublishChecks) -> None:
+        """The parser has a message whose headers want something: how things are now."""
+        partition = self.partition
+        checks.see(
+            is_open=self._barred is None and not partition.below_min_isr,
+            log_end_offset=partition.log_end_offset,
+            messages_end=partition.messages_end,
+            now_ms=self._now_ms(),
+            default_policy=POLICIES[self.default_ack],
+        )
+
+    def _pattern_of(self, subject: bytes) -> bytes:
+        return pattern_of(self.subjects, subject)
+
+    def _wish(self, position: int, policy: int) -> None:
+        """The parser has an envelope that wants another ack than the stream's."""
+        self._wishes[position] = ACKS[policy]
 
     def _admit(
         self, header_block: bytes, subject: bytes, reply: bytes, position: int

@@ -64,8 +64,17 @@ cdef class Partitioner:
 
     cdef RecordCollector _by_key(self, Message* message, Headers headers):
         cdef bytes key
+        cdef PlainEnvelope envelope
+        cdef int i
         headers.take(message)
         if self.envelope_key is not None and is_like_an_envelope(message.payload):
+            if read_envelope(message.payload, &envelope):
+                for i in range(envelope.pair_count):
+                    if headers.key.size < 0 and is_word(envelope.names[i], b"streamlog-key", 13):
+                        headers.key = envelope.contents[i]
+                if envelope.key.size:
+                    headers.key = envelope.key
+                return self._hashed(message.subject if headers.key.size < 0 else headers.key)
             key = None if headers.key.size < 0 else to_bytes(headers.key)
             key = self.envelope_key(to_bytes(message.payload), key)
             return self._hashed(message.subject if key is None else of_bytes(key))

@@ -164,8 +164,12 @@ cdef class ClientConnection(Connection):
         cdef int count
         if self.pedantic and not is_literal_subject(message.subject):
             self.put_error(INVALID_PUBLISH_SUBJECT)
-        if self.is_restricted and not self._may_publish(message):
+        if self.is_restricted and not self._may_publish(message.subject, message.reply):
             return 0
+        if self.is_restricted and message.reply.size and not is_inbox(message.reply) and (
+            not self._may_publish(message.reply, span(message.reply.data, message.reply.data))
+        ):
+            return 0  # the node would answer in its own name, where this client may not publish
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
             message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
@@ -179,11 +183,11 @@ cdef class ClientConnection(Connection):
             self._tell_no_responders(message)
         return 0
 
-    cdef bint _may_publish(self, Message* message) except -1:
-        cdef bytes subject = to_bytes(message.subject)
+    cdef bint _may_publish(self, Span text, Span reply) except -1:
+        cdef bytes subject = to_bytes(text)
         if subject in self._permitted:
             return True
-        if not self.session.may_publish(subject, to_bytes(message.reply)):
+        if not self.session.may_publish(subject, to_bytes(reply)):
             return False
         if self.session.may_remember:
             if len(self._permitted) >= PERMITTED_MAX:
@@ -328,6 +332,10 @@ cdef class ClientConnection(Connection):
                 self.router.remove(subscription)
             self.subscriptions = {}
         super().close()
+
+
+cdef inline bint is_inbox(Span reply) noexcept nogil:
+    return reply.size >= 7 and memcmp(reply.data, b"_INBOX.", 7) == 0
 
 
 cdef bint is_literal_subject(Span subject) noexcept nogil:

@@ -53,7 +53,9 @@ RETRY_S: Final = 0.25
 RETRY_S_MAX: Final = 5.0
 LINE_BYTES_MAX: Final = 65_536
 INTEREST_MAX: Final = 1_000_000
-"""Subjects that the other side may want."""
+"""Subjects that nats-servers may want."""
+NODE_INTEREST_MAX: Final = 1_000_000_000
+"""Subjects that another node may want: its clients have limits of their own."""
 
 
 class Place(NamedTuple):
@@ -130,6 +132,7 @@ class Link:
         tls: Callable[[Place, Mapping[str, Any]], TlsFilter | None],
         tls_first: bool = False,
         payload_bytes_max: int = 1_048_576,
+        interest_max: int = INTEREST_MAX,
         retry_s: float = RETRY_S,
         retry_s_max: float = RETRY_S_MAX,
         changed: Callable[[], None] = lambda: None,
@@ -147,6 +150,7 @@ class Link:
         self._tls = tls
         self._tls_first = tls_first
         self._payload_bytes_max = payload_bytes_max
+        self._interest_max = interest_max
         self._retry_s = retry_s
         self._retry_s_max = retry_s_max
         self._changed = changed
@@ -187,7 +191,7 @@ class Link:
             fd=sock.fileno(),
             line_bytes_max=LINE_BYTES_MAX,
             payload_bytes_max=self._payload_bytes_max,
-            interest_max=INTEREST_MAX,
+            interest_max=self._interest_max,
         )
         over: asyncio.Future[CloseReason] = loop.create_future()
         opened: asyncio.Future[None] = loop.create_future()
@@ -359,6 +363,7 @@ class NodeLinks:
                 connect=self._introduction,
                 tls=self._tls_to,
                 payload_bytes_max=self._payload_bytes_max,
+                interest_max=NODE_INTEREST_MAX,
             )
             await link.run()
         while node_id not in self.urls:  # it calls; clients are told of its port
@@ -417,7 +422,7 @@ class NodeLinks:
             fd=peer.fd,
             line_bytes_max=LINE_BYTES_MAX,
             payload_bytes_max=self._payload_bytes_max,
-            interest_max=INTEREST_MAX,
+            interest_max=NODE_INTEREST_MAX,
         )
         name = f"node {node_id}"
         LinkState(

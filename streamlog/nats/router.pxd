@@ -65,6 +65,7 @@ cdef class Router:
     cdef readonly Py_ssize_t count
     cdef readonly uint64_t generation
     cdef public object wake
+    cdef public object failed
     cdef readonly Endpoint source
     cdef public Endpoint fallback
     cdef bint _in_turn

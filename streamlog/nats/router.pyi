@@ -77,6 +77,8 @@ class Router:
     wake: Callable[[], None] | None
     """Called at the first delivery outside of a turn."""
 
+    failed: Callable[[Exception], None] | None
+    """Called with what an endpoint raises at the end of a turn, so that the others go on; None: it is raised."""
     fallback: Endpoint | None
     """A link over which answers go that no subscription is known for."""
 

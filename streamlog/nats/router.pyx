@@ -28,6 +28,7 @@ cdef enum:
     ROUTE_BYTES = 400  # of one that is kept, about, without its key and subscriptions
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     ROUTED = 0  # the first byte of a packed reply that the router answers
+    KEPT_BYTES_MAX = 512  # of a subject whose route is kept: clients choose how long they are
     ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
 
 cdef Py_ssize_t routes_max = ROUTES_MAX
@@ -427,7 +428,12 @@ cdef class Router:
                     touched, self._writers = self._writers, []
                 for endpoint in touched:
                     endpoint.is_touched = False
-                    endpoint.end_turn()
+                    try:
+                        endpoint.end_turn()
+                    except Exception as error:  # others must go on
+                        if self.failed is None:
+                            raise
+                        self.failed(error)
         finally:
             self._in_turn = False
 
@@ -572,6 +578,8 @@ cdef class Router:
         return memo.route
 
     cdef object _keep(self, dict kept, bytes key, object found):
+        if len(key) > KEPT_BYTES_MAX:
+            return found
         if len(kept) >= routes_max or self._routes_bytes >= routes_bytes_max:
             self._by_subject.clear()
             self._by_prefix.clear()

@@ -164,6 +164,7 @@ class Sockets:
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._router.wake = self.wake
+        self._router.failed = _failed
         if self._watch is not None:
             self._loop.add_reader(self._watch, self._ready)
 
@@ -398,8 +399,11 @@ class Sockets:
     def _write_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
         """At the end of a turn."""
         if tls.is_open:
-            if data := peer.connection.take_output():
-                tls.put(data)
+            try:
+                if data := peer.connection.take_output():
+                    tls.put(data)
+            except ssl.SSLError:  # the peer has ended TLS
+                self.end(peer, CloseReason.TLS)
             self._write_sealed(peer, tls)
 
     def _write_sealed(self, peer: ServedSocket, tls: TlsFilter) -> bool:
@@ -440,3 +444,7 @@ class Sockets:
             self._loop.remove_writer(peer.sock)
         peer.sock.close()
         peer.ended(peer, peer.closing)
+
+
+def _failed(error: Exception) -> None:
+    logger.error(FAULT.logged_as("a NATS connection could not be served"), exc_info=error)

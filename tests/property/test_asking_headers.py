@@ -62,7 +62,7 @@ async def ask_both(block: bytes, inside: list[tuple[bytes, bytes]] | None) -> No
         blocks.append(header_block)
         return True
 
-    way.ingest.inflow.admit = admit
+    way.ingest.inflow.admit, way.ingest.inflow.checks = admit, None
     way.read(frame(block, body, "r"))
     (record,) = (it for batch in way.partition.batches for it in iter_records(batch))
     stored = {name.encode(): value for name, value in asked(record.headers).items()}
@@ -142,8 +142,8 @@ def produce(
 
 def ids_of(deduplicator: Deduplicator) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
-    for _, ids in deduplicator.known()[0]:
-        found |= ids
+    for slot in deduplicator.known()[0]:
+        found |= slot.ids()
     return found
 
 

@@ -2,16 +2,22 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlog.ingest.liftbridge.addresses import ReplyAddress, parted
 from streamlog.ingest.liftbridge.envelope import (
     ACK_INBOX_BYTES_MAX,
     CORRELATION_ID_BYTES_MAX,
     MAGIC,
     decode,
+    stored,
 )
+from streamlog.ingest.liftbridge.envelope_codec import build_enveloped_acks, open_plain
 from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
+from streamlog.ingest.pub_ack_format import ROUTED, pack_reply, publication
+from streamlog.nats.router import Callback, Router, Subscription
 from tests import enveloped
 from tests.nats_frames import COMPILED, PLAIN, SID, Twin, hmsg, msg
 
@@ -75,6 +81,119 @@ def test_no_bytes_break_it(data: bytes) -> None:
         assert not {*found.ack_inbox} & {*b" \t\r\n"}
         assert not {*found.ack_inbox.split(b".")} & {b"*", b">"}  # a wildcard is a whole token
         found.correlation_id.decode()
+
+
+groups = st.sampled_from([b"\x0b\x0c", b"\x0b", b"\x0c", b"\x0b\x14"])
+fixed = st.sampled_from([b"\x09" + bytes(8), b"\x0d" + bytes(4), b"\x09" + bytes(7), b"\x0e"])
+numbers = st.builds(
+    lambda field, more: bytes([field * 8]) + more,
+    st.sampled_from([2, 3, 10, 12]),
+    st.binary(min_size=1, max_size=11) | st.just(b"\xff" * 9 + b"\x01"),
+)
+bodies = st.lists(
+    groups
+    | fixed
+    | numbers
+    | st.builds(enveloped.text, st.integers(0, 13), st.binary(max_size=6) | texts)
+    | st.builds(lambda name, value: enveloped.text(9, name + value), texts, st.binary(max_size=4)),
+    max_size=5,
+).map(b"".join)
+headed = st.builds(
+    lambda length, flags, kind, rest: MAGIC + bytes((0, length, flags, kind)) + rest,
+    st.sampled_from([0, 7, 8, 9, 12, 40]),
+    st.sampled_from([0, 1, 2, 3]),
+    st.sampled_from([0, 0, 0, 1]),
+    st.binary(max_size=20),
+)
+
+
+@given(
+    envelopes
+    | cut_envelopes
+    | damaged
+    | rubbish
+    | headed
+    | st.builds(
+        lambda body, checked: enveloped.envelope(body, checked=checked), bodies, st.booleans()
+    )
+)
+@settings(max_examples=2_000, deadline=None)
+def test_compiled_reader_reads_what_the_plain_one_does_or_nothing(data: bytes) -> None:
+    assert open_plain(data) in (None, decode(data))
+
+
+@given(parts, st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_compiled_reader_reads_ordinary_envelopes(content: dict[str, Any], checked: bool) -> None:
+    data = enveloped.envelope(enveloped.message(**content), checked=checked)
+    is_plain = all(
+        text.isascii()
+        for text in (content["inbox"], content["correlation_id"], *content["headers"])
+    )
+    assert open_plain(data) == (decode(data) if is_plain else None)
+
+
+def test_compiled_reader_checks_long_bodies() -> None:
+    for size in (0, 1, 7, 8, 9, 1_000, 65_000):
+        body = enveloped.message(bytes(number % 251 for number in range(size)))
+        data = enveloped.envelope(body, checked=True)
+        assert open_plain(data) == decode(data) is not None
+        for at in range(8, len(data), 1 + len(data) // 50):
+            changed = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+            assert open_plain(changed) is None
+
+
+addresses = st.builds(
+    ReplyAddress,
+    st.sampled_from([b"", b"r", b"desk.1", ROUTED + b"r"]),
+    st.sampled_from([b"", b"acks", b"_INBOX.7", ROUTED + b"_INBOX.8"]),
+    st.sampled_from([enveloped.LEADER, enveloped.ALL, enveloped.NONE]),
+    st.binary(max_size=20),
+).map(ReplyAddress.packed)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**32 - 1), addresses | inboxes), max_size=6),
+    st.sampled_from([0, 1, 9, 127, 128, 2**40]),
+    st.sampled_from([0, 127, 10**18]),
+)
+@settings(max_examples=300, deadline=None)
+def test_compiled_acks_are_the_plain_ones(
+    asked: list[tuple[int, bytes]], base_offset: int, committed_ns: int
+) -> None:
+    packed = b"".join(pack_reply(position, reply) for position, reply in asked)
+    subjects, found = parted(packed)
+    answers = [
+        answer
+        for position, address in found
+        for answer in address.answers(
+            b'{"seq":%d}' % (base_offset + position + 1),
+            stored(base_offset + position, committed_ns),
+        )
+    ]
+    acks = b"".join(
+        publication(reply, payload) for reply, payload in answers if not reply.startswith(ROUTED)
+    )
+    router, routed = Router(), list[tuple[bytes, bytes]]()
+    taker = Callback(router, failed=fail)
+    router.add(Subscription(taker, b">", target=lambda *it: routed.append((ROUTED + it[0], it[3]))))
+    built = build_enveloped_acks(packed, b'{"seq":', base_offset, committed_ns, router)
+    assert built == (acks, subjects)
+    assert routed == [answer for answer in answers if answer[0].startswith(ROUTED)]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("cut", range(1, 39))
+def test_acks_of_cut_replies_are_refused(cut: int) -> None:
+    packed = pack_reply(0, ReplyAddress(b"r" * 9, b"acks" * 5, enveloped.ALL, b"").packed())
+    with pytest.raises(ValueError, match="cut"):
+        build_enveloped_acks(packed[:-cut], b"", 0, 0, Router())
+    inside = pack_reply(0, packed[6:-cut])
+    with pytest.raises(ValueError, match="cut"):
+        build_enveloped_acks(inside, b"", 0, 0, Router())
 
 
 @given(envelopes, st.integers(0), st.integers(0, 255))

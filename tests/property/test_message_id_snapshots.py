@@ -5,7 +5,6 @@ again now and then; snapshots are written at any time, and perhaps damaged. Lead
 streams are deleted and created again under the same name, while a snapshot is about to be written.
 """
 
-import copy
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +13,7 @@ import pytest
 
 from streamlog.errors import StorageFailed, StreamlogError
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.duplicate_window import SLOTS_PER_WINDOW
+from streamlog.ingest.admission.duplicate_window import SLOTS_PER_WINDOW, DuplicateWindow
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.dedup_recovery.window_scan import rebuild_window
 from streamlog.model import EpochEnd, TopicPartition
@@ -182,9 +181,16 @@ class Story:
 
     def store_elsewhere(self) -> None:
         """By a leader that knows all ids of the log."""
-        mine, self.deduplicator = self.deduplicator, copy.deepcopy(self.deduplicator)
+        mine, self.deduplicator = self.deduplicator, self.copy_of(self.deduplicator)
         self.publish()
         self.deduplicator = mine
+
+    def copy_of(self, deduplicator: Deduplicator) -> Deduplicator:
+        made = Deduplicator("orders", duplicate_window_ms=self.window_ms)
+        window = DuplicateWindow(0, ids_max=0)
+        window.restore(*deduplicator.known())
+        made.restore(window, complete_since_ms=deduplicator.complete_since_ms)
+        return made
 
     def publish(self) -> None:
         """Admitted by the deduplicator, so that no id is in the log twice within the window."""
@@ -243,8 +249,8 @@ class Story:
 
 def known_ids(deduplicator: Deduplicator) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
-    for _, ids in deduplicator.known()[0]:
-        found |= ids  # a younger one is found first
+    for slot in deduplicator.known()[0]:
+        found |= slot.ids()  # a younger one is found first
     return found
 
 

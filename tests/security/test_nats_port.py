@@ -116,6 +116,17 @@ async def test_who_may_not_write_is_told_at_once(connect: Connect) -> None:
     await mallory.flush()
 
 
+async def test_no_answer_goes_where_its_asker_may_not_publish(connect: Connect) -> None:
+    complaints = Complaints()
+    alice = await connect("alice", error_cb=complaints.note)
+    before = (await (await connect(ADMIN)).jetstream().stream_info("secret")).state.messages
+    await alice.publish("orders.1", b"x", reply="secret.1")
+    await until(lambda: len(complaints) >= 1)
+    assert "secret.1" in complaints[0]
+    after = (await (await connect(ADMIN)).jetstream().stream_info("secret")).state.messages
+    assert after == before
+
+
 async def test_who_may_not_read_hears_nothing(node: GuardedNode, connect: Connect) -> None:
     complaints, heard = Complaints(), list[str]()
     mallory, alice = await connect("mallory", error_cb=complaints.note), await connect("alice")

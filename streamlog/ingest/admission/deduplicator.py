@@ -10,7 +10,7 @@ be appended; a caller that drops a run or hears that an append failed calls ``ab
 from collections.abc import Sequence
 
 from streamlog.ingest.admission import message_ttl, rollup
-from streamlog.ingest.admission.duplicate_window import DuplicateWindow, Slot
+from streamlog.ingest.admission.duplicate_window import DuplicateWindow, WindowSlot
 from streamlog.ingest.admission.expectations import (
     SubjectSequence,
     expected_at_first,
@@ -60,12 +60,10 @@ class Deduplicator:
         self.rolls_up = False
         """``Nats-Rollup`` is allowed."""
         self._stream = stream.encode()
-        self._window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
-        self._last: Last = None
-        """The youngest id and its offset; kept when the window forgets it."""
+        self.window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
 
     def __len__(self) -> int:
-        return len(self._window)
+        return len(self.window)
 
     def admit(
         self,
@@ -95,17 +93,17 @@ class Deduplicator:
             return Admission(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
         if message_id:
-            self._window.expire(now_ms)
-            first = self._window.find(message_id)
+            self.window.expire(now_ms)
+            first = self.window.find(message_id)
             if first is not None:
                 return Admission(False, duplicate_of=first, ack=ack)
         refusal = self._late_objection(headers, before)
         if refusal:
             return Admission(False, refusal, ack=ack)
         if message_id:
-            if self._window.is_full():
+            if self.window.is_full():
                 return Admission(False, IDS_FULL, ack=ack)
-            self._add(message_id, offset, now_ms)
+            self.window.add(message_id, offset, now_ms)
         return Admission(True, ack=ack, rollup=rollup.asked_rollup(headers))
 
     def admit_batch(
@@ -125,7 +123,7 @@ class Deduplicator:
         beginning. None: store them. A repeated id is refused for good where its first message is
         below ``committed_end``: the publisher takes it for stored. None: all of them are.
         """
-        self._window.expire(now_ms)
+        self.window.expire(now_ms)
         base_offset = log_end_offset + position
         before = base_offset if position or messages_end is None else messages_end
         ids: dict[bytes, int] = {}
@@ -140,15 +138,15 @@ class Deduplicator:
             )
             if refusal:
                 if refusal is REPEATED_IN_BATCH and committed_end is not None:
-                    first = self._window.find(headers[b"Nats-Msg-Id"])
+                    first = self.window.find(headers[b"Nats-Msg-Id"])
                     if first is not None and first >= committed_end:
                         return REPEATED_SOON
                 return refusal
             written.add(subject)
-        if len(self._window) + len(ids) > self._window.ids_max:
+        if len(self.window) + len(ids) > self.window.ids_max:
             return IDS_FULL
         for message_id, offset in ids.items():
-            self._add(message_id, offset, now_ms)
+            self.window.add(message_id, offset, now_ms)
         return None
 
     def remember(self, message_id: bytes, offset: int, timestamp_ms: int) -> None:
@@ -157,48 +155,41 @@ class Deduplicator:
         Of a repeated one the last counts: the one before had been forgotten when it was admitted,
         and will be first again.
         """
-        self._add(message_id, offset, timestamp_ms)
+        self.window.add(message_id, offset, timestamp_ms)
 
     def expire(self, now_ms: int) -> None:
         """Forget what the window no longer covers; ``admit`` does so itself."""
-        self._window.expire(now_ms)
+        self.window.expire(now_ms)
 
     def abort(self, from_offset: int) -> None:
         """Messages at and above ``from_offset`` were not stored after all."""
-        self._window.forget(from_offset)
-        if self._last and self._last[1] >= from_offset:
-            self._last = self._window.last()
+        self.window.forget(from_offset)
 
     @property
     def complete_since_ms(self) -> int:
         """Every id in the log as young as that is known."""
-        return self._window.complete_since_ms
+        return self.window.complete_since_ms
 
     def leave_out(self, before_ms: int) -> None:
         """Ids older than that were not looked for."""
-        self._window.complete_since_ms = max(self._window.complete_since_ms, before_ms)
+        self.window.complete_since_ms = max(self.window.complete_since_ms, before_ms)
 
-    def known(self) -> tuple[list[Slot], Last]:
+    def known(self) -> tuple[list[WindowSlot], Last]:
         """The ids by slot, and the youngest, however old."""
-        return self._window.slots(), self._last
+        return self.window.slots(), self.window.youngest
 
-    def restore(self, slots: list[Slot], last: Last, *, complete_since_ms: int) -> None:
-        """What ``known`` has given; nothing was known before."""
-        self._window.restore(slots)
-        self._last = last
+    def restore(self, window: DuplicateWindow, *, complete_since_ms: int) -> None:
+        """The ids of ``window``, which has none afterwards; nothing was known before."""
+        self.window.adopt(window)
         self.leave_out(complete_since_ms)
 
     @property
     def duplicate_window_ms(self) -> int:
-        return self._window.window_ms
+        return self.window.window_ms
 
     def configure(self, *, duplicate_window_ms: int) -> None:
         """Another window from now on."""
-        self._window.window_ms = duplicate_window_ms
-
-    def _add(self, message_id: bytes, offset: int, now_ms: int) -> None:
-        self._window.add(message_id, offset, now_ms)
-        self._last = (message_id, offset)
+        self.window.window_ms = duplicate_window_ms
 
     def _objection(
         self, headers: Headers, subject: bytes, offset: int, before: int, last_on: SubjectSequence
@@ -236,7 +227,7 @@ class Deduplicator:
         )
         message_id = headers.get(b"Nats-Msg-Id")
         if message_id and not refusal:
-            if message_id in ids or self._window.find(message_id) is not None:
+            if message_id in ids or self.window.find(message_id) is not None:
                 return REPEATED_IN_BATCH
             ids[message_id] = offset
         return (
@@ -248,4 +239,5 @@ class Deduplicator:
 
     def _last_id(self, before: int) -> bytes:
         """That of the last message, where these end ``before``."""
-        return self._last[0] if self._last and self._last[1] == before - 1 else b""
+        youngest = self.window.youngest
+        return youngest[0] if youngest is not None and youngest[1] == before - 1 else b""

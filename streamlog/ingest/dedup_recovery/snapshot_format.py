@@ -6,15 +6,13 @@ snapshots, what comes after it is read from the log; what does not fit the log i
 """
 
 import struct
-import sys
-from array import array
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
 from streamlog.ingest.admission.deduplicator import Last
-from streamlog.ingest.admission.duplicate_window import Slot
+from streamlog.ingest.admission.duplicate_window import WindowSlot
 
 FILE_NAME: Final = "message-ids.snapshot"
 _MAGIC: Final = b"SLMI\x00\x00\x00\x01"
@@ -37,14 +35,12 @@ class DedupSnapshot(NamedTuple):
     """An id as young as that, or younger, is here; older ones may be missing."""
     last: Last
     """The youngest id and its offset, however old."""
-    slots: list[Slot]
+    slots: list[WindowSlot]
     """As ``DuplicateWindow`` has them."""
 
 
 def encode(snapshot: DedupSnapshot) -> bytes:
-    """In a thread of its own: ids are added to no slot but the last one, which is a copy. Where an
-    append fails meanwhile the others may lose ids, and the caller must not use what this returns.
-    """
+    """In a thread of its own: the slots do not change."""
     last_id, last_offset = snapshot.last or (b"", _NO_OFFSET)
     known_offset, epoch, since_ms = snapshot.known_offset, snapshot.epoch, snapshot.since_ms
     slot_count = len(snapshot.slots)
@@ -54,12 +50,8 @@ def encode(snapshot: DedupSnapshot) -> bytes:
         )
     ]
     out.append(last_id)
-    for end_ms, ids in snapshot.slots:
-        items = list(ids.items())  # at once
-        out.append(_SLOT.pack(end_ms, len(items)))
-        out.append(_packed("q", [offset for _, offset in items]))
-        out.append(_packed("I", [len(message_id) for message_id, _ in items]))
-        out += [message_id for message_id, _ in items]
+    for slot in snapshot.slots:
+        out += (_SLOT.pack(slot.end_ms, len(slot)), slot.columns())
     body = b"".join(out)
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
@@ -75,32 +67,17 @@ def decode(data: bytes, path: str) -> DedupSnapshot:
     topic_id, known_offset, epoch, since_ms, slot_count, last_offset, last_length = head
     at = start + _HEAD.size + last_length
     last_id = data[at - last_length : at]
-    slots: list[Slot] = []
-    for _ in range(slot_count):
-        end_ms, count = _SLOT.unpack_from(data, at)
-        at += _SLOT.size
-        offsets = _unpacked("q", data[at : at + 8 * count])
-        lengths = _unpacked("I", data[at + 8 * count : at + 12 * count])
-        at += 12 * count
-        ids: dict[bytes, int] = {}
-        for offset, length in zip(offsets, lengths, strict=True):
-            ids[data[at : at + length]] = offset
-            at += length
-        slots.append((end_ms, ids))
+    slots: list[WindowSlot] = []
+    try:
+        for _ in range(slot_count):
+            end_ms, count = _SLOT.unpack_from(data, at)
+            at += _SLOT.size
+            slot, size = WindowSlot.of_columns(end_ms, count, memoryview(data)[at:])
+            slots.append(slot)
+            at += size
+    except (struct.error, ValueError) as error:
+        raise CorruptFile(f"{path}: {error}") from error
+    if at != len(data):
+        raise CorruptFile(f"{path}: something follows the last slot")
     last = None if last_offset == _NO_OFFSET else (last_id, last_offset)
     return DedupSnapshot(topic_id, known_offset, epoch, since_ms, last, slots)
-
-
-def _packed(kind: str, values: list[int]) -> bytes:
-    return _swapped(array(kind, values)).tobytes()
-
-
-def _unpacked(kind: str, data: bytes) -> "array[int]":
-    return _swapped(array(kind, data))
-
-
-def _swapped(values: "array[int]") -> "array[int]":
-    """Between this machine's order of bytes and the file's."""
-    if sys.byteorder == "little":
-        values.byteswap()
-    return values

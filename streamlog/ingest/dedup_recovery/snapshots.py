@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from streamlog.condition import Condition
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.duplicate_window import DuplicateWindow
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.snapshot_format import FILE_NAME, DedupSnapshot, decode, encode
 from streamlog.model import NO_EPOCH, TopicPartition
@@ -112,7 +113,7 @@ class DedupSnapshots:
         if not due:
             return
         encoded = await asyncio.to_thread(lambda: [encode(it) for _, it in due])
-        # Where an append failed meanwhile, it took ids back out of the slots.
+        # Where an append failed meanwhile, its ids were taken back.
         known = [(*it, data) for it, data in zip(due, encoded, strict=True) if it[0].is_known]
         for kept, snapshot, error in await asyncio.to_thread(_written, known):
             if error is not None:
@@ -121,7 +122,7 @@ class DedupSnapshots:
                 self._saved[kept.partition.tp] = snapshot.known_offset
 
     def _is_worth_it(self, kept: KeptSnapshot, snapshot: DedupSnapshot) -> bool:
-        has_ids = snapshot.last is not None or any(ids for _, ids in snapshot.slots)
+        has_ids = snapshot.last is not None or any(snapshot.slots)
         return has_ids or self._bytes_behind(kept) > NOTHING_BYTES
 
     async def recall(self, kept: KeptSnapshot, since_ms: int, in_thread: InThread = alone) -> int:
@@ -131,13 +132,16 @@ class DedupSnapshots:
         """
         partition, deduplicator = kept.partition, kept.deduplicator
         try:
-            snapshot = await in_thread(partial(_read, partition), partition.size_bytes)
+            found = await in_thread(partial(_read, partition), partition.size_bytes)
         except (CorruptFile, StreamlogError) as error:
             _warn(IDS_NOT_USED, partition.tp, error)
             return 0
-        if snapshot is None or not _fits(snapshot, partition, since_ms):
+        if found is None:
             return 0
-        deduplicator.restore(snapshot.slots, snapshot.last, complete_since_ms=snapshot.since_ms)
+        snapshot, window = found
+        if not _fits(snapshot, partition, since_ms):
+            return 0
+        deduplicator.restore(window, complete_since_ms=snapshot.since_ms)
         self._saved[partition.tp] = snapshot.known_offset
         return snapshot.known_offset
 
@@ -155,7 +159,7 @@ class DedupSnapshots:
                 return
             partition = kept.partition
             data = await asyncio.to_thread(encode, snapshot)
-            if not kept.is_known:  # an append failed meanwhile, and took ids back out of the slots
+            if not kept.is_known:  # an append failed meanwhile, and its ids were taken back
                 return
             try:
                 await asyncio.to_thread(partition.write_beside, FILE_NAME, data)
@@ -218,9 +222,14 @@ def _fits(snapshot: DedupSnapshot, partition: Partition, since_ms: int) -> bool:
     return epoch == snapshot.epoch and end_offset >= snapshot.known_offset
 
 
-def _read(partition: Partition) -> DedupSnapshot | None:
+def _read(partition: Partition) -> tuple[DedupSnapshot, DuplicateWindow] | None:
+    """It, and its ids as a window, which takes its time where they are many. Blocks."""
     data = partition.read_beside(FILE_NAME)
-    return decode(data, FILE_NAME) if data else None
+    if not data:
+        return None
+    snapshot, window = decode(data, FILE_NAME), DuplicateWindow(0, ids_max=0)
+    window.restore(snapshot.slots, snapshot.last)
+    return snapshot, window
 
 
 def _warn(event: Condition, tp: TopicPartition, error: Exception) -> None:

@@ -69,7 +69,7 @@ class EnvelopeTranslator:
         ack = ack_begun(
             envelope,
             stream=self._stream,
-            partition_subject=_pattern(patterns, subject),
+            partition_subject=pattern_of(patterns, subject),
             subject=subject,
             received_ns=now_ns,
         )
@@ -93,7 +93,7 @@ def wish_of(reply: bytes) -> bytes:
     return _WISHES[unpack(reply).policy] if is_address(reply) else b""
 
 
-def _pattern(patterns: Iterable[str], subject: bytes) -> bytes:
+def pattern_of(patterns: Iterable[str], subject: bytes) -> bytes:
     """The one by which the message came."""
     text = subject.decode(errors="replace")
     return next((pattern for pattern in patterns if overlap(pattern, text)), text).encode()

@@ -28,6 +28,7 @@ from streamlog.ingest.admission.refusal import PublishRefusal, envelope_error
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.liftbridge import envelope
 from streamlog.ingest.liftbridge.addresses import is_address, parted, unpack
+from streamlog.ingest.liftbridge.envelope_codec import build_enveloped_acks
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscription_list import Subscriptions
@@ -159,12 +160,12 @@ class PubAcks:
             return
         self._metrics.publish_acked.count += reply_count
         if enveloped:
-            packed, addresses = parted(packed)
-            for position, address in addresses:
-                offset = base_offset + position
-                answers = address.answers(b"%b%d}" % (head, offset + 1), self._stored(offset))
-                for reply, payload in answers:
-                    self._send(reply, payload)
+            committed_ns = self._now_ms() * NS_PER_MS
+            acks, packed = build_enveloped_acks(
+                packed, head, base_offset, committed_ns, self._router
+            )
+            if acks:
+                self._write(acks)
         if packed and (lines := self._router.acknowledge(packed, head, base_offset)):
             self._write(lines)
 

@@ -14,7 +14,7 @@ from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState
-from streamlog.record.codec import iter_records
+from streamlog.record.codec import RecordRun, iter_records
 from tests.ingest_way import StrictIngest, Way, message
 
 
@@ -149,11 +149,47 @@ async def test_judging_that_goes_wrong_refuses_one_message(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(way.ingest.deduplicator, "admit", admit)
-    way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c"))
+    way.read(message("a"), message("b", Streamlog_Ack="all"), message("c"))
     assert way.refused() == [("b", 10077)]
     way.partition.commit()
     assert [reply for reply, _ in way.told()] == ["a", "c"]
     assert "a bug" in caplog.text
+
+
+async def test_checks_that_cannot_look_leave_the_message_to_be_judged(
+    way: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def now_ms() -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(way.ingest, "_now_ms", now_ms)
+    way.read(message("a"), message("b", Nats_Msg_Id="1"))
+    monkeypatch.undo()
+    way.read(message("c", Nats_Msg_Id="1"))
+    assert way.refused() == [("b", 10077)]
+    way.partition.commit()
+    assert way.told() == [
+        ("a", {"stream": "orders", "seq": 11}),
+        ("c", {"stream": "orders", "seq": 12}),
+    ]
+    assert "a bug" in caplog.text
+
+
+async def test_offsets_are_looked_up_again_after_a_judgement_that_had_the_run_appended(
+    way: Way,
+) -> None:
+    """As the last message of a batch does that has no room behind the run."""
+    admit = way.ingest.inflow.admit
+    assert admit is not None
+
+    def take_and_admit(block: bytes, subject: bytes, reply: bytes, _: int) -> bool | RecordRun:
+        way.ingest.take()
+        return admit(block, subject, reply, way.ingest.inflow.run.count)
+
+    way.ingest.inflow.admit = take_and_admit
+    way.read(message(Nats_Msg_Id="1"), message(Streamlog_Ack="all"), message(Nats_Msg_Id="2"))
+    (slot,), last = way.ingest.deduplicator.known()
+    assert (slot.ids(), last) == ({b"1": 10, b"2": 12}, (b"2", 12))
 
 
 async def test_other_limits_after_a_change(way: Way) -> None:

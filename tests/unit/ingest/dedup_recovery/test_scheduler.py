@@ -116,7 +116,7 @@ async def test_small_logs_share_their_hops_to_threads() -> None:
     assert hops.count <= len(ways) // 5
     for number, way in enumerate(ways):
         slots, last = way.ingest.deduplicator.known()
-        assert [ids for _, ids in slots] == [{b"%d" % number: 10}]
+        assert [slot.ids() for slot in slots] == [{b"%d" % number: 10}]
         assert last == (b"%d" % number, 10)
 
 

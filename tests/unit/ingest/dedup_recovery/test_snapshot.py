@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from streamlog.errors import CorruptFile, StorageFailed, StorageFull, StreamlogError
 from streamlog.ingest.admission.deduplicator import Deduplicator
@@ -14,14 +15,18 @@ from streamlog.ingest.dedup_recovery.snapshot_format import DedupSnapshot, decod
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.model import EpochEnd, TopicPartition
 from tests.led_partition import as_partition
+from tests.oracles import message_id_snapshot
+from tests.oracles.duplicate_window import Slot
 
-SLOTS = [
+IDS: list[Slot] = [
     (1_000, {b"a": 3, b"bb" * 200: 4}),
     (2_000, {}),
     (3_000, {b"": 2**40, b"\x00\xff": 2**40 + 1}),
 ]
 TOPIC_ID = bytes(range(16))
-SNAPSHOT = DedupSnapshot(TOPIC_ID, 2**40 + 9, 7, 500, (b"\x00\xff", 2**40 + 1), SLOTS)
+HEAD = (TOPIC_ID, 2**40 + 9, 7, 500, (b"\x00\xff", 2**40 + 1))
+WRITTEN = message_id_snapshot.encode(*HEAD, IDS)
+SNAPSHOT = decode(WRITTEN, "x")
 
 
 class Partition:
@@ -73,6 +78,20 @@ async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, De
     return await DedupSnapshots(list).recall(
         KeptSnapshot(as_partition(partition), deduplicator, 7), since_ms
     ), deduplicator
+
+
+def test_a_file_has_the_ids_slot_by_slot() -> None:
+    assert SNAPSHOT[:5] == HEAD
+    assert [(slot.end_ms, slot.ids()) for slot in SNAPSHOT.slots] == IDS
+    assert encode(SNAPSHOT) == WRITTEN
+
+
+def test_a_file_whose_slots_are_cut_is_refused_though_its_checksum_fits() -> None:
+    body = WRITTEN[12:]
+    for cut in range(1, len(body)):
+        data = WRITTEN[:8] + crc32c(body[:-cut]).to_bytes(4) + body[:-cut]
+        with pytest.raises(CorruptFile, match=r"^x: "):
+            decode(data, "x")
 
 
 @pytest.mark.parametrize("snapshot", [SNAPSHOT, DedupSnapshot(bytes(16), 1, 0, 0, None, [])])

@@ -1,8 +1,4 @@
-"""Deduplication (dedup) by ``Nats-Msg-Id``: recent ids with the offsets of their first messages. Pure.
-
-Ids are kept in slots of an eighth of the window each, so that forgetting is dropping a whole slot:
-an id is known for at least the window, and at most an eighth longer.
-"""
+"""The duplicate window in plain Python, which the compiled one is held to."""
 
 from collections import deque
 
@@ -26,6 +22,8 @@ class DuplicateWindow:
         self._count = 0
         self.complete_since_ms = 0
         """Every id as young as that is known: none of them was forgotten, or left unread."""
+        self.youngest: tuple[bytes, int] | None = None
+        """The youngest id and its offset, also once the window has forgotten it."""
 
     def __len__(self) -> int:
         return self._count
@@ -51,6 +49,7 @@ class DuplicateWindow:
         if ids.pop(message_id, None) is None:
             self._count += 1
         ids[message_id] = offset  # at their end
+        self.youngest = message_id, offset
 
     def expire(self, now_ms: int) -> None:
         """Forget slots whose youngest id is older than the window."""
@@ -61,6 +60,11 @@ class DuplicateWindow:
 
     def forget(self, from_offset: int) -> None:
         """Take back every id at or above ``from_offset``: those messages were not stored."""
+        self._forget(from_offset)
+        if self.youngest is not None and self.youngest[1] >= from_offset:
+            self.youngest = self.last()
+
+    def _forget(self, from_offset: int) -> None:
         while self._slots:
             ids = self._slots[-1][1]
             while ids:
@@ -79,12 +83,13 @@ class DuplicateWindow:
             slots[-1] = end_ms, ids.copy()
         return slots
 
-    def restore(self, slots: list[Slot]) -> None:
-        """What ``slots`` has given; nothing was known before."""
+    def restore(self, slots: list[Slot], youngest: tuple[bytes, int] | None) -> None:
+        """What ``slots`` and ``youngest`` have given; nothing was known before."""
         if self._slots:
             raise BrokenInvariant("message ids are restored into an empty window")
         self._slots.extend(slots)
         self._count = sum(len(ids) for _, ids in slots)
+        self.youngest = youngest
 
     def last(self) -> tuple[bytes, int] | None:
         """The youngest id and its offset."""
