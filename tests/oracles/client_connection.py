@@ -65,6 +65,10 @@ class Client:
             if words := str(end):
                 self.out += f"-ERR '{words}'\r\n".encode()
             self.is_closed = True
+            self._forget()
+
+    def _forget(self) -> None:
+        self.port.subscriptions = [it for it in self.port.subscriptions if it.client is not self]
 
     def _flag(self, name: str, default: bool) -> bool:
         value = self._options.get(name)
@@ -121,9 +125,7 @@ class Client:
         if protocol is not None and type(protocol) is not int:
             raise Ended
         if self._has_connected:
-            self.port.subscriptions = [
-                it for it in self.port.subscriptions if it.client is not self
-            ]
+            self._forget()
         self._has_connected = True
         self._options = options
         if (protocol or 0) not in (0, 1):
@@ -212,8 +214,7 @@ class Client:
         size = len(head) + len(payload)
         sizes = b"%d %d" % (len(head), size) if head else b"%d" % size
         fields = b" ".join(filter(None, (subject, taker.sid, reply, sizes)))
-        if not self.is_closed:
-            self.out += b"%b %b\r\n%b%b\r\n" % (b"HMSG" if head else b"MSG", fields, head, payload)
+        self.out += b"%b %b\r\n%b%b\r\n" % (b"HMSG" if head else b"MSG", fields, head, payload)
         taker.delivered += 1
         if taker.delivered == taker.delivered_max:
             self.port.subscriptions.remove(taker)

@@ -25,6 +25,10 @@ HEAD = b"NATS/1.0\r\nA: b\r\n\r\n"
 class Server:
     """The port, as far as sessions ask it: no client has to log in."""
 
+    def __init__(self) -> None:
+        self.closing: list[ClientConnection] = []
+        """They end when the turn does."""
+
     def info(self, session: PortSession) -> dict[str, Any]:
         return {}
 
@@ -33,6 +37,7 @@ class Server:
 
     def close(self, session: PortSession, reason: CloseReason) -> None:
         session.connection.suspend()
+        self.closing.append(session.connection)
 
     def become_link(self, session: PortSession, asked: object) -> bool:
         return False
@@ -188,6 +193,8 @@ def by_port(conversation: Conversation) -> Outcome:
     for index, data in conversation:
         connections[index].feed(data)
         out = [before + it.take_output() for before, it in zip(out, connections, strict=True)]
+        while server.closing:
+            server.closing.pop().close()
     return Outcome([in_order(frames_of(it)) for it in out], len(router))
 
 
