@@ -68,6 +68,9 @@ class ClientConnection(Connection):
     def subscriptions(self) -> dict[bytes, Subscription]:
         """By sid."""
 
+    def forget_permitted(self) -> None:
+        """Ask the session again what may be published to: the client has logged in as another."""
+
     def subscribe(
         self,
         subject: bytes,

@@ -24,7 +24,7 @@ cdef enum:
     FIELDS_MAX = 4  # HPUB subject reply header-bytes total-bytes, without the first
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
     PERMITTED_MAX = 10_000
-    OPERATION_BYTES_MAX = 8  # "CONNECT ": the limit of a line is that of what follows
+    OPERATION_BYTES_MAX = 9  # "CONNECT " and a carriage return: the limit of a line is that of what is between
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
 LINE_TOO_LONG = "maximum control line exceeded"
@@ -171,7 +171,7 @@ cdef class ClientConnection(Connection):
         ):
             return 0  # the node would answer in its own name, where this client may not publish
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
-            message.reply.size > 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
+            message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
             reply = to_bytes(message.reply).decode(errors="replace")
             self.put_error(f'Permissions Violation for Publish with Reply of "{reply}"')
@@ -195,6 +195,10 @@ cdef class ClientConnection(Connection):
             self._permitted[subject] = True
         return True
 
+    def forget_permitted(self):
+        """Another login has other rights."""
+        self._permitted.clear()
+
     cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
         if self.is_restricted:
             rights = self.session.rights
@@ -204,19 +208,18 @@ cdef class ClientConnection(Connection):
         return Connection._take(self, data, size)
 
     cdef int _tell_no_responders(self, Message* message) except -1:
-        """At the first of its own subscriptions that the reply matches."""
+        """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""
         cdef Subscription subscription
-        cdef Message told
-        cdef bytes block
+        cdef bytes reply, block
         for subscription in self.router.route_of(message.reply, self.router._answered).plain:
             if subscription.endpoint is self:
+                reply = to_bytes(message.reply)
                 block = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % to_bytes(message.subject)
-                told.subject = message.reply
-                told.reply = literal(b"", 0)
-                told.block = of_block(block)
-                told.payload = literal(b"", 0)
-                told.is_routed = True
-                self.deliver(subscription, &told)
+                self.send(
+                    b"HMSG %b %b %d %d\r\n%b\r\n" % (
+                        reply, subscription.sid, len(block), len(block), block
+                    )
+                )
                 break
         return 0
 
@@ -333,10 +336,6 @@ cdef class ClientConnection(Connection):
 
 cdef inline bint is_inbox(Span reply) noexcept nogil:
     return reply.size >= 7 and memcmp(reply.data, b"_INBOX.", 7) == 0
-
-
-cdef inline Span of_block(bytes text):
-    return literal(<const char*>text, len(text))
 
 
 cdef bint is_literal_subject(Span subject) noexcept nogil:

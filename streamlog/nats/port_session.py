@@ -118,7 +118,7 @@ class PortSession:
 
     def connect(self, options: bytes) -> None:
         try:
-            asked = json.loads(options)
+            asked = json.loads(options.decode(errors="replace"))  # as Go reads it
             if not isinstance(asked, dict):
                 raise ValueError("no object")
             choices = _choices(asked)
@@ -156,6 +156,7 @@ class PortSession:
         if connection.is_closed:
             return
         self.login, self._access = login, access
+        connection.forget_permitted()
         connection.is_open = connection.is_restricted = True
         connection.tracks_replies = not access.is_constant
         limits = login.limits
@@ -294,8 +295,10 @@ def _choices(asked: Mapping[str, Any]) -> _Choices:
             raise ValueError(name)
         return value[:NAME_CHARS_MAX]
 
-    protocol = asked.get("protocol") or 0
-    if not isinstance(protocol, int):
+    protocol = asked.get("protocol")
+    if protocol is None:
+        protocol = 0
+    if not isinstance(protocol, int) or isinstance(protocol, bool):
         raise ValueError("protocol")
     for secret in ("user", "pass", "auth_token", "jwt", "nkey", "sig"):
         if not isinstance(asked.get(secret) or "", str):

@@ -50,6 +50,7 @@ cdef class Route:
     cdef readonly list groups
     cdef readonly list links  # that have a plain subscription
     cdef Subscription only  # where there is one plain subscription and nothing else
+    cdef Py_ssize_t size  # how many subscriptions
     cdef Endpoint only_link  # where there is one link and nothing else
 
 
@@ -70,6 +71,7 @@ cdef class Router:
     cdef bint _in_turn
     cdef dict _by_subject
     cdef dict _by_prefix
+    cdef Py_ssize_t _routes_bytes  # of both, about, or more
     cdef Memo _published
     cdef Memo _answered
     cdef list _links
@@ -80,7 +82,9 @@ cdef class Router:
 
     cdef Route route_of(self, Span subject, Memo memo)
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
+    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
+    cdef int _deliver_linked(self, const Message* message, list queues) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
     cdef int touch(self, Endpoint endpoint) except -1

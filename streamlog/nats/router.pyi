@@ -28,6 +28,8 @@ from typing import Any, Final
 SOURCES: int
 ROUTES_MAX: Final[int]
 """Results of matching that are kept, by subject and by prefix."""
+ROUTES_BYTES_MAX: Final[int]
+"""Of memory for them, about: each may have many subscriptions, or a long subject."""
 
 class Endpoint:
     """Takes messages, or brings them, or both."""

@@ -22,14 +22,17 @@ from streamlog.errors import InvalidRequest
 
 SOURCES = STREAMLOG_SOURCES
 ROUTES_MAX = 65_536
+ROUTES_BYTES_MAX = 67_108_864
 
 cdef enum:
+    ROUTE_BYTES = 400  # of one that is kept, about, without its key and subscriptions
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     ROUTED = 0  # the first byte of a packed reply that the router answers
     KEPT_BYTES_MAX = 512  # of a subject whose route is kept: clients choose how long they are
     ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
 
 cdef Py_ssize_t routes_max = ROUTES_MAX
+cdef Py_ssize_t routes_bytes_max = ROUTES_BYTES_MAX
 
 
 cdef class Endpoint:
@@ -125,8 +128,8 @@ cdef class Level:
 
     cdef dict children
     cdef Level star
-    cdef list here  # subscriptions that end with this token
-    cdef list rest  # subscriptions whose only further token is ">"
+    cdef dict here  # subscriptions that end with this token, in order; each leads to None
+    cdef dict rest  # subscriptions whose only further token is ">"
 
     cdef bint is_empty(self):
         return not (self.children or self.star is not None or self.here or self.rest)
@@ -170,8 +173,8 @@ cdef class Router:
         for token in tokens:
             if token == b">":
                 if level.rest is None:
-                    level.rest = []
-                level.rest.append(subscription)
+                    level.rest = {}
+                level.rest[subscription] = None
                 break
             if token == b"*":
                 if level.star is None:
@@ -186,8 +189,8 @@ cdef class Router:
             level = below
         else:
             if level.here is None:
-                level.here = []
-            level.here.append(subscription)
+                level.here = {}
+            level.here[subscription] = None
         self.count += 1
         self._forget(subscription.subject, tokens)
         if not subscription.endpoint.is_link:
@@ -205,12 +208,12 @@ cdef class Router:
         path = []
         for token in tokens:
             if token == b">":
-                level.rest.remove(subscription)
+                del level.rest[subscription]
                 break
             path.append(level)
             level = level.star if token == b"*" else level.children[token]
         else:
-            level.here.remove(subscription)
+            del level.here[subscription]
         self.count -= 1
         while path and level.is_empty():
             below, level = level, path.pop()
@@ -446,12 +449,19 @@ cdef class Router:
 
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1:
         """What a client or the node itself says: to how many endpoints it went."""
+        cdef Endpoint outer = self.source  # of the message within whose delivery this one is published
+        self.source = source
+        try:
+            return self._deliver(message, source, echo)
+        finally:
+            self.source = outer
+
+    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1:
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
         cdef QueueGroup group
         cdef dict queues = None
         cdef int count = 0
-        self.source = source
         if route.only is not None:
             subscription = route.only
             if echo or subscription.endpoint is not source:
@@ -493,10 +503,17 @@ cdef class Router:
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1:
         """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
         which queue groups have a member here that gets it."""
+        cdef Endpoint outer = self.source
+        self.source = source
+        try:
+            return self._deliver_linked(message, queues)
+        finally:
+            self.source = outer
+
+    cdef int _deliver_linked(self, const Message* message, list queues) except -1:
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
         cdef QueueGroup group
-        self.source = source
         if route.only is not None:
             route.only.endpoint.deliver(route.only, message)
             return 0
@@ -561,10 +578,16 @@ cdef class Router:
         return memo.route
 
     cdef object _keep(self, dict kept, bytes key, object found):
-        if len(key) <= KEPT_BYTES_MAX:
-            if len(kept) >= routes_max:
-                kept.clear()
-            kept[key] = found
+        if len(key) > KEPT_BYTES_MAX:
+            return found
+        if len(kept) >= routes_max or self._routes_bytes >= routes_bytes_max:
+            self._by_subject.clear()
+            self._by_prefix.clear()
+            self._routes_bytes = 0
+        kept[key] = found
+        self._routes_bytes += ROUTE_BYTES + len(key)
+        if found is not False:
+            self._routes_bytes += 8 * (<Route>found).size
         return found
 
     cdef object _match_prefix(self, bytes prefix):
@@ -631,6 +654,7 @@ cdef class Router:
         else:
             self._by_subject.clear()
             self._by_prefix.clear()
+            self._routes_bytes = 0
         return 0
 
 
@@ -639,6 +663,7 @@ cdef Route route_made(list subscriptions):
     cdef Subscription subscription
     cdef QueueGroup group
     cdef dict groups = {}
+    route.size = len(subscriptions)
     route.plain = []
     route.links = []
     for subscription in subscriptions:

@@ -70,6 +70,8 @@ class TlsFilter:
         )
         self.is_open = False
         """The handshake is over."""
+        self.is_ended = False
+        """The peer says nothing more (close_notify), and may wait for us to close."""
 
     def take(self, data: bytes) -> bytes:
         """What the peer says, in the clear; b"" where more of it is to come. Raises ssl.SSLError."""
@@ -81,9 +83,10 @@ class TlsFilter:
                 return b""
             self.is_open = True
         parts = []
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+        with contextlib.suppress(ssl.SSLWantReadError):
             while part := self._ssl.read(READ_BYTES):
                 parts.append(part)
+            self.is_ended = True
         return b"".join(parts)
 
     def put(self, data: bytes) -> None:
@@ -328,6 +331,8 @@ class Sockets:
             peer.opened()
         if data:
             peer.connection.feed(data)
+        if tls.is_ended:
+            self.end(peer, CloseReason.PEER)
 
     # Backpressure
 
