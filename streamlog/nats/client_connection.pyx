@@ -200,12 +200,21 @@ cdef class ClientConnection(Connection):
         self._permitted.clear()
 
     cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
+        self._look_at_rights()
+        return Connection._take(self, data, size)
+
+    def resume(self):
+        """Carry out what came since."""
+        self._look_at_rights()
+        super().resume()
+
+    cdef int _look_at_rights(self) except -1:
         if self.is_restricted:
             rights = self.session.rights
             if rights != self._rights:
                 self._rights = rights
                 self._permitted.clear()
-        return Connection._take(self, data, size)
+        return 0
 
     cdef int _tell_no_responders(self, Message* message) except -1:
         """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""

@@ -43,6 +43,7 @@ SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     WRITTEN_BYTES_KEPT = 262_144  # of the memory for what is to be written, while nothing is
+    SUSPENDED_BYTES_MAX = 1_048_576  # of what waits for a login; a read may bring half of that
     LONG_BYTES = 16_384  # for less it is not worth it to let other threads run meanwhile
 
 
@@ -134,6 +135,8 @@ cdef class Connection(Endpoint):
         if self._feeding:
             raise RuntimeError("a feed within a feed")
         if self.is_suspended:
+            if self._rest.size + size > SUSPENDED_BYTES_MAX:
+                raise FrameTooLarge("")  # nothing has proved yet that the peer may say so much
             add(&self._rest, start, size)
             return 0
         self._feeding = True

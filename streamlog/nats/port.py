@@ -112,6 +112,7 @@ class Port:
         self._tasks: asyncio.TaskGroup | None = None
         self._link = link
         self._sock: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
         self._clients: dict[PortSession, PortClient] = {}
         self._hosts: Counter[str] = Counter()
         self._due: dict[PortClient, float] = {}
@@ -128,9 +129,8 @@ class Port:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port as bound."""
-        assert self._sock is not None, "open() comes first"
-        host, port = self._sock.getsockname()[:2]
-        return host, port
+        assert self._address is not None, "open() comes first"
+        return self._address
 
     @property
     def is_open(self) -> bool:
@@ -157,10 +157,14 @@ class Port:
             )
             raise ConfigError(key, problem, remedy) from None
         self._sock.setblocking(False)
+        host, port = self._sock.getsockname()[:2]
+        self._address = host, port
 
     async def run(self) -> None:
         """Accept clients until ``stop``."""
         assert self._sock is not None, "open() comes first"
+        if self._retiring:
+            return
         loop = self._loop = asyncio.get_running_loop()
         logger.info("NATS port listening", extra={"address": "{}:{}".format(*self.address)})
         loop.add_reader(self._sock, self._accept)
@@ -174,16 +178,17 @@ class Port:
                 for task in looking:
                     task.cancel()
         finally:
-            loop.remove_reader(self._sock)
-            self._sock.close()
+            self.retire()
 
     def retire(self) -> None:
         """Accept no further client, and have clients look for another node (lame-duck mode)."""
         if self._retiring:
             return
         self._retiring = True
-        if self._loop is not None and self._sock is not None:
-            self._loop.remove_reader(self._sock)
+        if self._sock is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._sock)
+            self._sock.close()  # a client that waits to be accepted tries another node at once
         self.tell_info()
 
     async def stop(self) -> None:
@@ -193,8 +198,6 @@ class Port:
             self.close(client.session, CloseReason.STOP)
         self._sockets.end_turn()
         self._stopping.set()
-        if self._loop is None and self._sock is not None:
-            self._sock.close()
 
     def tell_info(self) -> None:
         """Have each client know what has changed: the other nodes' ports, or that this one is to close."""

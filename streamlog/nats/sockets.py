@@ -134,7 +134,7 @@ class ServedSocket:
         self.ended = ended
         self.opened = opened
         """Called when the TLS handshake is over."""
-        self.sealed = b""
+        self.sealed = bytearray()
         """Encrypted, and not yet written."""
         self.blocked_s: float | None = None
         """Since when the socket takes nothing."""
@@ -421,7 +421,7 @@ class Sockets:
             except OSError:
                 self.end(peer, CloseReason.PEER)
                 return False
-            peer.sealed = peer.sealed[count:]
+            del peer.sealed[:count]
         return True
 
     def _finish(self, peer: ServedSocket) -> None:

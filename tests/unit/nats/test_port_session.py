@@ -306,6 +306,15 @@ def test_what_comes_while_a_login_is_checked_waits(guarded: Client, cut: int) ->
     assert user_of(guarded.session) == "ann"
 
 
+def test_what_waits_for_a_login_has_a_limit(guarded: Client) -> None:
+    guarded.connection.feed(QUIET)
+    for _ in range(4):
+        guarded.connection.feed(b"x" * 262_144)
+    assert guarded.server.closed == []
+    guarded.connection.feed(b"x")
+    assert guarded.server.closed == [CloseReason.PROTOCOL]
+
+
 def test_login_that_is_right_at_once_goes_on_within_the_same_bytes(guarded: Client) -> None:
     guarded.server.login = Login("ann")
     assert guarded.said(QUIET + b"SUB a 1\r\nPUB a 1\r\nx\r\n") == b"MSG a 1 1\r\nx\r\n"
