@@ -89,6 +89,7 @@ def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[s
         ("tls.key_password_file", tls.key_password_file),
         ("http.tls_key", http.tls_key),
         ("http.token_file", http.token_file),
+        ("nats_listen.token_file", settings.nats_listen.token_file),
         ("sasl.node_password_file", sasl.node_password_file),
         ("nats.nkey_seed", nats.nkey_seed),
         ("nats.credentials", nats.credentials),

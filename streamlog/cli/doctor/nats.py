@@ -1,7 +1,10 @@
 """NATS: is each server reached, what does it take, and what may this login do there."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from streamlog.condition import CRITICAL, NOTE, WARNING, Condition
 from streamlog.errors import ConfigError
@@ -32,9 +35,19 @@ JETSTREAM_CONFLICT: Final = Condition(
 )
 
 
+LEAF_PORT: Final = 7422
+
+
 async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
     from streamlog.nats_tools.probe import visit
 
+    if not settings.nats.servers:
+        yield Finding(AREA, "ok", "no nats-server: clients connect to nats_listen", "", {})
+        return
+    if settings.nats.is_leaf:
+        for server in settings.nats.servers:
+            yield await _leaf(server, timeout_s)
+        return
     for server in settings.nats.servers:
         try:
             found = await visit(settings.nats, server, timeout_s)
@@ -43,6 +56,32 @@ async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Findi
             return
         for finding in _told(settings, found):
             yield finding
+
+
+async def _leaf(server: str, timeout_s: float) -> Finding:
+    """Whether a leafnode port answers there."""
+    parts = urlsplit(server)
+    place = f"{parts.hostname}:{parts.port or LEAF_PORT}"
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or LEAF_PORT)
+            line = await reader.readline()
+            writer.close()
+            info = json.loads(line.removeprefix(b"INFO "))
+    except TimeoutError:
+        remedy = "see whether it wants nats.tls_first, and the network"
+        return Finding.of(NATS_GONE, AREA, f"{place} does not greet a leafnode in time", remedy)
+    except (OSError, ValueError) as error:
+        remedy = "name a server with a leafnodes block in nats.servers"
+        return Finding.of(NATS_GONE, AREA, f"no leafnode port at {place}: {error}", remedy)
+    if "leafnode_urls" not in info:
+        remedy = "name the port of its leafnodes block, 7422 by default"
+        return Finding.of(NATS_GONE, AREA, f"{place} is no leafnode port", remedy)
+    seconds = loop.time() - began_s
+    said = f"NATS at {place} (nats-server {info.get('version')}) takes leafnodes"
+    return Finding(AREA, "ok", said, "", {"round_trip_seconds": seconds})
 
 
 def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:

@@ -60,7 +60,7 @@ class NatsOptions:
             problem = "have different logins, or some have none"
             raise ConfigError("nats.servers", problem, "set nats.user and nats.password instead")
         self.servers: Final = tuple(place.address for place in places)
-        self.login: Final = login_of(nats, logins.pop())
+        self.login: Final = login_of(nats, logins.pop() if logins else None)
         self.tls: Final = tls_of(nats, {place.scheme for place in places})
         self.reconnect_wait_s: Final = nats.reconnect_backoff_ms / 1000
         self.refused_wait_max_s: Final = (

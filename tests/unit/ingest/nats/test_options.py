@@ -144,3 +144,17 @@ def test_pauses_double_after_refusals_up_to_a_limit() -> None:
     assert [access.pause_s(n) for n in (0, 1, 2, 3, 4, 99)] == [0.25, 0.25, 0.5, 1, 1.5, 1.5]
     patient = NatsOptions(NatsSection(reconnect_backoff_ms=9_000, reconnect_backoff_max_ms=1_500))
     assert patient.pause_s(1) == 9
+
+
+def test_a_node_may_have_no_server() -> None:
+    options = NatsOptions(NatsSection(servers=()))
+    assert (options.servers, options.login.fields("")) == ((), {})
+
+
+def test_a_node_is_a_client_or_a_leafnode() -> None:
+    leaf = NatsSection(servers=("nats-leaf://u:p@a:7422", "nats-leaf://u:p@b"))
+    assert leaf.is_leaf
+    assert NatsOptions(leaf).servers == ("nats-leaf://a:7422", "nats-leaf://b")
+    assert not NatsSection().is_leaf
+    with pytest.raises(ConfigError, match="mixes nats-leaf:// with other schemes"):
+        NatsOptions(NatsSection(servers=("nats-leaf://a", "nats://b")))
