@@ -63,7 +63,7 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     "dev": CommandPlace(
         "dev.command",
         "dev",
-        "Try it out: a nats-server and a node, or several, on this machine, until Ctrl-C.",
+        "Try it out: a node, or several, on this machine, until Ctrl-C. Any NATS client connects to it.",
     ),
     "serve": CommandPlace(
         "node.serve", "serve", "Run one node until it is told to stop (Ctrl-C, SIGTERM)."

@@ -69,11 +69,11 @@ class Settings(BaseSettings):
 
     node: NodeSection
     nats: NatsSection = NatsSection()
-    nats_listen: NatsListenSection = NatsListenSection()
     kafka: KafkaSection = KafkaSection()
     sasl: SaslSection = SaslSection()
     authorization: AuthorizationSection = AuthorizationSection()
     http: HttpSection = HttpSection()
+    nats_listen: NatsListenSection = NatsListenSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
     groups: GroupsSection = GroupsSection()

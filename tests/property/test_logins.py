@@ -95,7 +95,13 @@ def test_a_bent_proof_proves_nothing(data: st.DataObject, scram: Scram, user: st
     except AuthenticationFailed:
         assert server.user is None
     else:
-        assert crooked == proof
+        assert meant(crooked) == meant(proof)
+
+
+def meant(message: bytes) -> tuple[bytes, bytes]:
+    """A message without its proof, and the proof: the last letter of base64 has bits that mean nothing."""
+    before, _, proof = message.rpartition(b",p=")
+    return before, base64.b64decode(proof)
 
 
 @given(st.data(), st.sampled_from(Scram), st.sampled_from(sorted(USERS)))
