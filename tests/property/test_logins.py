@@ -3,6 +3,7 @@
 Messages are those of an honest client, bent: cut, changed, repeated, or out of another exchange.
 """
 
+import base64
 import contextlib
 from collections.abc import Callable
 
