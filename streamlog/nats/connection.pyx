@@ -202,10 +202,17 @@ cdef class Connection(Endpoint):
 
     cdef int wrote(self) except -1:
         """Something was added to ``out``."""
+        cdef Py_ssize_t pending = self.out.size - self._sent
+        cdef Endpoint source = self.router.source
         if not self.is_touched:
             self.router.touch(self)
-        if self.out.size - self._sent > self.pending_bytes_max:
+        if pending > self.pending_bytes_max:
             self.session.too_slow()
+        elif pending > self.pending_bytes_max // 2 and source is not None and source is not self and not (
+            source.is_stalled
+        ):
+            source.is_stalled = True
+            self.router.stalled.append((source, self))
         return 0
 
     cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1:

@@ -18,6 +18,7 @@ cdef class Endpoint:
     cdef bint writes  # to a socket: its turn ends after that of those that make answers
     cdef bint is_link  # to other servers: a message goes there once, whatever matches
     cdef bint is_touched  # it is in one of the router's lists
+    cdef public bint is_stalled  # what it brings waits for those that it is for
 
     cdef int deliver(self, Subscription subscription, const Message* message) except -1
     cdef int answer(
@@ -74,6 +75,7 @@ cdef class Router:
     cdef Py_ssize_t _routes_bytes  # of both, about, or more
     cdef Memo _published
     cdef Memo _answered
+    cdef public list stalled
     cdef list _links
     cdef dict _interest  # how many subscriptions of this node, by subject, or by subject and queue group
     cdef list _takers

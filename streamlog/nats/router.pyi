@@ -34,6 +34,9 @@ ROUTES_BYTES_MAX: Final[int]
 class Endpoint:
     """Takes messages, or brings them, or both."""
 
+    is_stalled: bool
+    """What it brings waits for those that it is for."""
+
     @property
     def router(self) -> Router: ...
 
@@ -79,6 +82,8 @@ class Router:
 
     failed: Callable[[Exception], None] | None
     """Called with what an endpoint raises at the end of a turn, so that the others go on; None: it is raised."""
+    stalled: list[tuple[Endpoint, Endpoint]]
+    """What has brought messages to a connection that is behind with its reading, and that connection."""
     fallback: Endpoint | None
     """A link over which answers go that no subscription is known for."""
 

@@ -156,6 +156,7 @@ cdef class Router:
         self._by_prefix = {}
         self._published = Memo()
         self._answered = Memo()
+        self.stalled = []
         self._links = []
         self._interest = {}
         self._takers = []

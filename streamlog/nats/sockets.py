@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES: Final = 512 * 1024
 EVENTS_PER_TURN: Final = 512
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""After reading so much the other sockets wait for the next turn: others want the event loop, too."""
+STALL_S: Final = 0.005
+STALL_S_MAX: Final = 0.25
+"""A publisher waits so long for a subscriber that is behind; then the subscriber's limit decides."""
 LOOK_S: Final = 0.5
 """How often it is looked for peers that take nothing."""
 
@@ -156,6 +161,9 @@ class Sockets:
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._paused = asyncio.Event()
         """Nothing is read: there is no room."""
+        self._unserved: list[tuple[int, int]] = []
+        """Events of the last turn that are yet to be looked at."""
+        self._by_connection: dict[Connection, ServedSocket] = {}
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -209,6 +217,7 @@ class Sockets:
         """Another connection over the same socket, which takes what is still to be carried out and written."""
         old = peer.connection
         rest, output = old.take_rest(), old.take_output()
+        del self._by_connection[old]
         old.close()
         peer.connection = connection
         self._bind(peer)
@@ -219,6 +228,7 @@ class Sockets:
 
     def _bind(self, peer: ServedSocket) -> None:
         connection = peer.connection
+        self._by_connection[connection] = peer
         connection.blocked = lambda: self._block(peer)
         if peer.tls is not None:
             tls = peer.tls
@@ -265,16 +275,20 @@ class Sockets:
             return
         assert self._watch is not None
         self._router.begin_turn()
-        peers = self._peers
+        peers, read_bytes = self._peers, 0
+        events, self._unserved = self._unserved or self._watch.poll(0, EVENTS_PER_TURN), []
         try:
-            for fd, event in self._watch.poll(0, EVENTS_PER_TURN):
+            for place, (fd, event) in enumerate(events):
                 peer = peers.get(fd)
                 if peer is None:
                     continue
                 if event & select.EPOLLOUT:
                     self._unblock(peer)
                 if event & ~select.EPOLLOUT:
-                    self._read(peer)
+                    read_bytes += self._read(peer)
+                    if read_bytes > TURN_BYTES:
+                        self._unserved = events[place + 1 :]
+                        break
         finally:
             self.end_turn()
 
@@ -292,15 +306,53 @@ class Sockets:
     def end_turn(self) -> None:
         """Append, acknowledge and write what this turn brought; then close what is to be closed."""
         self._router.end_turn()
+        if self._router.stalled:
+            self._stall()
         while self._closing:
             closing, self._closing = self._closing, []
             for peer in closing:
                 self._finish(peer)
             self._router.end_turn()
 
-    def _read(self, peer: ServedSocket) -> None:
-        if peer.closing is not None:
-            return
+    def _stall(self) -> None:
+        """Read nothing, for a moment, from those whose messages are for a connection that is behind."""
+        stalled, self._router.stalled = self._router.stalled, []
+        for source, target in stalled:
+            peer = self._by_connection.get(source)  # type: ignore[call-overload]  # or another endpoint
+            if peer is None or not isinstance(target, Connection):
+                source.is_stalled = False
+            else:
+                self._set_events(peer)
+                self._go_on_later(peer, target, time.monotonic() + STALL_S_MAX)
+
+    def _go_on_later(self, peer: ServedSocket, target: Connection, until_s: float) -> None:
+        assert self._loop is not None, "begin() comes first"
+
+        def look() -> None:
+            is_behind = target.pending_bytes > target.pending_bytes_max // 2
+            if is_behind and not target.is_closed and time.monotonic() < until_s:
+                self._go_on_later(peer, target, until_s)
+                return
+            peer.connection.is_stalled = False
+            if self._peers.get(peer.fd) is peer:
+                self._set_events(peer)
+
+        self._loop.call_later(STALL_S, look)
+
+    def _set_events(self, peer: ServedSocket) -> None:
+        """What is to be looked for at its socket."""
+        if self._watch is None:
+            return  # without epoll the limits of pending bytes are all there is
+        events = 0 if peer.connection.is_stalled else select.EPOLLIN
+        if peer.blocked_s is not None:
+            events |= select.EPOLLOUT
+        self._watch.modify(peer.sock, events)
+
+    def _read(self, peer: ServedSocket) -> int:
+        """How many bytes there were."""
+        if peer.closing is not None or peer.connection.is_stalled:
+            return 0
+        before = peer.connection.bytes_in
         try:
             if peer.tls is not None:
                 self._read_tls(peer, peer.tls)
@@ -313,6 +365,7 @@ class Sockets:
         except Exception:
             logger.exception(FAULT.logged_as("a NATS connection could not be served"))
             self.end(peer, CloseReason.PROTOCOL)
+        return peer.connection.bytes_in - before
 
     def _read_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
         try:
@@ -375,7 +428,7 @@ class Sockets:
             peer.blocked_s = time.monotonic()
             self._blocked.add(peer)
             if self._watch is not None:
-                self._watch.modify(peer.sock, select.EPOLLIN | select.EPOLLOUT)
+                self._set_events(peer)
             else:
                 self._loop.add_writer(peer.sock, self._unblock, peer)
 
@@ -390,7 +443,7 @@ class Sockets:
             peer.blocked_s = None
             self._blocked.discard(peer)
             if self._watch is not None:
-                self._watch.modify(peer.sock, select.EPOLLIN)
+                self._set_events(peer)
             else:
                 self._loop.remove_writer(peer.sock)
         elif peer.connection.pending_bytes + len(peer.sealed) < pending:
@@ -436,6 +489,7 @@ class Sockets:
                 self._write_tls(peer, peer.tls)
         peer.connection.close()
         del self._peers[peer.fd]
+        self._by_connection.pop(peer.connection, None)
         self._blocked.discard(peer)
         if self._watch is not None:
             self._watch.unregister(peer.sock)

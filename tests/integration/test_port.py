@@ -7,6 +7,8 @@ import random
 import signal
 import socket
 import ssl
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +345,35 @@ def test_client_that_does_not_read_is_cut_off_and_others_go_on(
         while publisher.line() != b"MSG still 1 1":
             pass
     assert "SL-0419" in node.log_text()
+
+
+def test_publisher_waits_for_a_subscriber_that_is_slow_but_reads(
+    new_node: Callable[..., PortNode],
+) -> None:
+    """A hundred times what may wait for it: it loses nothing, and is not closed."""
+    node = new_node(nats_listen={"pending_bytes_max": MIB})
+    node.start()
+    payload = bytes(65_536)
+    with RawNats(node.port) as slow, RawNats(node.port) as publisher:
+        slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        slow.send(QUIET + b"SUB flood 1\r\nPING\r\n")
+        assert slow.line() == b"PONG"
+        wanted = 1_600 * len(b"MSG flood 1 65536\r\n" + payload + b"\r\n")
+
+        def publish() -> None:
+            publisher.send(QUIET)
+            for _ in range(1_600):
+                publisher.send(b"PUB flood 65536\r\n" + payload + b"\r\n")
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        received = 0
+        while received < wanted:
+            received += len(slow.sock.recv(16_384))
+            time.sleep(0.0002)
+        publishing.join()
+        assert received == wanted
+    assert closed_for(node, "slow") == 0
 
 
 def closed_for(node: PortNode, reason: str) -> float:
