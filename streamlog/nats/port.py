@@ -373,8 +373,10 @@ class Port:
             info["auth_required"] = True
         if session.nonce:
             info["nonce"] = session.nonce
-        if self._tls() is not None:
+        if (tls := self._tls()) is not None:
             info["tls_required"] = True
+            if tls.verify_mode is ssl.CERT_REQUIRED:
+                info["tls_verify"] = True
         if urls := self._connect_urls():
             info["connect_urls"] = urls
         if self._retiring:

@@ -70,6 +70,8 @@ class TlsFilter:
         )
         self.is_open = False
         """The handshake is over."""
+        self.has_ended = False
+        """The peer has said that nothing more comes."""
 
     def take(self, data: bytes) -> bytes:
         """What the peer says, in the clear; b"" where more of it is to come. Raises ssl.SSLError."""
@@ -81,15 +83,26 @@ class TlsFilter:
                 return b""
             self.is_open = True
         parts = []
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+        try:
             while part := self._ssl.read(READ_BYTES):
                 parts.append(part)
+            self.has_ended = True
+        except ssl.SSLZeroReturnError:
+            self.has_ended = True
+        except ssl.SSLWantReadError:
+            pass
         return b"".join(parts)
 
     def put(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[self._ssl.write(view) :]
+
+    def end(self) -> None:
+        """Say that nothing more comes, so that the peer can tell this from a cut."""
+        if self.is_open:
+            with contextlib.suppress(ssl.SSLError):  # its own goodbye is not waited for
+                self._ssl.unwrap()
 
     def sealed(self) -> bytes:
         """What is to be sent."""
@@ -327,6 +340,8 @@ class Sockets:
             peer.opened()
         if data:
             peer.connection.feed(data)
+        if tls.has_ended:  # it may wait for ours before it closes the socket
+            self.end(peer, CloseReason.PEER)
 
     # Backpressure
 
@@ -425,6 +440,8 @@ class Sockets:
                 peer.connection.flush()
             else:
                 self._write_tls(peer, peer.tls)
+                peer.tls.end()
+                self._write_sealed(peer, peer.tls)
         peer.connection.close()
         del self._peers[peer.fd]
         self._blocked.discard(peer)
