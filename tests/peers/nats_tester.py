@@ -104,6 +104,8 @@ class Tester:
     def create(self, kind: str, nodes: int, asked: dict[str, Any]) -> dict[str, Any]:
         settings = _settings(asked)
         identity = f"i{next(self._numbers)}"
+        if nodes > 1:
+            settings["cluster"] = {"id": identity}
         folder = self._folder / identity
         tls = self._certificates(folder, asked["tls"], settings) if asked.get("tls") else None
         cluster = Cluster(folder, nodes=nodes, settings=settings, nats=NoNats())
@@ -158,7 +160,7 @@ class Tester:
         mutual = asked.get("mode", "mutual") != "server"
         settings["tls"] = {**node.settings(), "client_ca": str(authority.ca)}
         settings["tls"]["client_auth"] = "required" if mutual else "none"
-        settings["kafka"] = {"tls": False}
+        settings["http"] = {"tls": False}
         settings["nats_listen"]["tls_first"] = bool(asked.get("handshake_first"))
         told = {"ca_pem": authority.ca.read_text()}
         if mutual:
