@@ -469,5 +469,10 @@ async def _dialled(place: Place) -> socket.socket:
 
 
 def all_urls(own: str, others: Iterable[str]) -> list[str]:
-    """Of this cluster's ports, this node's first."""
-    return [own, *sorted(others)]
+    """Of this cluster's ports, this node's first; none where there is no other one.
+
+    As nats-server's, a lone node names no address: its client has one that works, and its own may
+    be another one that does not (through a forwarded port, say).
+    """
+    found = sorted(others)
+    return [own, *found] if found else []
