@@ -45,6 +45,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
 from streamlog.ingest.service import IngestService
@@ -393,6 +394,7 @@ class Node:
             domain=self._settings.nats.domain,
             metrics=metrics,
             tls=self._certificates.nats,
+            api_level=API_LEVEL,
             connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls.values()),
             authenticator=self._port_authenticator(),
             streams=self._stream_index,

@@ -84,16 +84,17 @@ class Port:
         domain: str,
         metrics: NodeMetrics,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        api_level: int = 0,
         connect_urls: Callable[[], list[str]] = list,
         authenticator: PortAuthenticator | None = None,
         streams: StreamIndex | None = None,
         refusal: Callable[[str], bytes] = lambda _: b"",
         link: Callable[[ServedSocket, object], bool] | None = None,
     ) -> None:
-        """``connect_urls``: of all nodes' ports, as clients reach them. ``authenticator``: None: no client
-        has to log in. ``streams``: by which access rules hold. ``refusal``: the answer to a message for a
-        stream that its publisher may not write to. ``link``: makes a link to another node of a connection
-        that asks for one; False: it may not.
+        """``api_level``: of the JetStream API that is answered. ``connect_urls``: of all nodes' ports, as
+        clients reach them. ``authenticator``: None: no client has to log in. ``streams``: by which access
+        rules hold. ``refusal``: the answer to a message for a stream that its publisher may not write to.
+        ``link``: makes a link to another node of a connection that asks for one; False: it may not.
         """
         self._settings = settings
         self._router = router
@@ -103,6 +104,7 @@ class Port:
         self._domain = domain
         self._metrics = metrics
         self._tls = tls
+        self._api_level = api_level
         self._connect_urls = connect_urls
         self._authenticator = authenticator
         self._streams = streams or StreamIndex()
@@ -364,6 +366,7 @@ class Port:
             "headers": True,
             "max_payload": session.connection.payload_bytes_max,
             "jetstream": True,
+            "api_lvl": self._api_level,
             "client_id": session.client_id,
             "client_ip": session.host,
             "cluster": self._cluster_id,

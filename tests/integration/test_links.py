@@ -77,6 +77,11 @@ async def test_a_node_that_is_alone_names_no_ports(tmp_path: Path) -> None:
         assert (await greeting(lone[1].port_url))["connect_urls"] == []
 
 
+async def test_clients_are_told_the_level_of_the_api(trio: Cluster, clients: list[Client]) -> None:
+    account = json.loads((await clients[0].request("$JS.streamlog.API.INFO", b"")).data)
+    assert (await greeting(trio[1].port_url))["api_lvl"] == account["api"]["level"] > 0
+
+
 async def greeting(url: str) -> dict[str, Any]:
     """The INFO of a port, its list of ports sorted."""
     host, _, port = url.removeprefix("nats://").partition(":")
