@@ -42,7 +42,7 @@ CHECKS: Final = (
     ),
     Check("headers", "headers", "with several values or one with spaces, and with a colon"),
     Check("request", "request", "50 at once were answered, each with its own answer"),
-    Check("no_responders", "no responders", "a request that nobody answers failed at once"),
+    Check("no_responders", "no responders", "a request without a responder failed at once"),
     Check("request_many", "request many", "three answered one request"),
     Check("unsubscribe", "auto-unsubscribe", "after 3 of 10 messages there were no more"),
     Check("drain", "drain", "what had been delivered was read before the connection closed"),
