@@ -26,11 +26,11 @@ def run_cell(
     except NotOffered as reason:
         return Outcome("not offered", one_line(str(reason)))
     except Failed as reason:
-        return Outcome("fail", _without_places(str(reason), cluster, folder))
+        return Outcome("fail", _of_cluster(str(reason), cluster, folder))
     except TimeoutError:  # this one and the next: of what the check asks by itself
         return Outcome("fail", "the nodes did not answer the client that results are judged by")
     except KafkaException as refused:
-        return Outcome("fail", _without_places(str(refused), cluster, folder))
+        return Outcome("fail", _of_cluster(str(refused), cluster, folder))
 
 
 def version_of(installed: Installed) -> str:
@@ -47,8 +47,13 @@ def version_of(installed: Installed) -> str:
         return str(line["version"])
 
 
-def _without_places(reason: str, cluster: Cluster, folder: Path) -> str:
+def without_places(reason: str, *places: str) -> str:
     """Reasons are read by others: no folders and no ports."""
-    for place in (str(folder), str(cluster.folder), *cluster.servers.split(",")):
+    for place in places:
         reason = reason.replace(place, "…")
     return one_line(re.sub(r"127\.0\.0\.1:\d+", "…", reason))
+
+
+def _of_cluster(reason: str, cluster: Cluster, folder: Path) -> str:
+    servers = cluster.servers.split(",")
+    return without_places(reason, str(folder), str(cluster.folder), *servers)

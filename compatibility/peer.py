@@ -4,9 +4,11 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 CLIENTS: Final = Path(__file__).parent / "clients"
+
+Protocol = Literal["kafka", "nats"]
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,13 @@ class Peer:
     """As that registry's own client takes them; empty where a file in the folder lists them."""
     place: int
     """In the table, from the top."""
+    speaks: Protocol = "kafka"
 
 
-def peers() -> list[Peer]:
-    """All of them, in the order of the table."""
-    return sorted(_found(), key=lambda peer: peer.place)
+def peers(speaks: Protocol = "kafka") -> list[Peer]:
+    """All of that protocol, in the order of their table."""
+    found = (peer for peer in _found() if peer.speaks == speaks)
+    return sorted(found, key=lambda peer: peer.place)
 
 
 def _found() -> Iterator[Peer]:
@@ -34,4 +38,12 @@ def _found() -> Iterator[Peer]:
         content = tomllib.loads(path.read_text())
         for name, row in content["rows"].items():
             packages = tuple(row.get("packages", ()))
-            yield Peer(name, row["title"], path.parent, content["registry"], packages, row["place"])
+            yield Peer(
+                name,
+                row["title"],
+                path.parent,
+                content["registry"],
+                packages,
+                row["place"],
+                content.get("speaks", "kafka"),
+            )

@@ -1,8 +1,8 @@
 """``docs/compatibility.md``: a row for each client, a column for each check, reasons below."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from compatibility.checks.catalogue import CHECKS, OF_ONE_CLIENT
 from compatibility.outcome import Kind, Outcome
@@ -15,17 +15,38 @@ END: Final = "<!-- end of table -->"
 SIGNS: Final[Mapping[Kind, str]] = {"pass": "✔", "fail": "✘", "not offered": "\N{EN DASH}"}
 
 
+class Column(Protocol):
+    """What is checked."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+
+
 def write(peers: Sequence[Peer], rows: Mapping[str, Row], page: Path = PAGE) -> None:
     """Replace what is between the marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    text = "\n".join(markdown(peers, rows))
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    replace(page, BEGIN, END, markdown(peers, rows))
+
+
+def replace(page: Path, begin: str, end: str, lines: Iterable[str]) -> None:
+    """Of the page what is between these marks."""
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    text = "\n".join(lines)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def markdown(peers: Sequence[Peer], rows: Mapping[str, Row]) -> Iterator[str]:
+    """The table, a line for each reason of a client, and what few clients offer."""
+    yield from grid([it for it in CHECKS if it.name not in OF_ONE_CLIENT], peers, rows)
+    yield from _beyond(peers, rows)
+
+
+def grid(
+    columns: Sequence[Column], peers: Sequence[Peer], rows: Mapping[str, Row]
+) -> Iterator[str]:
     """The table, and a line for each reason of a client."""
-    columns = [check for check in CHECKS if check.name not in OF_ONE_CLIENT]
     notes: list[str] = []
     yield "| client | " + " | ".join(check.title for check in columns) + " |"
     yield "|---|" + ":-:|" * len(columns)
@@ -36,7 +57,6 @@ def markdown(peers: Sequence[Peer], rows: Mapping[str, Row]) -> Iterator[str]:
             yield f"| {peer.title} {row.version} | " + " | ".join(cells) + " |"
     yield ""
     yield from (f"{number}. {note}" for number, note in enumerate(notes, 1))
-    yield from _beyond(peers, rows)
 
 
 def _sign(outcome: Outcome | None, client: str, notes: list[str]) -> str:

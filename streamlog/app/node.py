@@ -45,6 +45,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
 from streamlog.ingest.service import IngestService
@@ -393,7 +394,8 @@ class Node:
             domain=self._settings.nats.domain,
             metrics=metrics,
             tls=self._certificates.nats,
-            connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls.values()),
+            api_level=API_LEVEL,
+            connect_urls=lambda: all_urls(connect_url(*self._port_address()), links.urls),
             authenticator=self._port_authenticator(),
             streams=self._stream_index,
             refusal=_may_not_write,
@@ -746,8 +748,9 @@ class Node:
         links, own = self._links, self._data_dir.node_id
 
         def follow(old: MetadataImage, new: MetadataImage) -> None:
-            nodes = new.nodes.items()
-            links.apply({number: node.epoch for number, node in nodes if number != own})
+            others = {number: node for number, node in new.nodes.items() if number != own}
+            live = frozenset(number for number, node in others.items() if not node.fenced)
+            links.apply({number: node.epoch for number, node in others.items()}, live)
             self._stream_index.apply(old, new)
 
         async def begin(image: MetadataImage) -> None:

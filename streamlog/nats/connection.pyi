@@ -49,6 +49,10 @@ class Connection(Endpoint):
     @property
     def bytes_out(self) -> int: ...
     @property
+    def awaits(self) -> bool:
+        """What the peer says waits for ``resume``."""
+
+    @property
     def pending_bytes(self) -> int: ...
     def receive(self, buffer: memoryview) -> int:
         """Read the socket once; how many bytes there were: 0 at its end, -1 where nothing is there yet.

@@ -295,8 +295,10 @@ class NodeLinks:
         """``token``: of this process; ``address``: of this node's port, as others reach it; ``ask``: another
         node where its port is; ``changed``: the nodes' ports are others now.
         """
-        self.urls: dict[int, str] = {}
+        self._urls: dict[int, str] = {}
         """Of the other nodes' ports, by node, as far as they are known."""
+        self._live: frozenset[int] = frozenset()
+        """Nodes that are alive, as far as the controller knows."""
         self._router = router
         self._sockets = sockets
         self._node_id = node_id
@@ -320,11 +322,21 @@ class NodeLinks:
         host, port = self._address()
         return {"host": host, "port": port, "token": self._token}
 
-    def apply(self, nodes: Mapping[int, int]) -> None:
-        """The other nodes, with the epochs of their registrations."""
+    @property
+    def urls(self) -> list[str]:
+        """Of the other nodes' ports to which a client may go."""
+        return [url for node_id, url in sorted(self._urls.items()) if node_id in self._live]
+
+    def apply(self, nodes: Mapping[int, int], live: frozenset[int]) -> None:
+        """The other nodes, with the epochs of their registrations, and which are alive. A link stays
+        though the controller takes the node for dead: the two may still reach each other.
+        """
         if nodes != self._nodes:
             self._nodes = dict(nodes)
             self._anew.set()
+        if live != self._live:
+            self._live = live
+            self._changed()
 
     async def run(self) -> None:
         """Keep a link to each other node with a lesser id, and know where the others are."""
@@ -366,7 +378,7 @@ class NodeLinks:
                 interest_max=NODE_INTEREST_MAX,
             )
             await link.run()
-        while node_id not in self.urls:  # it calls; clients are told of its port
+        while node_id not in self._urls:  # it calls; clients are told of its port
             with contextlib.suppress(StreamlogError, OSError, TimeoutError):
                 await self._place(node_id)
             await asyncio.sleep(RETRY_S)
@@ -380,11 +392,11 @@ class NodeLinks:
         return place
 
     def _know(self, node_id: int, url: str | None) -> None:
-        if self.urls.get(node_id) != url:
+        if self._urls.get(node_id) != url:
             if url is None:
-                del self.urls[node_id]
+                del self._urls[node_id]
             else:
-                self.urls[node_id] = url
+                self._urls[node_id] = url
             self._changed()
 
     def _introduction(self, place: Place, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -474,5 +486,10 @@ async def _dialled(place: Place) -> socket.socket:
 
 
 def all_urls(own: str, others: Iterable[str]) -> list[str]:
-    """Of this cluster's ports, this node's first."""
-    return [own, *sorted(others)]
+    """Of this cluster's ports, this node's first; none where there is no other one.
+
+    As nats-server's, a lone node names no address: its client has one that works, and its own may
+    be another one that does not (through a forwarded port, say).
+    """
+    found = sorted(others)
+    return [own, *found] if found else []

@@ -84,16 +84,17 @@ class Port:
         domain: str,
         metrics: NodeMetrics,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        api_level: int = 0,
         connect_urls: Callable[[], list[str]] = list,
         authenticator: PortAuthenticator | None = None,
         streams: StreamIndex | None = None,
         refusal: Callable[[str], bytes] = lambda _: b"",
         link: Callable[[ServedSocket, object], bool] | None = None,
     ) -> None:
-        """``connect_urls``: of all nodes' ports, as clients reach them. ``authenticator``: None: no client
-        has to log in. ``streams``: by which access rules hold. ``refusal``: the answer to a message for a
-        stream that its publisher may not write to. ``link``: makes a link to another node of a connection
-        that asks for one; False: it may not.
+        """``api_level``: of the JetStream API that is answered. ``connect_urls``: of all nodes' ports, as
+        clients reach them. ``authenticator``: None: no client has to log in. ``streams``: by which access
+        rules hold. ``refusal``: the answer to a message for a stream that its publisher may not write to.
+        ``link``: makes a link to another node of a connection that asks for one; False: it may not.
         """
         self._settings = settings
         self._router = router
@@ -103,6 +104,7 @@ class Port:
         self._domain = domain
         self._metrics = metrics
         self._tls = tls
+        self._api_level = api_level
         self._connect_urls = connect_urls
         self._authenticator = authenticator
         self._streams = streams or StreamIndex()
@@ -367,6 +369,7 @@ class Port:
             "headers": True,
             "max_payload": session.connection.payload_bytes_max,
             "jetstream": True,
+            "api_lvl": self._api_level,
             "client_id": session.client_id,
             "client_ip": session.host,
             "cluster": self._cluster_id,
@@ -376,8 +379,10 @@ class Port:
             info["auth_required"] = True
         if session.nonce:
             info["nonce"] = session.nonce
-        if self._tls() is not None:
+        if (tls := self._tls()) is not None:
             info["tls_required"] = True
+            if tls.verify_mode is ssl.CERT_REQUIRED:
+                info["tls_verify"] = True
         if urls := self._connect_urls():
             info["connect_urls"] = urls
         if self._retiring:
@@ -408,6 +413,7 @@ class Port:
         else:
             if session in self._clients:
                 self._let_in(client, login)
+        self._sockets.login_ended(client.peer)
         self._sockets.end_turn()
 
     def _let_in(self, client: PortClient, login: AdmittedClient) -> None:

@@ -75,7 +75,7 @@ class TlsFilter:
         )
         self.is_open = False
         """The handshake is over."""
-        self.is_ended = False
+        self.has_ended = False
         """The peer says nothing more (close_notify), and may wait for us to close."""
 
     def take(self, data: bytes) -> bytes:
@@ -88,16 +88,26 @@ class TlsFilter:
                 return b""
             self.is_open = True
         parts = []
-        with contextlib.suppress(ssl.SSLWantReadError):
+        try:
             while part := self._ssl.read(READ_BYTES):
                 parts.append(part)
-            self.is_ended = True
+            self.has_ended = True
+        except ssl.SSLZeroReturnError:
+            self.has_ended = True
+        except ssl.SSLWantReadError:
+            pass
         return b"".join(parts)
 
     def put(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[self._ssl.write(view) :]
+
+    def end(self) -> None:
+        """Say that nothing more comes, so that the peer can tell this from a cut."""
+        if self.is_open:
+            with contextlib.suppress(ssl.SSLError):  # its own goodbye is not waited for
+                self._ssl.unwrap()
 
     def sealed(self) -> bytes:
         """What is to be sent."""
@@ -113,6 +123,7 @@ class ServedSocket:
     """One socket, and the connection over it."""
 
     __slots__ = (
+        "at_end",
         "blocked_s",
         "closing",
         "connection",
@@ -144,6 +155,8 @@ class ServedSocket:
         self.blocked_s: float | None = None
         """Since when the socket takes nothing."""
         self.closing: CloseReason | None = None
+        self.at_end = False
+        """The peer says nothing more, and what it has said is not yet carried out."""
 
 
 class Sockets:
@@ -343,6 +356,8 @@ class Sockets:
         """What is to be looked for at its socket."""
         if self._watch is None:
             return  # without epoll the limits of pending bytes are all there is
+        if peer.at_end:
+            return
         events = 0 if peer.connection.is_stalled else select.EPOLLIN
         if peer.blocked_s is not None:
             events |= select.EPOLLOUT
@@ -350,14 +365,14 @@ class Sockets:
 
     def _read(self, peer: ServedSocket) -> int:
         """How many bytes there were."""
-        if peer.closing is not None or peer.connection.is_stalled:
+        if peer.closing is not None or peer.at_end or peer.connection.is_stalled:
             return 0
         before = peer.connection.bytes_in
         try:
             if peer.tls is not None:
                 self._read_tls(peer, peer.tls)
             elif peer.connection.receive(self._buffer) == 0:
-                self.end(peer, CloseReason.PEER)
+                self._take_end(peer)
         except ssl.SSLError:
             self.end(peer, CloseReason.TLS)
         except OSError:
@@ -367,13 +382,27 @@ class Sockets:
             self.end(peer, CloseReason.PROTOCOL)
         return peer.connection.bytes_in - before
 
+    def _take_end(self, peer: ServedSocket) -> None:
+        """The peer says nothing more. What waits for its login is still carried out."""
+        if peer.connection.awaits:
+            peer.at_end = True
+            if self._watch is not None:  # which would tell of the end again and again
+                self._watch.unregister(peer.sock)
+        else:
+            self.end(peer, CloseReason.PEER)
+
+    def login_ended(self, peer: ServedSocket) -> None:
+        """What has waited is carried out; there may be nothing more."""
+        if peer.at_end:
+            self.end(peer, CloseReason.PEER)
+
     def _read_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
         try:
             count = peer.sock.recv_into(self._buffer)
         except BlockingIOError:
             return
         if not count:
-            self.end(peer, CloseReason.PEER)
+            self._take_end(peer)
             return
         was_open = tls.is_open
         try:
@@ -384,8 +413,8 @@ class Sockets:
             peer.opened()
         if data:
             peer.connection.feed(data)
-        if tls.is_ended:
-            self.end(peer, CloseReason.PEER)
+        if tls.has_ended:  # it may wait for ours before it closes the socket
+            self._take_end(peer)
 
     # Backpressure
 
@@ -487,12 +516,15 @@ class Sockets:
                 peer.connection.flush()
             else:
                 self._write_tls(peer, peer.tls)
+                peer.tls.end()
+                self._write_sealed(peer, peer.tls)
         peer.connection.close()
         del self._peers[peer.fd]
         self._by_connection.pop(peer.connection, None)
         self._blocked.discard(peer)
         if self._watch is not None:
-            self._watch.unregister(peer.sock)
+            if not peer.at_end:
+                self._watch.unregister(peer.sock)
         elif self._loop is not None:
             self._loop.remove_reader(peer.sock)
             self._loop.remove_writer(peer.sock)

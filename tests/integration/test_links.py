@@ -72,6 +72,16 @@ async def test_nodes_name_each_others_ports(trio: Cluster) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def test_a_node_that_is_alone_names_no_ports(tmp_path: Path) -> None:
+    with Cluster(tmp_path, nodes=1, nats=NoNats(), settings=SETTINGS) as lone:
+        assert (await greeting(lone[1].port_url))["connect_urls"] == []
+
+
+async def test_clients_are_told_the_level_of_the_api(trio: Cluster, clients: list[Client]) -> None:
+    account = json.loads((await clients[0].request("$JS.streamlog.API.INFO", b"")).data)
+    assert (await greeting(trio[1].port_url))["api_lvl"] == account["api"]["level"] > 0
+
+
 async def greeting(url: str) -> dict[str, Any]:
     """The INFO of a port, its list of ports sorted."""
     host, _, port = url.removeprefix("nats://").partition(":")
@@ -79,7 +89,7 @@ async def greeting(url: str) -> dict[str, Any]:
     info: dict[str, Any] = json.loads((await reader.readline()).removeprefix(b"INFO "))
     writer.close()
     await writer.wait_closed()
-    return info | {"connect_urls": sorted(info["connect_urls"])}
+    return info | {"connect_urls": sorted(info.get("connect_urls", ()))}
 
 
 async def test_subscribers_hear_each_publisher_once(clients: list[Client]) -> None:

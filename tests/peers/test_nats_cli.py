@@ -11,7 +11,8 @@ import pytest
 
 from tests.peers.nats_cli import nats_program
 from tests.peers.sources import NoSourcesError
-from tools.nodes.cluster import Cluster
+from tools.nodes.cluster import Cluster, NoNats
+from tools.nodes.server_process import wait_until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -24,19 +25,73 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a node that is alone, as `streamlog dev` starts it."""
+    settings: dict[str, dict[str, Any]] = {
+        "nats": {"default_api_prefix": True},
+        "nats_listen": {},
+    }
+    folder = tmp_path_factory.mktemp("lone")
+    with Cluster(folder, nodes=1, settings=settings, nats=NoNats()) as started:
+        yield started[1].port_url
+
+
 @pytest.fixture
 def nats(cluster: Cluster, tmp_path: Path) -> Nats:
     """Runs a command, which must end as expected; what it said."""
+    return runner(tmp_path, "-s", cluster.nats.url, "--js-domain", "streamlog")
+
+
+@pytest.fixture
+def ported(port: str, tmp_path: Path) -> Nats:
+    """The same, at the node's own port."""
+    return runner(tmp_path, "-s", port)
+
+
+@pytest.fixture
+def beside(port: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a command that goes on, at the node's own port, and ends it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [str(program_or_skip()), "-s", port, *arguments]
+        process = subprocess.Popen(
+            command,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def program_or_skip() -> Path:
     try:
-        program = nats_program()
+        return nats_program()
     except NoSourcesError as error:
         pytest.skip(f"the nats command line cannot be had: {error}")
 
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+
+
+def runner(home: Path, *options: str) -> Nats:
+    program = program_or_skip()
+
     def run(*arguments: str, code: int = 0) -> str:
-        command = [str(program), "-s", cluster.nats.url, "--js-domain", "streamlog", *arguments]
+        command = [str(program), *options, *arguments]
         done = subprocess.run(
             command,
-            env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+            env=environment(home),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -104,3 +159,70 @@ def test_its_benchmark_publishes(nats: Nats) -> None:
     assert info(nats, "bench")["state"]["messages"] == 5_050
     assert "storage" in nats("account", "info").lower()
     nats("stream", "rm", "bench", "-f")
+
+
+def test_the_port_is_checked_and_pinged(ported: Nats) -> None:
+    assert ported("server", "check", "connection").startswith("OK Connection")
+    assert "µs" in (told := ported("rtt")) or "ms" in told
+
+
+def test_a_subscriber_and_a_responder_at_the_port(
+    ported: Nats, beside: Callable[..., subprocess.Popen[str]]
+) -> None:
+    subscriber = beside("sub", "there.>", "--count", "2", "--raw")
+    beside("reply", "help.me", "at your service")
+    wait_until(lambda: "at your service" in ask(ported), "the responder")
+    ported("pub", "there.a", "hello", "-H", "colour:red")
+    ported("pub", "there.b.c", "again")
+    said, _ = subscriber.communicate(timeout=30)
+    assert [line for line in said.split() if line in ("hello", "again")] == ["hello", "again"]
+
+
+def ask(ported: Nats) -> str:
+    try:
+        return ported("request", "help.me", "please", "--timeout", "1s")
+    except AssertionError:
+        return ""  # nobody yet
+
+
+def test_benchmarks_at_the_port(ported: Nats, beside: Callable[..., subprocess.Popen[str]]) -> None:
+    count = ("--msgs", "20000", "--size", "100", "--no-progress")
+    assert "publisher stats" in ported("bench", "pub", "bench.pub", *count)
+    subscriber = beside("bench", "sub", "bench.sub", *count)
+    assert subscriber.stdout is not None
+    assert any("expecting" in line for line in iter(subscriber.stdout.readline, ""))
+    while subscriber.poll() is None:  # the first ones may come before it has subscribed
+        ported("bench", "pub", "bench.sub", *count)
+    assert "subscriber stats" in subscriber.stdout.read()
+    beside("bench", "service", "serve", "bench.svc", "--no-progress")
+    few = ("--msgs", "200", "--no-progress")
+    wait_until(lambda: answered(ported, "bench.svc"), "the service")
+    assert "requester stats" in ported("bench", "service", "request", "bench.svc", *few)
+    ported("bench", "js", "pub", "async", "bench.js", "--stream", "bench", "--create", *count)
+    ported("bench", "js", "pub", "sync", "bench.js", "--stream", "bench", *few)
+    assert info(ported, "bench")["state"]["messages"] == 20_200
+
+
+def answered(ported: Nats, subject: str) -> bool:
+    try:
+        ported("request", subject, "x", "--timeout", "1s")
+    except AssertionError:
+        return False
+    return True
+
+
+def test_streams_and_buckets_at_the_port(ported: Nats) -> None:
+    add(ported, "own")
+    ported("pub", "own.a", "hello", "--jetstream")
+    assert "own" in ported("stream", "ls", "-n").split()
+    assert info(ported, "own")["state"]["messages"] == 1
+    ported("stream", "rm", "own", "-f")
+    ported("kv", "add", "bucket")
+    ported("kv", "put", "bucket", "colour", "red")
+    assert ported("kv", "get", "bucket", "colour", "--raw").strip() == "red"
+    ported("kv", "del", "bucket", "-f")
+
+
+def test_what_nats_asks_of_a_system_account_is_not_answered(ported: Nats) -> None:
+    assert "503" in ported("server", "ping", code=1)
+    assert "no results" in ported("server", "list", code=1)

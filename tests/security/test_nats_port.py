@@ -105,6 +105,23 @@ async def test_who_may_write_writes(connect: Connect) -> None:
     assert (await alice.jetstream().publish("orders.1", b"x")).seq >= 1
 
 
+async def test_what_a_client_says_before_it_leaves_is_carried_out(
+    node: GuardedNode, connect: Connect
+) -> None:
+    admin = await connect(ADMIN)
+    before = (await admin.jetstream().stream_info("orders")).state.messages
+    said = b'CONNECT {"user":"alice","pass":"alice-secret","verbose":false}\r\n'
+    host, _, port = node.port_url.removeprefix("nats://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said + b"PUB orders.1 1\r\nx\r\n")
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    after = (await admin.jetstream().stream_info("orders")).state.messages
+    assert after == before + 1
+
+
 async def test_who_may_not_write_is_told_at_once(connect: Connect) -> None:
     complaints = Complaints()
     mallory = await connect("mallory", error_cb=complaints.note)

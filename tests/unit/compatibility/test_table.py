@@ -6,6 +6,8 @@ from compatibility import results, table
 from compatibility.checks.catalogue import CHECKS, OF_ONE_CLIENT
 from compatibility.outcome import Outcome
 from compatibility.peer import Peer, peers
+from compatibility.port import checks as port_checks
+from compatibility.port import page
 from compatibility.registries import REGISTRIES
 from compatibility.results import Row
 
@@ -64,3 +66,12 @@ def test_results_are_of_checks_and_clients_that_there_are() -> None:
     rows = results.read()
     assert rows.keys() == {peer.name for peer in peers()}
     assert all(row.cells.keys() == names for row in rows.values())
+
+
+def test_the_section_of_the_port_is_that_of_its_results() -> None:
+    everybody, rows = peers("nats"), results.read(page.RESULTS)
+    assert [peer.place for peer in everybody] == list(range(1, len(everybody) + 1))
+    assert "\n".join(page.markdown(everybody, rows)) in table.PAGE.read_text()
+    assert rows.keys() == {peer.name for peer in everybody}
+    columns = {check.name for check in port_checks.CHECKS}
+    assert all(row.cells.keys() == columns for row in rows.values())
