@@ -72,8 +72,8 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.auth.port_authenticator import PortAuthenticator
 from streamlog.nats.auth.stream_access import StreamIndex
-from streamlog.nats.links import NodeLinks, all_urls
-from streamlog.nats.port import Port, connect_url
+from streamlog.nats.links import NodeLinks, all_urls, connect_url
+from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager

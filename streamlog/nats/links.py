@@ -388,7 +388,7 @@ class NodeLinks:
         if "port" not in answer:
             raise StreamlogError(f"node {node_id} has no NATS port")
         place = Place(str(answer["host"]), int(answer["port"]), str(answer["token"]))
-        self._know(node_id, f"{place.host}:{place.port}")
+        self._know(node_id, connect_url(place.host, place.port))
         return place
 
     def _know(self, node_id: int, url: str | None) -> None:
@@ -423,7 +423,7 @@ class NodeLinks:
         node_id, token = asked.get("node"), asked.get("token")
         if not isinstance(node_id, int) or not isinstance(token, str):
             return False
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
             return False
         before = self._taken.get(node_id)
         if before is not None:
@@ -493,3 +493,8 @@ def all_urls(own: str, others: Iterable[str]) -> list[str]:
     """
     found = sorted(others)
     return [own, *found] if found else []
+
+
+def connect_url(host: str, port: int) -> str:
+    """As INFO names one."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -470,8 +470,3 @@ class Port:
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         self._router.reply(reply, self._refusal(stream))
-
-
-def connect_url(host: str, port: int) -> str:
-    """As INFO names one."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
