@@ -195,7 +195,7 @@ def create_stream(side: Side, *, sync: str | None = None, partitions: int = 1) -
     _ask(side, f"$JS.API.STREAM.CREATE.{STREAM}", config)
 
 
-def create_streams(side: Side, count: int, prefix: str, *, sync: str = "os") -> None:
+def create_streams(side: Side, count: int, prefix: str, *, sync: str | None = "os") -> None:
     """So many streams, named and fed by the prefix and a number; some requests at a time."""
     ask_all(
         side.nats,
@@ -204,10 +204,12 @@ def create_streams(side: Side, count: int, prefix: str, *, sync: str = "os") -> 
     )
 
 
-def _creation(prefix: str, number: int, sync: str) -> Question:
+def _creation(prefix: str, number: int, sync: str | None) -> Question:
     name = f"{prefix}{number}"
     config: dict[str, object] = {"name": name, "subjects": [f"{prefix}.{number}"]}
-    config |= {"storage": "file", "num_replicas": 1, "metadata": {"streamlog.sync": sync}}
+    config |= {"storage": "file", "num_replicas": 1}
+    if sync is not None:
+        config["metadata"] = {"streamlog.sync": sync}
     return Question(f"STREAM.CREATE.{name}", json.dumps(config).encode())
 
 
