@@ -30,6 +30,7 @@ from benchmarks.side import STREAM, Side, Sides, create_stream, delete_stream
 
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
 SOURCE: Final = Path(__file__).with_name("connections.c")
+FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
 MORE: Final = 3
 """The port takes so many times the messages of the other runs: a run is a second or two."""
 
@@ -106,6 +107,16 @@ def many(connections: int, in_flight: int, count: int, target: float | None) -> 
     return Case(f"port-{connections}x{in_flight}", title, (RATE, P50, P99), variants)
 
 
+def synced(sides: Sides, scale: float) -> Measurement:
+    """The file system's own time for what an ack waits for; at a rate that it can keep up with."""
+    machine.settle(sides.directory)
+    command = [sys.executable, "-m", "benchmarks.fdatasync", str(sides.directory)]
+    command += ["--count", str(int(6_000 * scale)), "--rate", "1000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
 def latency(rate: int) -> Case[Sides]:
     def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
         count = LATENCY_COUNT if rate > 1_000 else 6_000
@@ -118,7 +129,12 @@ def latency(rate: int) -> Case[Sides]:
         Variant(
             "streamlog's port, sync=os", run(_port, "os"), (Target(P50, 1.0), Target(P99, 1.0))
         ),
-        Variant("streamlog's port, sync=commit", run(_port, "commit")),
+        Variant(FDATASYNC, synced),
+        Variant(
+            "streamlog's port, sync=commit",
+            run(_port, "commit"),
+            (Target(P50, 1.3, beside=FDATASYNC), Target(P99, 1.3, beside=FDATASYNC)),
+        ),
     )
     title = f"Ack latency at the port, {rate:,} records/s, 100 B"
     return Case(f"port-latency-{rate}", title, (P50, P99), variants)
