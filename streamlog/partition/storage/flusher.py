@@ -73,7 +73,6 @@ class Flusher:
         """On the event loop that it is to serve."""
         self._loop = asyncio.get_running_loop()
         self._crashed = self._loop.create_future()
-        self._sync_threads.open()
 
     async def run(self) -> None:
         """Never returns; raises what a sync raised that is not a failing disk."""
@@ -160,15 +159,16 @@ class Flusher:
         """One file is synced by a thread that does nothing else; all others by one in Python."""
         ticket, started = it[1], time.perf_counter()
         descriptor = ticket.descriptor
-        if descriptor is None:
-            self._threads.submit(self._run, [it], None, started)
-            return
 
         def ended(error: OSError | None) -> None:
             failure = _failure_of(partial(ticket.ended, error))
             self._ended([it], [failure], None, started)
 
-        self._sync_threads.sync(descriptor, ended)
+        if descriptor is not None:
+            with suppress(OSError):  # too few file descriptors to begin such threads
+                self._sync_threads.sync(descriptor, ended)
+                return
+        self._threads.submit(self._run, [it], None, started)
 
     def _shared_sync(self) -> SharedSync | None:
         """One sync of the file system, where enough wait for it to be worth its while."""

@@ -10,6 +10,7 @@ import contextlib
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -20,7 +21,7 @@ ANSWERS_AT_ONCE: Final = 64
 
 
 class SyncThreads:
-    """``open`` on the event loop that hears of the ends."""
+    """Of one event loop. They begin with the first sync."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -28,9 +29,29 @@ class SyncThreads:
         self._requests = self._answers = -1
         self._last_number = 0
         self._waiting: dict[int, Callable[[OSError | None], None]] = {}
+        self._end: weakref.finalize[[int, int], SyncThreads] | None = None
+        """Ends the threads, also where this object is forgotten without ``close``."""
 
-    def open(self) -> None:
-        """Raises OSError, and nothing is open then."""
+    def sync(self, fd: int, ended: Callable[[OSError | None], None]) -> None:
+        """fdatasync of a file that stays open until ``ended`` is called, on the event loop, with what
+        went wrong. At most as many at once as a pipe takes. Raises OSError where there are no file
+        descriptors for the pipes: nothing has begun then.
+        """
+        if self._end is None:
+            self._open()
+        self._last_number += 1
+        self._waiting[self._last_number] = ended
+        os.write(self._requests, _REQUEST.pack(self._last_number, fd))
+
+    def close(self) -> None:
+        """What has begun is finished, and nobody hears of it. May be called again."""
+        if self._end is not None and self._end.alive:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._answers)
+            self._end()
+            self._waiting.clear()
+
+    def _open(self) -> None:
         with contextlib.ExitStack() as opened:
             taken, requests = _pipe(opened)
             answers, given = _pipe(opened)
@@ -39,6 +60,7 @@ class SyncThreads:
             opened.pop_all()
         os.close(taken)
         os.close(given)
+        self._end = weakref.finalize(self, _close, requests, answers)
         self._requests, self._answers = requests, answers
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(answers, self._answered)
@@ -46,31 +68,17 @@ class SyncThreads:
             name = f"fdatasync-{number}"
             threading.Thread(target=_serve, args=its, name=name, daemon=True).start()
 
-    def sync(self, fd: int, ended: Callable[[OSError | None], None]) -> None:
-        """fdatasync of a file that stays open until ``ended`` is called, on the event loop, with what
-        went wrong. At most as many at once as a pipe takes.
-        """
-        self._last_number += 1
-        self._waiting[self._last_number] = ended
-        os.write(self._requests, _REQUEST.pack(self._last_number, fd))
-
-    def close(self) -> None:
-        """What has begun is finished, and nobody hears of it. May be called again."""
-        if self._loop is None:
-            return
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self._answers)
-        os.close(self._requests)
-        os.close(self._answers)
-        self._loop = None
-        self._waiting.clear()
-
     def _answered(self) -> None:
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._answers, ANSWERS_AT_ONCE * SYNC_REQUEST_BYTES)
             for number, code in _REQUEST.iter_unpack(data):
                 ended = self._waiting.pop(number)
                 ended(OSError(code, os.strerror(code)) if code else None)
+
+
+def _close(requests: int, answers: int) -> None:
+    os.close(requests)  # the threads end at its end
+    os.close(answers)
 
 
 def _pipe(opened: contextlib.ExitStack) -> tuple[int, int]:

@@ -145,6 +145,23 @@ async def test_a_failed_sync_of_one_file_fails_the_log() -> None:
     os.close(given)
 
 
+async def test_without_descriptors_a_thread_in_python_syncs_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pipe() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    ticket = free()
+    flusher, log = opened(), Log(ticket)
+    with (tmp_path / "segment").open("wb") as file:
+        ticket.descriptor = file.fileno()
+        monkeypatch.setattr(os, "pipe", no_pipe)
+        flusher.sync(log)
+        await log.until("begin", "finish")
+    assert ticket.has_begun
+    flusher.close()
+
+
 async def test_syncs_of_one_file_have_their_limit(tmp_path: Path) -> None:
     """With those that a thread in Python runs, so that a slow disk is not asked for ever more."""
     slow = [Ticket() for _ in range(THREADS - 1)]

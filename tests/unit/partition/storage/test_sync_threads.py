@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -18,7 +19,6 @@ COUNT = 3
 @asynccontextmanager
 async def opened() -> AsyncIterator[SyncThreads]:
     threads = SyncThreads(COUNT)
-    threads.open()
     try:
         yield threads
     finally:
@@ -43,6 +43,7 @@ def open_descriptors() -> set[str]:
 async def test_each_sync_is_told_its_own_end(tmp_path: Path) -> None:
     async with opened() as threads:
         fds = [os.open(tmp_path / str(i), os.O_RDWR | os.O_CREAT) for i in range(200)]
+        assert await synced(threads, fds[0]) is None  # the threads' pipes are open from now on
         gone = fds[::7]
         for fd in gone:
             os.close(fd)
@@ -82,9 +83,10 @@ async def test_the_interpreter_goes_on_while_a_sync_waits(tmp_path: Path) -> Non
 async def test_threads_end_when_they_are_closed(tmp_path: Path) -> None:
     before = serving()
     async with opened() as threads:
-        assert serving() == before + COUNT
+        assert serving() == before
         with (tmp_path / "one").open("wb") as file:
             assert await synced(threads, file.fileno()) is None
+        assert serving() == before + COUNT
         mine = [it for it in threading.enumerate() if it.name.startswith("fdatasync-")]
     threads.close()  # again
     for thread in mine[before:]:
@@ -104,11 +106,28 @@ async def test_nobody_hears_of_a_sync_that_ends_after_the_close(tmp_path: Path) 
     assert heard == []
 
 
+def test_threads_that_are_forgotten_end(tmp_path: Path) -> None:
+    """As where a node is dropped without being closed."""
+    before, serving_before = open_descriptors(), serving()
+
+    async def use() -> None:
+        with (tmp_path / "one").open("wb") as file:
+            assert await synced(SyncThreads(COUNT), file.fileno()) is None
+
+    asyncio.run(use())
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fdatasync-"):
+            thread.join(10)
+    assert serving() == serving_before
+    assert open_descriptors() == before
+
+
 @pytest.mark.parametrize("descriptors", [0, 1, 2, 3])
-async def test_a_failed_open_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, descriptors: int
+async def test_too_few_descriptors_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors: int
 ) -> None:
-    """Too few file descriptors: at the first pipe, the second one, or what the threads get."""
+    """They end at the first pipe, the second one, or what the threads get. The next try succeeds."""
     real_pipe, real_dup, left = os.pipe, os.dup, descriptors
 
     def take() -> None:
@@ -125,13 +144,14 @@ async def test_a_failed_open_leaves_nothing_behind(
         take()
         return real_dup(fd)
 
-    before, serving_before = open_descriptors(), serving()
-    monkeypatch.setattr(os, "pipe", pipe)
-    monkeypatch.setattr(os, "dup", dup)
-    threads = SyncThreads(COUNT)
-    with pytest.raises(OSError, match="Too many open files"):
-        threads.open()
-    monkeypatch.undo()
-    threads.close()
-    assert open_descriptors() == before
-    assert serving() == serving_before
+    async with opened() as threads:
+        with (tmp_path / "one").open("wb") as file:
+            before, serving_before = open_descriptors(), serving()
+            monkeypatch.setattr(os, "pipe", pipe)
+            monkeypatch.setattr(os, "dup", dup)
+            with pytest.raises(OSError, match="Too many open files"):
+                threads.sync(file.fileno(), lambda _: None)
+            monkeypatch.undo()
+            assert open_descriptors() == before
+            assert serving() == serving_before
+            assert await synced(threads, file.fileno()) is None
