@@ -7,7 +7,8 @@ client's message is appended at once.
 
 **Backpressure.** Where more waits for a commit than the ingest allows, nothing is read, for as long as the
 ingest says. A peer that takes its messages too slowly costs ``pending_bytes_max`` of memory, then its
-connection.
+connection. A nats-server that this node is a client of is not read while it takes too little: what it is owed
+are answers to what it has sent.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Final, Protocol
 
@@ -77,9 +79,18 @@ class TlsFilter:
         """The handshake is over."""
         self.has_ended = False
         """The peer says nothing more (close_notify), and may wait for us to close."""
+        self.error: ssl.SSLError | None = None
+        """Why it has failed."""
 
     def take(self, data: bytes) -> bytes:
         """What the peer says, in the clear; b"" where more of it is to come. Raises ssl.SSLError."""
+        try:
+            return self._take(data)
+        except ssl.SSLError as error:
+            self.error = error
+            raise
+
+    def _take(self, data: bytes) -> bytes:
         self._incoming.write(data)
         if not self.is_open:
             try:
@@ -133,6 +144,8 @@ class ServedSocket:
         "sealed",
         "sock",
         "tls",
+        "unwritten_bytes_max",
+        "watch",
     )
 
     def __init__(
@@ -157,21 +170,40 @@ class ServedSocket:
         self.closing: CloseReason | None = None
         self.at_end = False
         """The peer says nothing more, and what it has said is not yet carried out."""
+        self.unwritten_bytes_max: int | None = None
+        """Above it nothing more is read from the peer. It may take its time; None: it has limits instead."""
+        self.watch: select.epoll | None = None
+        """That looks for events of the socket."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.connection.pending_bytes + len(self.sealed)
 
 
 class Sockets:
     """``begin`` on the event loop that is to serve them, ``run`` for as long, ``close`` at the end."""
 
-    def __init__(self, router: Router, *, write_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        router: Router,
+        *,
+        write_timeout_ms: int,
+        read_buffer_bytes: int = READ_BYTES,
+        around_turn: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """``read_buffer_bytes``: of one read at most. ``around_turn``: called around each turn that reads."""
         self._router = router
         self._room: Room | None = None
         self._write_timeout_s = write_timeout_ms / 1000
+        self._around_turn = around_turn or contextlib.nullcontext
         self._watch = select.epoll() if hasattr(select, "epoll") else None
+        self._steady_watch = select.epoll() if hasattr(select, "epoll") else None
+        """Of those that are read whether there is room or not."""
         self._peers: dict[int, ServedSocket] = {}
         """By file descriptor."""
         self._closing: list[ServedSocket] = []
         self._blocked: set[ServedSocket] = set()
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._buffer = memoryview(bytearray(read_buffer_bytes))
         self._paused = asyncio.Event()
         """Nothing is read: there is no room."""
         self._unserved: list[tuple[int, int]] = []
@@ -186,8 +218,9 @@ class Sockets:
         self._loop = asyncio.get_running_loop()
         self._router.wake = self.wake
         self._router.failed = _failed
-        if self._watch is not None:
+        if self._watch is not None and self._steady_watch is not None:
             self._loop.add_reader(self._watch, self._ready)
+            self._loop.add_reader(self._steady_watch, self._steady_ready, self._steady_watch)
 
     async def run(self) -> None:
         """Read on when there is room again; close what takes nothing for too long."""
@@ -200,10 +233,11 @@ class Sockets:
         for peer in list(self._peers.values()):
             self.end(peer, CloseReason.STOP)
         self.end_turn()
-        if self._watch is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(self._watch)
-            self._watch.close()
+        for watch in (self._watch, self._steady_watch):
+            if watch is not None:
+                if self._loop is not None:
+                    self._loop.remove_reader(watch)
+                watch.close()
         self._router.wake = None
 
     def add(
@@ -214,14 +248,20 @@ class Sockets:
         tls: TlsFilter | None,
         ended: Callable[[ServedSocket, CloseReason], None],
         opened: Callable[[], None] | None = None,
+        heeds_room: bool = True,
+        unwritten_bytes_max: int | None = None,
     ) -> ServedSocket:
-        """Serve a socket that does not block. ``ended`` is called once it is closed."""
+        """Serve a socket that does not block. ``ended`` is called once it is closed. ``heeds_room`` False: it is
+        read also where there is no room. ``unwritten_bytes_max``: see there.
+        """
         assert self._loop is not None, "begin() comes first"
         peer = ServedSocket(sock, connection, tls, ended, opened)
+        peer.unwritten_bytes_max = unwritten_bytes_max
+        peer.watch = self._watch if heeds_room else self._steady_watch
         self._bind(peer)
         self._peers[peer.fd] = peer
-        if self._watch is not None:
-            self._watch.register(sock, select.EPOLLIN)
+        if peer.watch is not None:
+            peer.watch.register(sock, select.EPOLLIN)
         elif not self._paused.is_set():
             self._loop.add_reader(sock, self._readable, peer)
         return peer
@@ -287,34 +327,43 @@ class Sockets:
             self._pause()
             return
         assert self._watch is not None
-        self._router.begin_turn()
-        peers, read_bytes = self._peers, 0
         events, self._unserved = self._unserved or self._watch.poll(0, EVENTS_PER_TURN), []
-        try:
-            for place, (fd, event) in enumerate(events):
-                peer = peers.get(fd)
-                if peer is None:
-                    continue
-                if event & select.EPOLLOUT:
-                    self._unblock(peer)
-                if event & ~select.EPOLLOUT:
-                    read_bytes += self._read(peer)
-                    if read_bytes > TURN_BYTES:
-                        self._unserved = events[place + 1 :]
-                        break
-        finally:
-            self.end_turn()
+        self._unserved = self._turn(events)
+
+    def _steady_ready(self, watch: select.epoll) -> None:
+        self._turn(watch.poll(0, EVENTS_PER_TURN))
+
+    def _turn(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the events that are left for the next one."""
+        with self._around_turn():
+            self._router.begin_turn()
+            peers, read_bytes = self._peers, 0
+            try:
+                for place, (fd, event) in enumerate(events):
+                    peer = peers.get(fd)
+                    if peer is None:
+                        continue
+                    if event & select.EPOLLOUT:
+                        self._unblock(peer)
+                    if event & ~select.EPOLLOUT:
+                        read_bytes += self._read(peer)
+                        if read_bytes > TURN_BYTES:
+                            return events[place + 1 :]
+            finally:
+                self.end_turn()
+        return []
 
     def _readable(self, peer: ServedSocket) -> None:
         """Where there is no epoll: one socket is a turn."""
         if self._room is not None and not self._room.has_room:
             self._pause()
             return
-        self._router.begin_turn()
-        try:
-            self._read(peer)
-        finally:
-            self.end_turn()
+        with self._around_turn():
+            self._router.begin_turn()
+            try:
+                self._read(peer)
+            finally:
+                self.end_turn()
 
     def end_turn(self) -> None:
         """Append, acknowledge and write what this turn brought; then close what is to be closed."""
@@ -354,14 +403,38 @@ class Sockets:
 
     def _set_events(self, peer: ServedSocket) -> None:
         """What is to be looked for at its socket."""
-        if self._watch is None:
+        if peer.watch is None:
             return  # without epoll the limits of pending bytes are all there is
         if peer.at_end:
             return
         events = 0 if peer.connection.is_stalled else select.EPOLLIN
         if peer.blocked_s is not None:
             events |= select.EPOLLOUT
-        self._watch.modify(peer.sock, events)
+        peer.watch.modify(peer.sock, events)
+
+    def _wait_until_written(self, peer: ServedSocket, unwritten_bytes_max: int) -> None:
+        """Read on when it has taken half of what it may leave."""
+        assert self._loop is not None, "begin() comes first"
+        loop = self._loop
+
+        def look() -> None:
+            if self._peers.get(peer.fd) is not peer or peer.closing is not None:
+                return
+            if peer.unwritten_bytes > unwritten_bytes_max // 2:
+                loop.call_later(STALL_S, look)
+                return
+            peer.connection.is_stalled = False
+            if peer.watch is not None:
+                self._set_events(peer)
+            elif not self._paused.is_set():
+                loop.add_reader(peer.sock, self._readable, peer)
+
+        peer.connection.is_stalled = True
+        if peer.watch is not None:
+            self._set_events(peer)
+        else:
+            loop.remove_reader(peer.sock)
+        loop.call_later(STALL_S, look)
 
     def _read(self, peer: ServedSocket) -> int:
         """How many bytes there were."""
@@ -380,14 +453,17 @@ class Sockets:
         except Exception:
             logger.exception(FAULT.logged_as("a NATS connection could not be served"))
             self.end(peer, CloseReason.PROTOCOL)
+        limit = peer.unwritten_bytes_max
+        if limit is not None and peer.unwritten_bytes > limit and peer.closing is None:
+            self._wait_until_written(peer, limit)
         return peer.connection.bytes_in - before
 
     def _take_end(self, peer: ServedSocket) -> None:
         """The peer says nothing more. What waits for its login is still carried out."""
         if peer.connection.awaits:
             peer.at_end = True
-            if self._watch is not None:  # which would tell of the end again and again
-                self._watch.unregister(peer.sock)
+            if peer.watch is not None:  # which would tell of the end again and again
+                peer.watch.unregister(peer.sock)
         else:
             self.end(peer, CloseReason.PEER)
 
@@ -445,6 +521,8 @@ class Sockets:
             await asyncio.sleep(LOOK_S)
             now_s = time.monotonic()
             for peer in tuple(self._blocked):
+                if peer.unwritten_bytes_max is not None:
+                    continue  # it is pinged
                 if peer.blocked_s is not None and now_s - peer.blocked_s > self._write_timeout_s:
                     self.end(peer, CloseReason.SLOW)
 
@@ -456,7 +534,7 @@ class Sockets:
         if peer.blocked_s is None:
             peer.blocked_s = time.monotonic()
             self._blocked.add(peer)
-            if self._watch is not None:
+            if peer.watch is not None:
                 self._set_events(peer)
             else:
                 self._loop.add_writer(peer.sock, self._unblock, peer)
@@ -465,17 +543,17 @@ class Sockets:
         assert self._loop is not None, "begin() comes first"
         if peer.closing is not None:
             return
-        pending = peer.connection.pending_bytes + len(peer.sealed)
+        pending = peer.unwritten_bytes
         tls = peer.tls
         done = peer.connection.flush() if tls is None else self._write_sealed(peer, tls)
         if done:
             peer.blocked_s = None
             self._blocked.discard(peer)
-            if self._watch is not None:
+            if peer.watch is not None:
                 self._set_events(peer)
             else:
                 self._loop.remove_writer(peer.sock)
-        elif peer.connection.pending_bytes + len(peer.sealed) < pending:
+        elif peer.unwritten_bytes < pending:
             peer.blocked_s = time.monotonic()
 
     def _write_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
@@ -522,9 +600,9 @@ class Sockets:
         del self._peers[peer.fd]
         self._by_connection.pop(peer.connection, None)
         self._blocked.discard(peer)
-        if self._watch is not None:
+        if peer.watch is not None:
             if not peer.at_end:
-                self._watch.unregister(peer.sock)
+                peer.watch.unregister(peer.sock)
         elif self._loop is not None:
             self._loop.remove_reader(peer.sock)
             self._loop.remove_writer(peer.sock)

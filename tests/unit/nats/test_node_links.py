@@ -2,13 +2,18 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from streamlog.errors import ConfigError
 from streamlog.nats.leaf_connection import LeafConnection
-from streamlog.nats.links import NodeLinks
+from streamlog.nats.links import Link, NodeLinks, Place
 from streamlog.nats.router import Router
-from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
+from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from tests.local_node import until
 
 
 def _links(host: str, told: asyncio.Event) -> NodeLinks:
@@ -59,3 +64,47 @@ async def test_token_that_is_no_text_makes_no_link() -> None:
 
         peer = ServedSocket(ours, connection, None, ended, None)
         assert not links.take(peer, {"cluster": "c", "node": 2, "token": "\ud800"})
+
+
+async def test_node_number_that_is_a_bool_makes_no_link() -> None:
+    links = _links("127.0.0.1", asyncio.Event())
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = LeafConnection(Router(), fd=ours.fileno())
+        peer = ServedSocket(ours, connection, None, lambda *_: None, None)
+        assert not links.take(peer, {"cluster": "c", "node": True, "token": "own"})
+        assert links.take(peer, {"cluster": "c", "node": 2, "token": "own"})
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ssl.SSLError(1, "no PEM"), PermissionError("not ours"), ConfigError("tls.ca", "no", "do")],
+)
+async def test_tls_that_cannot_be_begun_is_a_complaint(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"tls_required":true}\r\n')
+        await reader.read()
+        writer.close()
+
+    def tls(*_: object) -> TlsFilter:
+        raise error
+
+    async def place() -> Place:
+        return Place("127.0.0.1", listener.sockets[0].getsockname()[1])
+
+    listener = await asyncio.start_server(greet, "127.0.0.1", 0)
+    router = Router()
+    sockets = Sockets(router, write_timeout_ms=1000)
+    sockets.begin()
+    link = Link("other", router, sockets, place=place, connect=lambda *_: {}, tls=tls)
+    running = asyncio.create_task(link.run())
+    await until(lambda: link.complaint == str(error))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    sockets.close()
+    listener.close()
+    await asyncio.sleep(0.01)  # its side of the last connection ends
+    assert [record.exc_info for record in caplog.records] == [None] * len(caplog.records)
