@@ -31,6 +31,7 @@ EXTENSIONS: Final = (
     "nats.connection",
     "nats.client_connection",
     "nats.leaf_connection",
+    "nats.server_connection",
 )
 
 

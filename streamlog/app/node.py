@@ -239,7 +239,10 @@ class Node:
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
         self._sockets = Sockets(
-            self._router, write_timeout_ms=settings.nats_listen.write_timeout_ms
+            self._router,
+            write_timeout_ms=settings.nats_listen.write_timeout_ms,
+            read_buffer_bytes=settings.ingest.read_buffer_bytes,
+            around_turn=self._tracing.traces.reading if self._tracing else None,
         )
         self._leaf = self._leaf_link()
         self._source, self._admin = self._nats_side(metrics)
@@ -324,8 +327,8 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             router=self._router,
+            sockets=self._sockets,
             lease=self._metadata.lease,
-            around_read=self._tracing.traces.reading if self._tracing else None,
             leaf=self._leaf,
         )
         admin = ManagementApi(
@@ -336,6 +339,7 @@ class Node:
             metrics=metrics,
             control=self._control,
             router=self._router,
+            sockets=self._sockets,
             payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
             lease=self._metadata.lease,
             identity=self._security.identity,

@@ -758,7 +758,7 @@ class IngestSection(Section):
     """Limits of messages that wait for their commit."""
 
     read_buffer_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
-    """Maximum size of one read from the NATS socket, and so the approximate maximum size of a
+    """Maximum size of one read from a NATS socket, and so the approximate maximum size of a
     batch."""
     in_flight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
     """Maximum number of bytes that are appended but not committed, over all partitions. When the

@@ -1,7 +1,7 @@
 import json
 from typing import Any
 
-from streamlog.ingest.frames import FrameParser, RecordCollector
+from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -9,7 +9,7 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.compiled.keys import murmur2
 from tests import enveloped
 from tests.ingest_way import Way
-from tests.nats_frames import SID, msg
+from tests.nats_frames import SID, FrameParser, msg
 
 ME, OTHER = NodeId(1), NodeId(2)
 
