@@ -8,9 +8,9 @@ without becoming a Python object. All that is rarer is decided by the session, i
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
-from streamlog.nats.connection cimport Connection
+from streamlog.nats.connection cimport BodyFault, Connection, Line
 from streamlog.nats.lexer cimport (
-    digits, find, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
+    digits, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
 )
 from streamlog.nats.router cimport Message, Router, Subscription
 from streamlog.record.compiled.codec cimport Span
@@ -62,35 +62,23 @@ cdef class ClientConnection(Connection):
         return 0
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
-        cdef const uint8_t* body = find(start, end, 10)
-        cdef const uint8_t* line_end
-        cdef const uint8_t* word_end
-        cdef Span word
-        self.needed = 0
-        if body == NULL:
-            self.check_line(end - start)
+        cdef Line line
+        if not self.take_line(start, end, &line):
             return 0
-        line_end = body
-        if body > start and (body - 1)[0] == 13:
-            line_end = body - 1
-        body += 1
-        word_end = start
-        while word_end < line_end and word_end[0] != 32 and word_end[0] != 9:
-            word_end += 1
-        word = span(start, word_end)
-        if line_end - word_end > self.line_bytes_max + 1:
+        if line.end - line.fields > self.line_bytes_max + 1:
             raise FrameTooLarge(LINE_TOO_LONG)
-        if not self.is_open and not is_word(word, b"connect", 7):
+        if not self.is_open and not is_word(line.word, b"connect", 7):
             raise MalformedFrame(NOT_AUTHORIZED)
-        if is_word(word, b"pub", 3):
-            return self._publication(start, word_end, line_end, body, end, False)
-        if is_word(word, b"hpub", 4):
-            return self._publication(start, word_end, line_end, body, end, True)
-        self._control(word, word_end, line_end)
-        return body - start
+        if is_word(line.word, b"pub", 3):
+            return self._publication(&line, end, False)
+        if is_word(line.word, b"hpub", 4):
+            return self._publication(&line, end, True)
+        self._control(&line)
+        return line.body - start
 
-    cdef int _control(self, Span word, const uint8_t* start, const uint8_t* end) except -1:
+    cdef int _control(self, const Line* line) except -1:
         cdef Span[FIELDS_MAX] fields
+        cdef Span word = line.word
         cdef int count
         cdef bytes sid
         cdef int64_t delivered_max
@@ -100,7 +88,7 @@ cdef class ClientConnection(Connection):
         elif is_word(word, b"pong", 4):
             self.session.ponged()
         elif is_word(word, b"sub", 3):
-            count = split(start, end, fields, 3)
+            count = split(line.fields, line.end, fields, 3)
             if count != 2 and count != 3:
                 raise MalformedFrame("")
             sid = to_bytes(fields[count - 1])
@@ -108,7 +96,7 @@ cdef class ClientConnection(Connection):
                 to_bytes(fields[0]), b"" if count == 2 else to_bytes(fields[1]), sid
             )
         elif is_word(word, b"unsub", 5):
-            count = split(start, end, fields, 2)
+            count = split(line.fields, line.end, fields, 2)
             if count != 1 and count != 2:
                 raise MalformedFrame("")
             delivered_max = -1 if count == 1 else number(fields[1])
@@ -116,7 +104,7 @@ cdef class ClientConnection(Connection):
             if self.verbose:
                 self.put_bytes(b"+OK\r\n", 5)
         elif is_word(word, b"connect", 7):
-            self.session.connect(to_bytes(span(start, end)))
+            self.session.connect(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"info", 4) or is_word(word, b"+ok", 3):
             pass  # of no use from a client, and nats-server takes it
         elif is_word(word, b"-err", 4):
@@ -126,39 +114,28 @@ cdef class ClientConnection(Connection):
         return 0
 
     cdef Py_ssize_t _publication(
-        self, const uint8_t* start, const uint8_t* at, const uint8_t* line_end,
-        const uint8_t* body, const uint8_t* end, bint has_headers
+        self, const Line* line, const uint8_t* end, bint has_headers
     ) except -1:
         cdef Span[FIELDS_MAX] fields
         cdef Message message
-        cdef int count = split(at, line_end, fields, 3 + has_headers)
-        cdef int64_t total, head = 0
-        cdef const uint8_t* body_end
+        cdef int count = split(line.fields, line.end, fields, 3 + has_headers)
+        cdef int sizes = 1 + has_headers
+        cdef Py_ssize_t size
         if has_headers and not self.headers:
             raise MalformedFrame("")
-        if count != 2 + has_headers and count != 3 + has_headers:
+        if count != 1 + sizes and count != 2 + sizes:
             raise MalformedFrame("")
-        total = number(fields[count - 1])
-        if has_headers:
-            head = number(fields[count - 2])
-        if total < 0 or head < 0 or head > total:
-            raise MalformedFrame("")
-        if total > self.payload_bytes_max:
+        size = self.take_body(line, end, &fields[count - sizes], has_headers, &message)
+        if size:
+            message.subject = fields[0]
+            message.reply = fields[1] if count == 2 + sizes else span(line.body, line.body)
+            self._publish(&message)
+        return size
+
+    cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
+        if fault == BodyFault.TOO_LARGE:
             raise FrameTooLarge(PAYLOAD_TOO_LARGE)
-        if total + 2 > end - body:
-            self.needed = body - start + total + 2
-            return 0
-        body_end = body + total
-        if body_end[0] != 13 or body_end[1] != 10:
-            raise MalformedFrame(UNKNOWN_OPERATION)
-        message.subject = fields[0]
-        message.reply = fields[1] if count == 3 + has_headers else span(body, body)
-        message.block = span(body, body + head)
-        message.payload = span(body + head, body_end)
-        message.is_routed = True
-        self.messages_in += 1
-        self._publish(&message)
-        return body_end + 2 - start
+        raise MalformedFrame(UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
 
     cdef int _publish(self, Message* message) except -1:
         cdef int count

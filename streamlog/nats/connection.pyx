@@ -11,8 +11,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 
-from streamlog.nats.lexer cimport add, clear, find, release, reserve
-from streamlog.nats.router cimport Endpoint
+from streamlog.nats.lexer cimport add, clear, find, number, release, reserve, span
+from streamlog.nats.router cimport Endpoint, Message
+from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 import os
@@ -162,7 +163,7 @@ cdef class Connection(Endpoint):
         return 0
 
     cdef int check_line(self, Py_ssize_t size) except -1:
-        """Of a line without its line feed, which may be to come."""
+        """Of a line without its line feed."""
         if size > self.line_bytes_max + 1:
             raise FrameTooLarge(f"line of more than {self.line_bytes_max} bytes")
         return 0
@@ -171,6 +172,58 @@ cdef class Connection(Endpoint):
         """The size of the frame at ``start``, which is carried out; 0 if its end is to come: ``needed`` is
         its size then, or 0 where its line has no end yet."""
         raise NotImplementedError
+
+    cdef bint take_line(self, const uint8_t* start, const uint8_t* end, Line* line) except -1:
+        """Of the frame at ``start``; False if the end of the line is to come. How long a whole line may be is for
+        the caller to check."""
+        cdef const uint8_t* line_feed = find(start, end, 10)
+        cdef const uint8_t* at = start
+        self.needed = 0
+        if line_feed == NULL:
+            self.check_line(end - start)
+            return False
+        line.start = start
+        line.body = line_feed + 1
+        line.end = line_feed
+        if line_feed > start and (line_feed - 1)[0] == 13:
+            line.end = line_feed - 1
+        while at < line.end and at[0] != 32 and at[0] != 9:
+            at += 1
+        line.word = span(start, at)
+        line.fields = at
+        return True
+
+    cdef Py_ssize_t take_body(
+        self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
+    ) except -1:
+        """The size of a message's whole frame; 0 if its end is to come. ``sizes``: the last field, or the
+        last two where it has headers."""
+        cdef int64_t head = number(sizes[0]) if has_headers else 0
+        cdef int64_t total = number(sizes[has_headers])
+        cdef const uint8_t* body_end
+        if not 0 <= head <= total:
+            self.refuse_body(BodyFault.NO_SIZE, total)
+        if total > self.payload_bytes_max:
+            self.refuse_body(BodyFault.TOO_LARGE, total)
+        if total + 2 > end - line.body:
+            self.needed = line.body - line.start + total + 2
+            return 0
+        body_end = line.body + total
+        if body_end[0] != 13 or body_end[1] != 10:
+            self.refuse_body(BodyFault.NO_CRLF, total)
+        message.block = span(line.body, line.body + head)
+        message.payload = span(line.body + head, body_end)
+        message.is_routed = True
+        self.messages_in += 1
+        return body_end + 2 - line.start
+
+    cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
+        """Always raises."""
+        if fault == BodyFault.TOO_LARGE:
+            raise FrameTooLarge(f"message of {size} bytes, limit {self.payload_bytes_max}")
+        if fault == BodyFault.NO_CRLF:
+            raise MalformedFrame("payload does not end with CRLF")
+        raise MalformedFrame("a message without its size")
 
     cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1:
         """Add to the rest until it is a frame; how many bytes that took."""
