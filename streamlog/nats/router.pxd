@@ -84,16 +84,16 @@ cdef class Router:
 
     cdef Route route_of(self, Span subject, Memo memo)
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
-    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
-    cdef int _deliver_linked(self, const Message* message, list queues) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
     cdef int touch(self, Endpoint endpoint) except -1
     cdef int _reply(self, const Message* message) except -1
+    cdef bytes _answer_each(self, bytes replies, bytes payload, int64_t base_sequence)
     cdef int answer(self, Span reply, Span head, int64_t sequence) except -1
     cdef Subscription _member(self, list members, Endpoint source, bint echo)
     cdef object _keep(self, dict kept, bytes key, object found)
     cdef object _match_prefix(self, bytes prefix)
     cdef Route _match(self, bytes subject)
+    cdef list _levels(self, bytes subject, list found)
     cdef int _forget(self, bytes subject, list tokens) except -1
