@@ -5,17 +5,12 @@ the connection's ``session``, in Python (``port_session.PortSession``).
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from streamlog.nats.connection import Connection
 from streamlog.nats.router import Subscription
 
 SOURCES: int
-UNKNOWN_OPERATION: Final[str]
-LINE_TOO_LONG: Final[str]
-PAYLOAD_TOO_LARGE: Final[str]
-NOT_AUTHORIZED: Final[str]
-INVALID_PUBLISH_SUBJECT: Final[str]
 
 class Session(Protocol):
     """What a connection asks and reports, in the order in which the client says it."""
@@ -24,10 +19,11 @@ class Session(Protocol):
     def pinged(self) -> None: ...
     def ponged(self) -> None: ...
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None: ...
-    def unsubscribed(self, subscription: Subscription) -> None: ...
     @property
     def rights(self) -> object:
-        """Another value where what may be published has changed. Asked at each read of a restricted connection."""
+        """Another value where what may be published has changed, by another login, say. Asked at each read of
+        a restricted connection.
+        """
 
     @property
     def may_remember(self) -> bool:
@@ -67,9 +63,6 @@ class ClientConnection(Connection):
     @property
     def subscriptions(self) -> dict[bytes, Subscription]:
         """By sid."""
-
-    def forget_permitted(self) -> None:
-        """Ask the session again what may be published to: the client has logged in as another."""
 
     def subscribe(
         self,

@@ -17,6 +17,7 @@ from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
+from streamlog.nats.auth import err
 
 SOURCES = STREAMLOG_SOURCES
 
@@ -25,12 +26,6 @@ cdef enum:
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
     PERMITTED_MAX = 10_000
     OPERATION_BYTES_MAX = 9  # "CONNECT " and a carriage return: the limit of a line is that of what is between
-
-UNKNOWN_OPERATION = "Unknown Protocol Operation"
-LINE_TOO_LONG = "maximum control line exceeded"
-PAYLOAD_TOO_LARGE = "Maximum Payload Violation"
-NOT_AUTHORIZED = "Authorization Violation"
-INVALID_PUBLISH_SUBJECT = "Invalid Publish Subject"
 
 
 cdef class ClientConnection(Connection):
@@ -58,7 +53,7 @@ cdef class ClientConnection(Connection):
 
     cdef int check_line(self, Py_ssize_t size) except -1:
         if size > self.line_bytes_max + OPERATION_BYTES_MAX:
-            raise FrameTooLarge(LINE_TOO_LONG)
+            raise FrameTooLarge(err.LINE_EXCEEDED)
         return 0
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
@@ -66,9 +61,9 @@ cdef class ClientConnection(Connection):
         if not self.take_line(start, end, &line):
             return 0
         if line.end - line.fields > self.line_bytes_max + 1:
-            raise FrameTooLarge(LINE_TOO_LONG)
+            raise FrameTooLarge(err.LINE_EXCEEDED)
         if not self.is_open and not is_word(line.word, b"connect", 7):
-            raise MalformedFrame(NOT_AUTHORIZED)
+            raise MalformedFrame(err.AUTHORIZATION_VIOLATION)
         if is_word(line.word, b"pub", 3):
             return self._publication(&line, end, False)
         if is_word(line.word, b"hpub", 4):
@@ -110,7 +105,7 @@ cdef class ClientConnection(Connection):
         elif is_word(word, b"-err", 4):
             raise MalformedFrame("")
         else:
-            raise MalformedFrame(UNKNOWN_OPERATION)
+            raise MalformedFrame(err.UNKNOWN_OPERATION)
         return 0
 
     cdef Py_ssize_t _publication(
@@ -134,13 +129,13 @@ cdef class ClientConnection(Connection):
 
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
         if fault == BodyFault.TOO_LARGE:
-            raise FrameTooLarge(PAYLOAD_TOO_LARGE)
-        raise MalformedFrame(UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
+            raise FrameTooLarge(err.PAYLOAD_EXCEEDED)
+        raise MalformedFrame(err.UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
 
     cdef int _publish(self, Message* message) except -1:
         cdef int count
         if self.pedantic and not is_literal_subject(message.subject):
-            self.put_error(INVALID_PUBLISH_SUBJECT)
+            self.put_error(err.INVALID_PUBLISH_SUBJECT)
         if self.is_restricted and not self._may_publish(message.subject, message.reply):
             return 0
         if self.is_restricted and message.reply.size and not is_inbox(message.reply) and (
@@ -150,8 +145,7 @@ cdef class ClientConnection(Connection):
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
             message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
-            reply = to_bytes(message.reply).decode(errors="replace")
-            self.put_error(f'Permissions Violation for Publish with Reply of "{reply}"')
+            self.put_error(err.reply_violation(to_bytes(message.reply)))
             return 0
         if self.verbose:
             self.put_bytes(b"+OK\r\n", 5)
@@ -171,10 +165,6 @@ cdef class ClientConnection(Connection):
                 self._permitted.clear()
             self._permitted[subject] = True
         return True
-
-    def forget_permitted(self):
-        """Another login has other rights."""
-        self._permitted.clear()
 
     cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
         self._look_at_rights()
@@ -234,7 +224,6 @@ cdef class ClientConnection(Connection):
     cdef int _end(self, Subscription subscription) except -1:
         del self.subscriptions[subscription.sid]
         self.router.remove(subscription)
-        self.session.unsubscribed(subscription)
         return 0
 
     # What is sent

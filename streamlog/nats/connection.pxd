@@ -35,7 +35,7 @@ cdef class Connection(Endpoint):
     cdef readonly int64_t messages_out
     cdef readonly int64_t bytes_out
     cdef Py_ssize_t line_bytes_max
-    cdef bint is_suspended  # frames wait in ``_rest``
+    cdef readonly bint is_suspended  # frames wait in ``_rest``
     cdef Py_ssize_t needed  # the size of the frame that begins ``_rest``, where its line is there; else 0
     cdef Buffer out
     cdef Buffer _rest  # the beginning of a frame of which the end is still to come

@@ -66,10 +66,6 @@ cdef class Connection(Endpoint):
         release(&self.out)
 
     @property
-    def awaits(self):
-        return self.is_suspended and not self.is_closed
-
-    @property
     def pending_bytes(self):
         return self.out.size - self._sent
 

@@ -23,7 +23,7 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
 from streamlog.nats.auth.stream_access import StreamAccess, StreamIndex
 from streamlog.nats.client_connection import ClientConnection
-from streamlog.nats.port_session import TOO_MANY_CONNECTIONS, PortSession
+from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
 from streamlog.tls.certificate import read_certificate
@@ -278,7 +278,7 @@ class Port:
         if len(self._clients) > settings.connections_max or (
             self._hosts[host] > settings.connections_per_address_max
         ):
-            connection.put_error(TOO_MANY_CONNECTIONS)
+            connection.put_error(err.CONNECTIONS_EXCEEDED)
             self.close(session, CloseReason.LIMIT)
         elif not greets_late:
             session.greet()

@@ -23,8 +23,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient
 from streamlog.nats.auth.stream_access import StreamAccess
-from streamlog.nats.client_connection import NOT_AUTHORIZED, ClientConnection
-from streamlog.nats.router import Subscription
+from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.sockets import CloseReason
 
 PROTOCOL_INFO: Final = 1
@@ -34,14 +33,6 @@ LINK_OPTION: Final = "streamlog_link"
 NAME_CHARS_MAX: Final = 256
 """Of what a client calls itself, that is shown."""
 PINGS_UNANSWERED_MAX: Final = 2
-
-NO_RESPONDERS_NEEDS_HEADERS: Final = "no responders requires headers support"
-BAD_PROTOCOL: Final = "invalid client protocol"
-TOO_MANY_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
-INVALID_SUBJECT: Final = "Invalid Subject"
-STALE: Final = "Stale Connection"
-LOGIN_TIMEOUT: Final = "Authentication Timeout"
-TOO_MANY_CONNECTIONS: Final = "maximum connections exceeded"
 
 
 class PortServer(Protocol):
@@ -139,9 +130,9 @@ class PortSession:
             if not self._server.become_link(self, asked[LINK_OPTION]):
                 self.refuse()
         elif not 0 <= choices.protocol <= PROTOCOL_INFO:
-            self._end(BAD_PROTOCOL, CloseReason.PROTOCOL)
+            self._end(err.INVALID_PROTOCOL, CloseReason.PROTOCOL)
         elif choices.no_responders and not choices.headers:
-            self._end(NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)
+            self._end(err.NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)
         elif self._login_required:
             connection.is_open = False
             connection.suspend()
@@ -155,7 +146,6 @@ class PortSession:
         if connection.is_closed:
             return
         self.login, self._access = login, access
-        connection.forget_permitted()
         connection.is_open = connection.is_restricted = True
         connection.tracks_replies = not access.is_constant
         limits = login.limits
@@ -168,7 +158,7 @@ class PortSession:
         self._opened()
         connection.resume()
 
-    def refuse(self, words: str = NOT_AUTHORIZED) -> None:
+    def refuse(self, words: str = err.AUTHORIZATION_VIOLATION) -> None:
         """The login is wrong."""
         if not self.connection.is_closed:
             self._end(words, CloseReason.LOGIN)
@@ -190,35 +180,33 @@ class PortSession:
         denied = None
         if access is not None:
             if not access.may_subscribe(subject, queue or None):
-                connection.send(_error_line(err.subscription_violation(subject, queue or None)))
+                connection.put_error(err.subscription_violation(subject, queue or None))
                 return
             denied = access.denied_deliveries(subject, queue or None)
         if len(connection.subscriptions) >= self._subscriptions_max:
-            connection.put_error(TOO_MANY_SUBSCRIPTIONS)
+            connection.put_error(err.SUBSCRIPTIONS_EXCEEDED)
             return
         try:
             connection.subscribe(subject, queue, sid, denied)
         except InvalidRequest:
-            connection.put_error(INVALID_SUBJECT)
+            connection.put_error(err.INVALID_SUBJECT)
             return
         if connection.verbose:
             connection.send(b"+OK\r\n")
-
-    def unsubscribed(self, subscription: Subscription) -> None:
-        """One of its subscriptions has ended."""
 
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
         access = self._access
         if access is None or access.may_publish(subject):
             return True
-        self.connection.send(_error_line(err.publish_violation(subject)))
+        self.connection.put_error(err.publish_violation(subject))
         if reply and (stream := access.unwritable(subject)) is not None:
             self._server.publish_denied(stream, reply)
         return False
 
     @property
     def rights(self) -> object:
-        return None if self._access is None else self._access.version
+        access = self._access
+        return None if access is None else (access, access.version)
 
     @property
     def may_remember(self) -> bool:
@@ -230,7 +218,7 @@ class PortSession:
 
     def violated(self, error: Exception) -> None:
         words = str(error)
-        reason = CloseReason.LOGIN if words == NOT_AUTHORIZED else CloseReason.PROTOCOL
+        reason = CloseReason.LOGIN if words == err.AUTHORIZATION_VIOLATION else CloseReason.PROTOCOL
         self._end(words, reason)
 
     def too_slow(self) -> None:
@@ -244,19 +232,18 @@ class PortSession:
     def ping(self) -> None:
         """The client has been silent for a while."""
         if self.pings_unanswered >= PINGS_UNANSWERED_MAX:
-            self._end(STALE, CloseReason.STALE)
+            self._end(err.STALE_CONNECTION, CloseReason.STALE)
             return
         self.pings_unanswered += 1
         self.connection.send(b"PING\r\n")
 
-    def expire(self, words: bytes = err.AUTHENTICATION_EXPIRED) -> None:
-        """Its login ends now; ``words``: why, as an error line has it."""
-        self.connection.send(_error_line(words))
-        self._server.close(self, CloseReason.EXPIRED)
+    def expire(self, words: str = err.AUTHENTICATION_EXPIRED) -> None:
+        """Its login ends now, for the reason that ``words`` give."""
+        self._end(words, CloseReason.EXPIRED)
 
     def give_up_login(self) -> None:
         """It has not logged in in time."""
-        self._end(LOGIN_TIMEOUT, CloseReason.LOGIN)
+        self._end(err.AUTHENTICATION_TIMEOUT, CloseReason.LOGIN)
 
     def _end(self, words: str, reason: CloseReason) -> None:
         if words:
@@ -312,7 +299,3 @@ def _choices(asked: Mapping[str, Any]) -> _Choices:
         name=text("name"),
         language=f"{text('lang')} {text('version')}".strip(),
     )
-
-
-def _error_line(words: bytes) -> bytes:
-    return b"-ERR %b\r\n" % words

@@ -384,7 +384,7 @@ class Sockets:
 
     def _take_end(self, peer: ServedSocket) -> None:
         """The peer says nothing more. What waits for its login is still carried out."""
-        if peer.connection.awaits:
+        if peer.connection.is_suspended:
             peer.at_end = True
             if self._watch is not None:  # which would tell of the end again and again
                 self._watch.unregister(peer.sock)

@@ -128,11 +128,11 @@ class PortLimits(NamedTuple):
 
 NO_LIMITS: Final = PortLimits()
 
-Stay = Callable[[], Awaitable[bytes | None]]
+Stay = Callable[[], Awaitable[str | None]]
 """Why a client has to go now, as the text of an ``-ERR``; None: it may stay."""
 
 
-async def _stays() -> bytes | None:
+async def _stays() -> str | None:
     return None
 
 
@@ -173,7 +173,7 @@ class AdmittedClient:
     def may_read_all(self, streams: Iterable[str]) -> bool:
         return all(map(self.may_read, streams))
 
-    async def ending(self) -> bytes | None:
+    async def ending(self) -> str | None:
         """The ``-ERR`` with which the listener closes the connection now, since the user or its account
         was revoked or changed, or its token, key or password is no longer good; None: it stays. To be
         asked every few seconds.
@@ -305,7 +305,7 @@ class PortAuthenticator:
         credential = users.credential(user)
         found = await users.log_in(user, password, attempt.session.host)
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             same = users.credential(user) == credential
             return None if same else err.AUTHENTICATION_REVOKED
 
@@ -319,7 +319,7 @@ class PortAuthenticator:
         token = attempt.text("auth_token")
         user = await tokens.demand(token, attempt.session.host)
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             same = await self._user_of_token(tokens, token) == user
             return None if same else err.AUTHENTICATION_REVOKED
 
@@ -334,7 +334,7 @@ class PortAuthenticator:
             if not self._knows(key):
                 raise AuthenticationFailed("neither authorization.nkeys nor a rule names the NKey")
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             return None if self._knows(key) else err.AUTHENTICATION_REVOKED
 
         return self._login(self._proved(attempt, self._principal_of(key)), stay)
@@ -364,7 +364,7 @@ class PortAuthenticator:
             else:
                 check_signature(claims.sub, attempt.nonce, attempt.text("sig"))
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             present = self._grantors(claims, operator)
             if present == grantors:  # what time ends is in the session
                 return None
