@@ -8,12 +8,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streamlog.nats.connection import Connection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.router import Subscription
 
 SOURCES: int
 
 class Session(Protocol):
     """What a connection asks and reports, in the order in which the client says it."""
+
+    @property
+    def client_id(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
 
     def connect(self, options: bytes) -> None: ...
     def pinged(self) -> None: ...
@@ -31,6 +38,14 @@ class Session(Protocol):
 
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
         """Asked of a restricted connection only."""
+
+    def begin_trace(
+        self, subject: bytes, block: bytes, size: int
+    ) -> tuple[bool, MessageTrace | None]:
+        """Whether a message with ``Nats-Trace-Dest`` is published, and what is to be told of it."""
+
+    def end_trace(self, trace: MessageTrace) -> None:
+        """It has been published, as far as it may be."""
 
     def replied(self, reply: bytes) -> None:
         """A message that names this reply is delivered. Asked where ``tracks_replies``."""

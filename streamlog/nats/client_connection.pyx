@@ -5,14 +5,15 @@ A message goes from the socket's bytes to those who take it, and an answer into 
 without becoming a Python object. All that is rarer is decided by the session, in Python.
 """
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
 from streamlog.nats.connection cimport BodyFault, Connection, Line
 from streamlog.nats.lexer cimport (
-    digits, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
+    digits, find, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
 )
-from streamlog.nats.router cimport Message, Router, Subscription
+from streamlog.nats.router cimport DeliveryTrace, Message, Router, Subscription
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
@@ -124,7 +125,10 @@ cdef class ClientConnection(Connection):
         if size:
             message.subject = fields[0]
             message.reply = fields[1] if count == 2 + sizes else span(line.body, line.body)
-            self._publish(&message)
+            if message.block.size and is_traced(message.block):
+                self._publish_traced(&message)
+            else:
+                self._publish(&message)
         return size
 
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
@@ -132,21 +136,36 @@ cdef class ClientConnection(Connection):
             raise FrameTooLarge(err.PAYLOAD_EXCEEDED)
         raise MalformedFrame(err.UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
 
+    cdef int _publish_traced(self, Message* message) except -1:
+        cdef DeliveryTrace deliveries
+        may_go, trace = self.session.begin_trace(
+            to_bytes(message.subject), to_bytes(message.block), message.block.size + message.payload.size
+        )
+        if trace is not None:
+            deliveries = trace.deliveries
+            message.trace = <PyObject*>deliveries
+        if may_go:
+            self._publish(message)
+        if trace is not None:
+            self.session.end_trace(trace)
+        return 0
+
     cdef int _publish(self, Message* message) except -1:
         cdef int count
         if self.pedantic and not is_literal_subject(message.subject):
             self.put_error(err.INVALID_PUBLISH_SUBJECT)
         if self.is_restricted and not self._may_publish(message.subject, message.reply):
-            return 0
+            return refused(message, err.publish_violation, message.subject)
         if self.is_restricted and message.reply.size and not is_inbox(message.reply) and (
             not self._may_publish(message.reply, span(message.reply.data, message.reply.data))
         ):
-            return 0  # the node would answer in its own name, where this client may not publish
+            # the node would answer in its own name, where this client may not publish
+            return refused(message, err.publish_violation, message.reply)
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
             message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
             self.put_error(err.reply_violation(to_bytes(message.reply)))
-            return 0
+            return refused(message, err.reply_violation, message.reply)
         if self.verbose:
             self.put_bytes(b"+OK\r\n", 5)
         count = self.router.deliver(message, self, self.echo)
@@ -307,6 +326,24 @@ cdef class ClientConnection(Connection):
                 self.router.remove(subscription)
             self.subscriptions = {}
         super().close()
+
+
+cdef int refused(const Message* message, violation, Span subject) except -1:
+    if message.trace != NULL:
+        (<DeliveryTrace>message.trace).refusal = violation(to_bytes(subject))
+    return 0
+
+
+cdef bint is_traced(Span block) noexcept nogil:
+    """Whether one of the headers is ``Nats-Trace-Dest``."""
+    cdef const uint8_t* end = block.data + block.size
+    cdef const uint8_t* at = find(block.data, end, 10)
+    while at != NULL:
+        at += 1
+        if end - at >= 16 and memcmp(at, b"Nats-Trace-Dest:", 16) == 0:
+            return True
+        at = find(at, end, 10)
+    return False
 
 
 cdef inline bint is_inbox(Span reply) noexcept nogil:

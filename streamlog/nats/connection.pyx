@@ -209,6 +209,7 @@ cdef class Connection(Endpoint):
             self.refuse_body(BodyFault.NO_CRLF, total)
         message.block = span(line.body, line.body + head)
         message.payload = span(line.body + head, body_end)
+        message.trace = NULL
         message.is_routed = True
         self.messages_in += 1
         return body_end + 2 - line.start

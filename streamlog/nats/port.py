@@ -23,6 +23,7 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
 from streamlog.nats.auth.stream_access import StreamAccess, StreamIndex
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
@@ -99,7 +100,8 @@ class Port:
         self._settings = settings
         self._router = router
         self._sockets = sockets
-        self._node_id = node_id
+        self._server_id = f"streamlog-{cluster_id}-{node_id}"
+        self._server_name = f"streamlog-{node_id}"
         self._cluster_id = cluster_id
         self._domain = domain
         self._metrics = metrics
@@ -122,6 +124,7 @@ class Port:
         self._late: dict[PortClient, float] = {}
         """Clients that have not logged in, in the order in which they came, and until when they may."""
         self._client_id = 0
+        self._traces = 0
         self._told_s: dict[CloseReason, float] = {}
         self._untold: Counter[CloseReason] = Counter()
         self._stopping = asyncio.Event()
@@ -358,8 +361,8 @@ class Port:
     def info(self, session: PortSession) -> dict[str, Any]:
         host, port = self.address
         info: dict[str, Any] = {
-            "server_id": f"streamlog-{self._cluster_id}-{self._node_id}",
-            "server_name": f"streamlog-{self._node_id}",
+            "server_id": self._server_id,
+            "server_name": self._server_name,
             "version": NATS_VERSION,
             "streamlog": __version__,
             "proto": 1,
@@ -470,3 +473,29 @@ class Port:
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         self._router.reply(reply, self._refusal(stream))
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
+        self._traces += 1
+        server = {
+            "name": self._server_name,
+            "host": self.address[0],
+            "id": self._server_id,
+            "cluster": self._cluster_id,
+            "domain": self._domain,
+            "ver": NATS_VERSION,
+            "jetstream": True,
+            "seq": self._traces,
+        }
+        text = trace.text(
+            server,
+            session.connection,
+            account="" if session.login is None else session.login.account,
+            streams=self._streams.taking,
+            now_ns=time.time_ns(),
+        )
+        self._router.publish(
+            trace.request.destination.encode(errors="replace"),
+            text,
+            source=session.connection,  # a trace asks for nothing that its client may not ask for
+            echo=True,
+        )

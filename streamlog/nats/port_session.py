@@ -24,6 +24,8 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient
 from streamlog.nats.auth.stream_access import StreamAccess
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace, trace_request
+from streamlog.nats.router import DeliveryTrace
 from streamlog.nats.sockets import CloseReason
 
 PROTOCOL_INFO: Final = 1
@@ -50,6 +52,9 @@ class PortServer(Protocol):
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         """Tell a publisher that it may not write to this stream."""
+
+    def publish_trace(self, session: "PortSession", trace: MessageTrace) -> None:
+        """Publish what became of a message, in the name of its publisher."""
 
 
 class PortSession:
@@ -211,6 +216,21 @@ class PortSession:
     @property
     def may_remember(self) -> bool:
         return self._access is None or self._access.is_constant
+
+    def begin_trace(
+        self, subject: bytes, block: bytes, size: int
+    ) -> tuple[bool, MessageTrace | None]:
+        request = trace_request(block)
+        if request is None:
+            return True, None
+        if not request.is_valid:
+            return not request.is_only, None
+        if not self.may_publish(request.destination.encode(errors="replace"), b""):
+            return False, None
+        return True, MessageTrace(request, subject, size, DeliveryTrace(is_only=request.is_only))
+
+    def end_trace(self, trace: MessageTrace) -> None:
+        self._server.publish_trace(self, trace)
 
     def replied(self, reply: bytes) -> None:
         if self._access is not None:

@@ -1,5 +1,6 @@
 """Subscriptions and where messages go, for compiled code that brings messages or takes them."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from streamlog.record.compiled.codec cimport Span
@@ -10,6 +11,7 @@ cdef struct Message:
     Span reply
     Span block  # of headers, from NATS/1.0 to the empty line
     Span payload
+    PyObject* trace  # a borrowed DeliveryTrace; NULL: it is not traced
     bint is_routed  # its reply goes through the router, not over the link that it came by
 
 
@@ -34,10 +36,19 @@ cdef class Subscription:
     cdef readonly bytes queue  # empty: it is in no queue group
     cdef readonly bytes sid
     cdef readonly object target
-    cdef Endpoint endpoint
+    cdef readonly Endpoint endpoint
     cdef int64_t delivered_max  # 0: no limit
     cdef int64_t delivered
     cdef bint ended
+
+
+cdef class DeliveryTrace:
+    cdef readonly bint is_only
+    cdef readonly list deliveries
+    cdef public str refusal
+
+    cdef bint add(self, object receiver) except -1
+    cdef int add_echo(self, Subscription subscription) except -1
 
 
 cdef class QueueGroup:

@@ -64,6 +64,8 @@ class Subscription:
         target: Any = None,
     ) -> None: ...
     @property
+    def endpoint(self) -> Endpoint: ...
+    @property
     def subject(self) -> bytes: ...
     @property
     def queue(self) -> bytes:
@@ -73,6 +75,21 @@ class Subscription:
     def sid(self) -> bytes: ...
     @property
     def target(self) -> Any: ...
+
+class DeliveryTrace:
+    """Where one message goes that a client of the port publishes."""
+
+    refusal: str
+    """Why its publisher may not publish it; empty: it may."""
+
+    def __init__(self, *, is_only: bool = False) -> None:
+        """``is_only``: the message goes nowhere; it is only found where it would go."""
+
+    @property
+    def is_only(self) -> bool: ...
+    @property
+    def deliveries(self) -> list[tuple[Subscription | Endpoint, bool]]:
+        """Subscriptions of this node, and links; True: a subscription gets no message of its own publisher."""
 
 class Router:
     """All subscriptions of a node. Not thread-safe; all is on one event loop."""
@@ -118,9 +135,10 @@ class Router:
         reply: bytes = b"",
         block: bytes = b"",
         source: Endpoint | None = None,
+        echo: bool = False,
     ) -> int:
-        """To how many endpoints the message went; ``source`` gets none. ``block``: the headers, from
-        ``NATS/1.0`` to the empty line.
+        """To how many endpoints the message went. ``block``: the headers, from ``NATS/1.0`` to the empty line.
+        ``source``: in whose name it is published; ``echo``: whether that gets it as well.
         """
 
     def tell_clients(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:

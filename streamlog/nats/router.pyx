@@ -100,6 +100,25 @@ cdef class Subscription:
         self.target = target
 
 
+cdef class DeliveryTrace:
+    """Where one message goes."""
+
+    def __init__(self, *, bint is_only=False):
+        self.is_only = is_only
+        self.deliveries = []
+        self.refusal = ""
+
+    cdef bint add(self, object receiver) except -1:
+        """Whether it gets the message."""
+        self.deliveries.append((receiver, False))
+        return not self.is_only
+
+    cdef int add_echo(self, Subscription subscription) except -1:
+        """It would get the message, but that it is its publisher's own."""
+        self.deliveries.append((subscription, True))
+        return 0
+
+
 cdef class QueueGroup:
     """The members of one queue group that a subject has now."""
 
@@ -144,8 +163,15 @@ cdef inline Message message_of(Span subject, bytes reply, bytes block, bytes pay
     made.reply = of_bytes(reply)
     made.block = of_bytes(block)
     made.payload = of_bytes(payload)
+    made.trace = NULL
     made.is_routed = True
     return made
+
+
+cdef inline int hand_over(Subscription subscription, const Message* message) except -1:
+    if message.trace != NULL and not (<DeliveryTrace>message.trace).add(subscription):
+        return 0
+    return subscription.endpoint.deliver(subscription, message)
 
 
 cdef inline bytes ack_of(Span head, int64_t sequence):
@@ -269,10 +295,10 @@ cdef class Router:
 
     def publish(
         self, bytes subject not None, bytes payload not None, *, bytes reply not None=b"",
-        bytes block not None=b"", Endpoint source=None
+        bytes block not None=b"", Endpoint source=None, bint echo=False
     ):
         cdef Message message = message_of(of_bytes(subject), reply, block, payload)
-        return self.deliver(&message, source, False)
+        return self.deliver(&message, source, echo)
 
     def tell_clients(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
         """Publish to the clients of this node's port, and to nothing else."""
@@ -407,19 +433,23 @@ cdef class Router:
         cdef int count = 0
         self.source = source
         try:
-            if subscription is not None:
+            if subscription is not None and message.trace == NULL:
                 if echo or subscription.endpoint is not source:
                     subscription.endpoint.deliver(subscription, message)
                     count = 1
                 return count
             for subscription in route.plain:
-                if not subscription.ended and (echo or subscription.endpoint is not source):
-                    subscription.endpoint.deliver(subscription, message)
+                if subscription.ended:
+                    continue
+                if echo or subscription.endpoint is not source:
+                    hand_over(subscription, message)
                     count += 1
+                elif message.trace != NULL:
+                    (<DeliveryTrace>message.trace).add_echo(subscription)
             for group in route.groups:
                 subscription = self._member(group.members, source, echo)
                 if subscription is not None:
-                    subscription.endpoint.deliver(subscription, message)
+                    hand_over(subscription, message)
                     count += 1
                     continue
                 subscription = self._member(group.distant, source, True)
@@ -436,13 +466,13 @@ cdef class Router:
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1:
         """Once over each link; over how many."""
         cdef Endpoint link
+        cdef list links = list(route.links)
         cdef int count = 0
-        for link in route.links:
-            link.forward(message, None if queues is None else queues.pop(link, None))
-            count += 1
         if queues is not None:
-            for link, names in queues.items():
-                link.forward(message, names)
+            links += [link for link in queues if link not in route.links]
+        for link in links:
+            if message.trace == NULL or (<DeliveryTrace>message.trace).add(link):
+                link.forward(message, None if queues is None else queues.get(link))
                 count += 1
         return count
 

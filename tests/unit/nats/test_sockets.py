@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
@@ -88,6 +89,9 @@ class World:
         self.sockets.end(self._peers[session], reason)
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
+        raise NotImplementedError
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
         raise NotImplementedError
 
 
