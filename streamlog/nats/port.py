@@ -27,6 +27,7 @@ from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from streamlog.rate_limit import CloseLog
 from streamlog.tls.certificate import read_certificate
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,9 @@ LOOK_S: Final = 0.5
 """How often it is looked for clients that are silent or late."""
 LOGIN_LOOK_S: Final = 5.0
 """How often it is looked for logins that were taken back."""
-CLOSE_LOG_PERIOD_S: Final = 1.0
 QUIET_REASONS: Final = frozenset({CloseReason.PEER, CloseReason.STOP})
+FLOODS: Final = frozenset(it.value for it in CloseReason if it not in QUIET_REASONS)
+"""Reasons that clients can bring about as often as they like."""
 
 
 class PortClient:
@@ -125,8 +127,7 @@ class Port:
         """Clients that have not logged in, in the order in which they came, and until when they may."""
         self._client_id = 0
         self._traces = 0
-        self._told_s: dict[CloseReason, float] = {}
-        self._untold: Counter[CloseReason] = Counter()
+        self._closings = CloseLog(FLOODS)
         self._stopping = asyncio.Event()
         self._retiring = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -291,7 +292,13 @@ class Port:
     def _ended(self, client: PortClient, _: ServedSocket, reason: CloseReason) -> None:
         self._forget(client)
         self._metrics.nats_port_closed.labels(reason.value).inc()
-        self._tell_closed(client, reason)
+        closed: dict[str, object] = {
+            "reason": reason.value,
+            "peer": client.session.host,
+            "client_name": client.session.name,
+        }
+        if reason not in QUIET_REASONS and (line := self._closings.line(closed, time.monotonic())):
+            logger.warning(CLIENT_CLOSED, extra=line)
 
     def _forget(self, client: PortClient) -> None:
         del self._clients[client.session]
@@ -308,24 +315,6 @@ class Port:
         if login is not None and login.is_tolerated:
             self._metrics.unauthenticated_connections.dec()
         self._metrics.nats_port_connections.dec()
-
-    def _tell_closed(self, client: PortClient, reason: CloseReason) -> None:
-        """Of many with one reason, of one a second with their number."""
-        now_s = time.monotonic()
-        if reason in QUIET_REASONS:
-            return
-        if now_s - self._told_s.get(reason, -CLOSE_LOG_PERIOD_S) < CLOSE_LOG_PERIOD_S:
-            self._untold[reason] += 1
-            return
-        self._told_s[reason] = now_s
-        extra: dict[str, object] = {
-            "reason": reason.value,
-            "peer": client.session.host,
-            "client_name": client.session.name,
-        }
-        if untold := self._untold.pop(reason, 0):
-            extra["more_of_these"] = untold
-        logger.warning(CLIENT_CLOSED, extra=extra)
 
     async def _look_after(self) -> None:
         """Ping clients that are silent; close those that are late with their login."""
