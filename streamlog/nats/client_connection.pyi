@@ -28,8 +28,8 @@ class Session(Protocol):
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None: ...
     @property
     def rights(self) -> object:
-        """Another value where what may be published has changed, by another login, say. Asked at each read of
-        a restricted connection.
+        """Another value where what this login may publish has changed. Asked at each read of a restricted
+        connection.
         """
 
     @property

@@ -100,6 +100,7 @@ cdef class ClientConnection(Connection):
             if self.verbose:
                 self.put_bytes(b"+OK\r\n", 5)
         elif is_word(word, b"connect", 7):
+            self._permitted.clear()  # what comes next may be another's
             self.session.connect(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"info", 4) or is_word(word, b"+ok", 3):
             pass  # of no use from a client, and nats-server takes it
@@ -185,22 +186,13 @@ cdef class ClientConnection(Connection):
             self._permitted[subject] = True
         return True
 
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
-        self._look_at_rights()
-        return Connection._take(self, data, size)
-
-    def resume(self):
-        """Carry out what came since."""
-        self._look_at_rights()
-        super().resume()
-
-    cdef int _look_at_rights(self) except -1:
+    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1:
         if self.is_restricted:
             rights = self.session.rights
             if rights != self._rights:
                 self._rights = rights
                 self._permitted.clear()
-        return 0
+        return Connection._take(self, start, size)
 
     cdef int _tell_no_responders(self, Message* message) except -1:
         """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""

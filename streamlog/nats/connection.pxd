@@ -51,9 +51,7 @@ cdef class Connection(Endpoint):
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1
     cdef int wrote(self) except -1
     cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1
-    cdef int _fail(self, object error) except -1
+    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1
     cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef bint _frame_of_rest(self) except -1
     cdef int _written(self) except -1

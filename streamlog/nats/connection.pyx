@@ -83,12 +83,14 @@ cdef class Connection(Endpoint):
                 return -1
             raise OSError(error, os.strerror(error))
         if count:
+            self.bytes_in += count
             self._take(&buffer[0], count)
         return count
 
     def feed(self, const uint8_t[::1] data not None):
         """Carry out what the peer says."""
         if data.shape[0]:
+            self.bytes_in += data.shape[0]
             self._take(&data[0], data.shape[0])
 
     def suspend(self):
@@ -103,10 +105,7 @@ cdef class Connection(Endpoint):
         self.is_suspended = False
         if self._rest.size and not self._feeding:
             waiting = self.take_rest()
-            try:
-                self._feed(<const uint8_t*>PyBytes_AS_STRING(waiting), len(waiting))
-            except (MalformedFrame, FrameTooLarge) as error:
-                self._fail(error)
+            self._take(<const uint8_t*>PyBytes_AS_STRING(waiting), len(waiting))
 
     def take_rest(self):
         """What came and was not carried out; for another connection over the same socket."""
@@ -115,45 +114,33 @@ cdef class Connection(Endpoint):
         self.needed = 0
         return waiting
 
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
-        if self.is_closed:
-            return 0
-        self.bytes_in += size
-        try:
-            self._feed(data, size)
-        except (MalformedFrame, FrameTooLarge) as error:
-            self._fail(error)
-        return 0
-
-    cdef int _fail(self, object error) except -1:
-        self.is_suspended = True  # what follows has no meaning
-        self.session.violated(error)
-        return 0
-
-    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1:
+    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1:
+        """Carry out the frames, or keep them while it is suspended. What is no frame ends the connection."""
         cdef const uint8_t* end = start + size
         cdef Py_ssize_t used
+        if self.is_closed:
+            return 0
         if self._feeding:
             raise RuntimeError("a feed within a feed")
-        if self.is_suspended:
-            if self._rest.size + size > SUSPENDED_BYTES_MAX:
-                raise FrameTooLarge("")  # nothing has proved yet that the peer may say so much
-            add(&self._rest, start, size)
-            return 0
         self._feeding = True
         try:
             while self._rest.size and start < end and not self.is_suspended:
                 start += self._complete(start, end - start)
-            if not self._rest.size:
-                while start < end and not self.is_suspended:
-                    used = self.frame(start, end)
-                    if not used:
-                        break
-                    start += used
+            while not self._rest.size and start < end and not self.is_suspended:
+                used = self.frame(start, end)
+                if not used:
+                    break
+                start += used
             if start < end:
+                if self.is_suspended and self._rest.size + (end - start) > SUSPENDED_BYTES_MAX:
+                    raise FrameTooLarge("")  # nothing has proved yet that the peer may say so much
                 if self.needed:
                     reserve(&self._rest, self.needed - self._rest.size)
                 add(&self._rest, start, end - start)
+        except (MalformedFrame, FrameTooLarge) as error:
+            self._feeding = False
+            self.is_suspended = True  # what follows has no meaning
+            self.session.violated(error)
         finally:
             self._feeding = False
         return 0

@@ -210,8 +210,7 @@ class PortSession:
 
     @property
     def rights(self) -> object:
-        access = self._access
-        return None if access is None else (access, access.version)
+        return None if self._access is None else self._access.version
 
     @property
     def may_remember(self) -> bool:
