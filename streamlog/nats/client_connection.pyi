@@ -1,7 +1,7 @@
-"""One client of the port: what it says is carried out, what it is to be sent is gathered. Compiled.
+"""One client of the port, compiled: carries out its frames, and gathers what it is sent.
 
-``feed`` takes what the client says, in any pieces; messages go to the router. All that is rarer is decided by
-the connection's ``session``, in Python (``port_session.PortSession``).
+``feed`` takes the client's bytes, in any pieces; messages go to the router. The connection's ``session`` decides
+about everything that is rarer, in Python (``port_session.PortSession``).
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Session(Protocol):
     def begin_trace(
         self, subject: bytes, block: bytes, size: int
     ) -> tuple[bool, MessageTrace | None]:
-        """Whether a message with ``Nats-Trace-Dest`` is published, and what is to be told of it."""
+        """Whether a message with ``Nats-Trace-Dest`` may be published, and its trace if it asks for one."""
 
     def end_trace(self, trace: MessageTrace) -> None:
         """It has been published, as far as it may be."""

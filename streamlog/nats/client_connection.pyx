@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What a client of the port says, and what it is sent. ``client_connection.pyi`` says what it means.
+"""The frames of one client of the port, in both directions. ``client_connection.pyi`` explains them.
 
-A message goes from the socket's bytes to those who take it, and an answer into the bytes to be written,
-without becoming a Python object. All that is rarer is decided by the session, in Python.
+A message goes from the socket's bytes to its receivers, and an answer into the output, without a Python
+object. The session, in Python, decides about everything that is rarer.
 """
 
 from cpython.object cimport PyObject
@@ -40,6 +40,7 @@ cdef class ClientConnection(Connection):
     cdef public bint is_open
     cdef public bint is_restricted
     cdef public bint tracks_replies
+    cdef int64_t _asked_at  # how many bytes had come when ``_rights`` were asked for
     cdef object _rights  # that ``_permitted`` was found by
     cdef dict _permitted  # subjects that may be published to
     cdef readonly dict subscriptions
@@ -176,6 +177,12 @@ cdef class ClientConnection(Connection):
 
     cdef bint _may_publish(self, Span text, Span reply) except -1:
         cdef bytes subject = to_bytes(text)
+        if self._asked_at != self.bytes_in:
+            self._asked_at = self.bytes_in
+            rights = self.session.rights
+            if rights != self._rights:
+                self._rights = rights
+                self._permitted.clear()
         if subject in self._permitted:
             return True
         if not self.session.may_publish(subject, to_bytes(reply)):
@@ -185,14 +192,6 @@ cdef class ClientConnection(Connection):
                 self._permitted.clear()
             self._permitted[subject] = True
         return True
-
-    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1:
-        if self.is_restricted:
-            rights = self.session.rights
-            if rights != self._rights:
-                self._rights = rights
-                self._permitted.clear()
-        return Connection._take(self, start, size)
 
     cdef int _tell_no_responders(self, Message* message) except -1:
         """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""
@@ -327,14 +326,13 @@ cdef int refused(const Message* message, violation, Span subject) except -1:
 
 
 cdef bint is_traced(Span block) noexcept nogil:
-    """Whether one of the headers is ``Nats-Trace-Dest``."""
+    """True if there is a header ``Nats-Trace-Dest``."""
     cdef const uint8_t* end = block.data + block.size
-    cdef const uint8_t* at = find(block.data, end, 10)
+    cdef const uint8_t* at = find(block.data + 1, end, 78)  # an N, after that of NATS/1.0
     while at != NULL:
-        at += 1
-        if end - at >= 16 and memcmp(at, b"Nats-Trace-Dest:", 16) == 0:
+        if (at - 1)[0] == 10 and end - at >= 16 and memcmp(at, b"Nats-Trace-Dest:", 16) == 0:
             return True
-        at = find(at, end, 10)
+        at = find(at + 1, end, 78)
     return False
 
 

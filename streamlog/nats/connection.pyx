@@ -146,7 +146,7 @@ cdef class Connection(Endpoint):
         return 0
 
     cdef int check_line(self, Py_ssize_t size) except -1:
-        """Of a line without its line feed."""
+        """Checks the length of a line whose line feed has not come."""
         if size > self.line_bytes_max + 1:
             raise FrameTooLarge(f"line of more than {self.line_bytes_max} bytes")
         return 0
@@ -157,8 +157,8 @@ cdef class Connection(Endpoint):
         raise NotImplementedError
 
     cdef bint take_line(self, const uint8_t* start, const uint8_t* end, Line* line) except -1:
-        """Of the frame at ``start``; False if the end of the line is to come. How long a whole line may be is for
-        the caller to check."""
+        """Takes apart the line of the frame at ``start``; False if the line is not complete. The caller checks
+        the length of a complete line."""
         cdef const uint8_t* line_feed = find(start, end, 10)
         cdef const uint8_t* at = start
         self.needed = 0

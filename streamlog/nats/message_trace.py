@@ -42,7 +42,7 @@ LINK_PASSED_OVER: Final = "Not delivered because remote does not support message
 CLIENT_KIND: Final = 0
 LEAF_KIND: Final = 4
 GLOBAL_ACCOUNT: Final = "$G"
-"""Of clients that came without an account."""
+"""The account of clients that came without one."""
 
 Event = tuple[str, dict[str, object]]
 """Its type, and its other fields."""
@@ -84,7 +84,7 @@ class MessageTrace(NamedTuple):
     request: TraceRequest
     subject: bytes
     size_bytes: int
-    """Of the headers and the payload."""
+    """Size of the headers and the payload."""
     deliveries: DeliveryTrace
 
     def text(

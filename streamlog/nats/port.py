@@ -50,11 +50,11 @@ NATS_VERSION: Final = "2.12.0"
 ACCEPTS_PER_TURN: Final = 64
 BACKLOG: Final = 1024
 FULL_PAUSE_S: Final = 0.2
-"""How long not to accept when the process has no file descriptor left."""
+"""Pause in accepting when the process has no file descriptor left."""
 LOOK_S: Final = 0.5
-"""How often it is looked for clients that are silent or late."""
+"""Interval between checks for clients that are silent or late."""
 LOGIN_LOOK_S: Final = 5.0
-"""How often it is looked for logins that were taken back."""
+"""Interval between checks for logins that were revoked."""
 QUIET_REASONS: Final = frozenset({CloseReason.PEER, CloseReason.STOP})
 FLOODS: Final = frozenset(it.value for it in CloseReason if it not in QUIET_REASONS)
 """Reasons that clients can bring about as often as they like."""
@@ -69,7 +69,7 @@ class PortClient:
         self.session = session
         self.peer: ServedSocket | None = None
         self.bytes_seen = -1
-        """How many had come when it was last looked at."""
+        """Bytes received at the last check."""
         self.expiry: asyncio.TimerHandle | None = None
 
 
@@ -114,7 +114,7 @@ class Port:
         self._streams = streams or StreamIndex()
         self._refusal = refusal
         self._accounts: Counter[str] = Counter()
-        """Connections by the public key of their account."""
+        """Number of connections by the public key of their account."""
         self._tasks: asyncio.TaskGroup | None = None
         self._link = link
         self._sock: socket.socket | None = None
@@ -122,9 +122,9 @@ class Port:
         self._clients: dict[PortSession, PortClient] = {}
         self._hosts: Counter[str] = Counter()
         self._due: dict[PortClient, float] = {}
-        """When to look whether a client is there, in the order of these times."""
+        """When each client is pinged if it stays silent; the earliest first."""
         self._late: dict[PortClient, float] = {}
-        """Clients that have not logged in, in the order in which they came, and until when they may."""
+        """Clients that have not logged in, and until when they may; the earliest first."""
         self._client_id = 0
         self._traces = 0
         self._closings = CloseLog(FLOODS)

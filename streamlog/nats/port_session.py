@@ -8,11 +8,11 @@
 Rules, which are nats-server's:
 
 - The server speaks first: INFO, with a nonce where a client may sign.
-- A client that need not log in may publish before its CONNECT; it counts as verbose and pedantic until then.
-- While a login is checked nothing of that client is carried out; what it says waits.
-- An error that the client can correct is told, and the connection goes on; one after which the bytes mean
-  nothing is told, and ends it.
-- The first PING after CONNECT is answered by an INFO, too (to clients that understand INFO at any time).
+- A client that need not log in may publish before its CONNECT. Until CONNECT it is verbose and pedantic.
+- While a login is checked, the frames of that client wait.
+- The server reports an error with ``-ERR``. The connection goes on after an error that the client can correct,
+  and ends after one that leaves the following bytes without meaning.
+- The server answers the first PING after CONNECT with an INFO, too, if the client takes INFO at any time.
 """
 
 import json
@@ -31,9 +31,9 @@ from streamlog.nats.sockets import CloseReason
 PROTOCOL_INFO: Final = 1
 """The client takes INFO at any time."""
 LINK_OPTION: Final = "streamlog_link"
-"""Of CONNECT: another node asks for a link."""
+"""The field of CONNECT by which another node asks for a link."""
 NAME_CHARS_MAX: Final = 256
-"""Of what a client calls itself, that is shown."""
+"""Length at which the name that a client gives itself is cut."""
 PINGS_UNANSWERED_MAX: Final = 2
 
 
@@ -83,7 +83,7 @@ class PortSession:
         self.name = ""
         """What the client calls itself."""
         self.language = ""
-        """Of its library, with the library's version."""
+        """The client's library and its version."""
         self.pings_unanswered = 0
         self.has_connected = False
         """It has sent CONNECT."""
@@ -282,7 +282,7 @@ class _Choices(NamedTuple):
 
 
 def _choices(asked: Mapping[str, Any]) -> _Choices:
-    """Of CONNECT. Raises ValueError where something is of another type than nats-server takes."""
+    """Options of CONNECT. Raises ValueError for a value of a type that nats-server refuses."""
 
     def flag(name: str, default: bool) -> bool:
         value = asked.get(name)

@@ -95,6 +95,9 @@ cdef class Router:
 
     cdef Route route_of(self, Span subject, Memo memo)
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
+    cdef int _deliver_to_all(
+        self, Route route, const Message* message, Endpoint source, bint echo
+    ) except -1
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1

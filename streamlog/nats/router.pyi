@@ -1,17 +1,17 @@
 """Subscriptions and where messages go, compiled.
 
 Everything that brings or takes messages in a node is an endpoint: a client of the port, the ingest, the
-management API, a link to other servers. The router has the subscriptions of them all::
+management API, a link to other servers. The router has all their subscriptions::
 
     router = Router()
     router.add(Subscription(endpoint, b"orders.>"))
     router.publish(b"orders.eu", b"...", reply=b"_INBOX.1")   # to each subscription that matches
 
-**Links.** A link to another server or node is an endpoint whose subscriptions are what is wanted there. What a
-client of this node says goes to this node's subscriptions and once over each link that wants it; what comes
-over a link goes to this node's subscriptions alone. So a message takes one hop and never a circle, where each
-node has a link to each other one. Of a queue group a member of this node is preferred; where there is none, the
-message names the group to one link.
+**Links.** A link to another server or node is an endpoint. Its subscriptions are those of the other side. A
+message of this node's client goes to this node's subscriptions, and once over each link that has a matching
+one. A message that comes over a link goes to this node's subscriptions alone. Each node has a link to each other
+node, so a message takes one hop and never a circle. A queue group with a member at this node gets the message
+here; otherwise the message names the group to one link.
 
 A subscription matches as NATS's do: ``*`` is one token, ``>`` is one or more at the end. Of each queue group
 one member gets a message.
@@ -89,7 +89,7 @@ class DeliveryTrace:
     def is_only(self) -> bool: ...
     @property
     def deliveries(self) -> list[tuple[Subscription | Endpoint, bool]]:
-        """Subscriptions of this node, and links; True: a subscription gets no message of its own publisher."""
+        """Subscriptions of this node, and links; True: not delivered, since the publisher wants no echo."""
 
 class Router:
     """All subscriptions of a node. Not thread-safe; all is on one event loop."""

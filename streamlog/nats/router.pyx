@@ -56,12 +56,12 @@ cdef class Endpoint:
         return 0
 
     cdef int forward(self, const Message* message, list queues) except -1:
-        """Of a link: send it the message, for its plain subscriptions and for a member of each of these queue
-        groups; ``queues`` None: for none."""
+        """Sends the message over a link, for plain subscriptions there and for one member of each of these queue
+        groups; ``queues`` None: for no group."""
         raise NotImplementedError
 
     cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1:
-        """Of a link: this node has so many subscriptions of that kind now."""
+        """Tells a link that this node has ``count`` subscriptions to the subject now."""
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ cdef class Callback(Endpoint):
 
 
 cdef class Subscription:
-    """A subject, and who takes its messages."""
+    """A subject, and the endpoint that takes its messages."""
 
     def __init__(
         self, Endpoint endpoint not None, bytes subject not None, *, bytes queue not None=b"",
@@ -114,7 +114,7 @@ cdef class DeliveryTrace:
         return not self.is_only
 
     cdef int add_echo(self, Subscription subscription) except -1:
-        """It would get the message, but that it is its publisher's own."""
+        """The subscription matches, but its client publishes the message and wants no echo."""
         self.deliveries.append((subscription, True))
         return 0
 
@@ -347,7 +347,7 @@ cdef class Router:
         cdef bytes lines
         cdef uint8_t* out
         while entry < end:  # checks them all, before any is answered
-            reply = reply_at(entry, end)
+            reply = span(entry + ENTRY_BYTES, entry + ENTRY_BYTES + length_at(entry, end))
             if not is_routed(reply):
                 payload_size = len(payload)
                 if base_sequence:
@@ -358,7 +358,7 @@ cdef class Router:
         out = <uint8_t*>PyBytes_AS_STRING(lines)
         entry = start
         while entry < end:
-            reply = reply_at(entry, end)
+            reply = span(entry + ENTRY_BYTES, entry + ENTRY_BYTES + length_at(entry, end))
             if base_sequence:
                 sequence = base_sequence + delta_at(entry)
             if not is_routed(reply):
@@ -427,41 +427,47 @@ cdef class Router:
         """What a client or the node itself says: to how many endpoints it went."""
         cdef Endpoint outer = self.source  # of the message within whose delivery this one is published
         cdef Route route = self.route_of(message.subject, self._published)
-        cdef Subscription subscription = route.only
+        cdef Subscription only = route.only
+        self.source = source
+        try:
+            if only is None or message.trace != NULL:
+                return self._deliver_to_all(route, message, source, echo)
+            if echo or only.endpoint is not source:
+                only.endpoint.deliver(only, message)
+                return 1
+            return 0
+        finally:
+            self.source = outer
+
+    cdef int _deliver_to_all(
+        self, Route route, const Message* message, Endpoint source, bint echo
+    ) except -1:
+        cdef Subscription subscription
         cdef QueueGroup group
         cdef dict queues = None
         cdef int count = 0
-        self.source = source
-        try:
-            if subscription is not None and message.trace == NULL:
-                if echo or subscription.endpoint is not source:
-                    subscription.endpoint.deliver(subscription, message)
-                    count = 1
-                return count
-            for subscription in route.plain:
-                if subscription.ended:
-                    continue
-                if echo or subscription.endpoint is not source:
-                    hand_over(subscription, message)
-                    count += 1
-                elif message.trace != NULL:
-                    (<DeliveryTrace>message.trace).add_echo(subscription)
-            for group in route.groups:
-                subscription = self._member(group.members, source, echo)
-                if subscription is not None:
-                    hand_over(subscription, message)
-                    count += 1
-                    continue
-                subscription = self._member(group.distant, source, True)
-                if subscription is not None:
-                    if queues is None:
-                        queues = {}
-                    queues.setdefault(subscription.endpoint, []).append(group.queue)
-            if route.links or queues is not None:
-                count += self._forward(route, message, queues)
-            return count
-        finally:
-            self.source = outer
+        for subscription in route.plain:
+            if subscription.ended:
+                continue
+            if echo or subscription.endpoint is not source:
+                hand_over(subscription, message)
+                count += 1
+            elif message.trace != NULL:
+                (<DeliveryTrace>message.trace).add_echo(subscription)
+        for group in route.groups:
+            subscription = self._member(group.members, source, echo)
+            if subscription is not None:
+                hand_over(subscription, message)
+                count += 1
+                continue
+            subscription = self._member(group.distant, source, True)
+            if subscription is not None:
+                if queues is None:
+                    queues = {}
+                queues.setdefault(subscription.endpoint, []).append(group.queue)
+        if route.links or queues is not None:
+            count += self._forward(route, message, queues)
+        return count
 
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1:
         """Once over each link; over how many."""
@@ -499,7 +505,7 @@ cdef class Router:
             self.source = outer
 
     cdef Subscription _member(self, list members, Endpoint source, bint echo):
-        """One of them by chance; None: there is none but the publisher, who wants no echo."""
+        """A random one; None: there is none, or only the publisher's, which wants no echo."""
         cdef Py_ssize_t count = len(members), i, start
         cdef Subscription subscription
         if not count:
@@ -659,14 +665,14 @@ cdef inline int64_t delta_at(const uint8_t* entry) noexcept nogil:
     return entry[0] | entry[1] << 8 | entry[2] << 16 | <int64_t>entry[3] << 24
 
 
-cdef Span reply_at(const uint8_t* entry, const uint8_t* end) except *:
+cdef Py_ssize_t length_at(const uint8_t* entry, const uint8_t* end) except -1:
     cdef Py_ssize_t length
     if end - entry < ENTRY_BYTES:
         raise ValueError("packed replies are cut")
     length = entry[4] | entry[5] << 8
     if length > end - entry - ENTRY_BYTES:
         raise ValueError("packed replies are cut")
-    return span(entry + ENTRY_BYTES, entry + ENTRY_BYTES + length)
+    return length
 
 
 cdef inline bint is_routed(Span reply) noexcept nogil:

@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 READ_BYTES: Final = 512 * 1024
 EVENTS_PER_TURN: Final = 512
 TURN_BYTES: Final = 4 * 1024 * 1024
-"""After reading so much the other sockets wait for the next turn: others want the event loop, too."""
+"""After reading this much in a turn, the other sockets wait for the next one, and other tasks run."""
 STALL_S: Final = 0.005
 STALL_S_MAX: Final = 0.25
-"""A publisher waits so long for a subscriber that is behind; then the subscriber's limit decides."""
+"""The longest wait of a publisher for a subscriber that is behind; then the subscriber's limit decides."""
 LOOK_S: Final = 0.5
-"""How often it is looked for peers that take nothing."""
+"""Interval between checks for peers that take nothing."""
 DRAIN_S: Final = 1.0
 DRAIN_BYTES_MAX: Final = 4 * 1024 * 1024
 """How long, and for how many bytes, a peer is listened to that has got its last word."""
@@ -72,11 +72,11 @@ LAST_WORDS: Final = frozenset(
         CloseReason.TLS,
     }
 )
-"""Of an end that the peer is told why."""
+"""Ends whose reason the peer is told."""
 
 
 class Room(Protocol):
-    """Of what waits for a commit."""
+    """How much may still wait for a commit."""
 
     @property
     def has_room(self) -> bool: ...
@@ -126,7 +126,7 @@ class TlsFilter:
             view = view[self._ssl.write(view) :]
 
     def end(self) -> None:
-        """Say that nothing more comes, so that the peer can tell this from a cut."""
+        """Announce the end of the data, so that the peer can distinguish it from a cut connection."""
         if self.is_open:
             with contextlib.suppress(ssl.SSLError):  # its own goodbye is not waited for
                 self._ssl.unwrap()
@@ -200,7 +200,7 @@ class Sockets:
         """By file descriptor."""
         self._closing: list[ServedSocket] = []
         self._drains: dict[socket.socket, Callable[[], None]] = {}
-        """Sockets whose peer has got its last word, with what closes each, in the order in which they ended."""
+        """Sockets whose peer has got its last word, and how to close each; the oldest first."""
         self._blocked: set[ServedSocket] = set()
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._paused = asyncio.Event()
@@ -265,7 +265,7 @@ class Sockets:
         return peer
 
     def replace(self, peer: ServedSocket, connection: Connection) -> None:
-        """Another connection over the same socket, which takes what is still to be carried out and written."""
+        """Give the socket to another connection, with the input and the output that are still waiting."""
         old = peer.connection
         rest, output = old.take_rest(), old.take_output()
         del self._by_connection[old]
@@ -310,7 +310,7 @@ class Sockets:
     # Turns
 
     def wake(self) -> None:
-        """Something is to be done that no turn of ours brought."""
+        """Have ``end_turn`` called soon: something happened outside of a turn."""
         if not self._is_woken and self._loop is not None:
             self._is_woken = True
             self._loop.call_soon(self._woken)
@@ -349,7 +349,7 @@ class Sockets:
         self.end_turn()
 
     def _readable(self, peer: ServedSocket) -> None:
-        """Where there is no epoll: one socket is a turn."""
+        """A turn without epoll serves one socket."""
         if self._room is not None and not self._room.has_room:
             self._pause()
             return
@@ -436,7 +436,7 @@ class Sockets:
         return peer.connection.bytes_in - before
 
     def _take_end(self, peer: ServedSocket) -> None:
-        """The peer says nothing more. What waits for its login is still carried out."""
+        """The peer sends nothing more. Frames that wait for its login are still carried out."""
         if peer.connection.is_suspended:
             peer.at_end = True
             self._watch_input(peer)
@@ -444,7 +444,7 @@ class Sockets:
             self.end(peer, CloseReason.PEER)
 
     def login_ended(self, peer: ServedSocket) -> None:
-        """What has waited is carried out; there may be nothing more."""
+        """The frames that had waited are carried out. The peer may have sent its last."""
         if peer.at_end:
             self.end(peer, CloseReason.PEER)
 
@@ -546,7 +546,7 @@ class Sockets:
             self._write_sealed(peer, tls)
 
     def _write_sealed(self, peer: ServedSocket, tls: TlsFilter) -> bool:
-        """Whether that was all."""
+        """Returns True if the socket took everything."""
         peer.sealed += tls.sealed()
         while peer.sealed:
             try:

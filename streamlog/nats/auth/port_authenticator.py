@@ -13,10 +13,10 @@ What is sent in the clear (passwords, tokens, JWTs of bearers) is refused on con
 other machines, unless ``allow_plain_without_tls`` is set. Failures are delayed and counted by address,
 together with those of the other listeners.
 
-Which subjects a client may use is what its JWT and the node's ``permissions`` say. Beside that the access
-rules of the cluster hold for what streams take: to publish to it needs WRITE on the stream
-(``AdmittedClient.may_write``), to receive it by a plain subscription needs READ (``AdmittedClient.may_read``), since
-that would show the same records as a consumer gets.
+The client's JWT and the node's ``permissions`` say which subjects a client may use. The access rules of the
+cluster hold besides, for what streams take. A client needs WRITE on a stream to publish to it
+(``AdmittedClient.may_write``). A plain subscription shows the same records as a consumer, so it needs READ
+(``AdmittedClient.may_read``).
 
 All of this can end while a client is connected: ``AdmittedClient.expires_s`` is known beforehand, the rest
 ``AdmittedClient.ending`` finds out.
@@ -118,7 +118,7 @@ class PortRequirements(NamedTuple):
 
 
 class PortLimits(NamedTuple):
-    """Of one connection; None: only the listener's own limits hold."""
+    """Limits of one connection; None: only the listener's own limit holds."""
 
     subscriptions_max: int | None = None
     payload_bytes_max: int | None = None
@@ -195,7 +195,7 @@ class AdmittedClient:
 
 
 class PortAuthenticator:
-    """Of one listener."""
+    """The logins of one listener."""
 
     def __init__(
         self,
