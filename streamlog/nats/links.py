@@ -11,8 +11,9 @@ CONNECT and PING; the first PONG says that it was let in, and each side begins t
 Of what came in the clear before TLS nothing but a refusal is believed.
 
 **Between nodes** the one with the greater id calls. It asks the other node over the socket API, where nodes
-are authenticated, where the NATS port is, and gets a token of that process with the answer; who presents the
-token is the node. A link that brings nothing for ``SILENCE_S`` is given up.
+are authenticated, where the NATS port is, and gets a token of that process with the answer, which it shows in
+CONNECT. Each side sends a PING every ``PING_S``. A link that brings nothing for ``SILENCE_S`` is given up; time
+in which this node itself reads nothing does not count (``Sockets.is_paused``).
 """
 
 import asyncio
@@ -92,6 +93,8 @@ class LinkState:
         self._told = told
         self._opened = opened
         self._ponged = ponged
+        self.info: dict[str, Any] = {}
+        """What the other side said last of itself."""
         self.is_greeted = self.is_open = False
         self.is_clear = False
         """What comes now could be anybody's: TLS has not begun yet."""
@@ -103,10 +106,12 @@ class LinkState:
             self.violated(MalformedFrame("INFO between the greeting and TLS"))
         elif self.is_greeted:
             if found is not None:
+                self.info = found
                 self._told(found)
         elif found is None:
             self.violated(MalformedFrame("the greeting is no INFO"))
         else:
+            self.info = found
             self.is_greeted = True
             self._greeted(found)
 
@@ -387,7 +392,8 @@ class Link:
         while not over.done():
             connection.send(b"PING\r\n")
             await asyncio.wait((over,), timeout=PING_S)
-            silent_s = 0.0 if connection.bytes_in != seen else silent_s + PING_S
+            is_heard = connection.bytes_in != seen or self._sockets.is_paused
+            silent_s = 0.0 if is_heard else silent_s + PING_S
             seen = connection.bytes_in
             if silent_s >= SILENCE_S:
                 self.complaint = "nothing comes any more"
@@ -482,14 +488,24 @@ class NodeLinks:
                 self._anew.clear()
 
     async def _end_silent(self) -> None:
-        """Links that others have called for: they send a PING each ``PING_S``."""
-        seen: dict[ServedSocket, int] = {}
+        """Links that other nodes have called for; they get a PING, too, since this node may read nothing
+        for a while, and answers none then.
+        """
+        seen: dict[ServedSocket, tuple[int, float]] = {}
+        """How many bytes had come, and for how long nothing has come since."""
         while True:
-            await asyncio.sleep(SILENCE_S)
+            await asyncio.sleep(PING_S)
+            before, seen = seen, {}
             for peer in tuple(self._taken.values()):
-                if seen.get(peer) == peer.connection.bytes_in:
+                bytes_in = peer.connection.bytes_in
+                then, silent_s = before.get(peer, (-1, 0.0))
+                is_heard = bytes_in != then or self._sockets.is_paused
+                silent_s = 0.0 if is_heard else silent_s + PING_S
+                seen[peer] = bytes_in, silent_s
+                if silent_s >= SILENCE_S:
                     self._sockets.end(peer, CloseReason.STALE)
-            seen = {peer: peer.connection.bytes_in for peer in self._taken.values()}
+                elif isinstance(peer.connection, LeafConnection):
+                    peer.connection.send(b"PING\r\n")
 
     async def _keep(self, node_id: int) -> None:
         if node_id < self._node_id:
@@ -572,7 +588,8 @@ class NodeLinks:
                 complain(str(error))
             self._sockets.end(peer, reason)
 
-        LinkState(connection, ended=end, refused=lambda words: complain(words.strip("' ")))
+        state = LinkState(connection, ended=end, refused=lambda words: complain(words.strip("' ")))
+        state.info = {"server_name": f"streamlog-{node_id}"}
 
         def ended(_: ServedSocket, reason: CloseReason) -> None:
             if self._taken.get(node_id) is peer:

@@ -99,6 +99,7 @@ cdef class ServerConnection(Connection):
         message.reply = fields[3] if count == 5 + has_headers else span(body, body)
         message.block = span(body, body + head)
         message.payload = span(body + head, body_end)
+        message.trace = NULL
         message.is_routed = False
         self.messages_in += 1
         subscription.endpoint.deliver(subscription, &message)

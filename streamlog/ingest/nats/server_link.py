@@ -332,6 +332,8 @@ class ServerLink:
             await asyncio.wait((call.over,), timeout=PING_INTERVAL_S)
             if call.over.done():
                 break
+            if self._heeds_room and self._sockets.is_paused:
+                self._pings_outstanding = 0  # an answer may be there, and is not read
             self._pings_outstanding += 1
             if self._pings_outstanding > PINGS_OUTSTANDING_MAX:
                 return
