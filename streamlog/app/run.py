@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -19,8 +20,9 @@ from streamlog.app.extensions import PACKAGE, stale_extensions
 from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
-from streamlog.condition import FAULT, NO_ACTION, Condition
-from streamlog.config import Settings
+from streamlog.app.supervisor import STOPPING_AT_ONCE, Leash
+from streamlog.condition import FAULT
+from streamlog.config import MachineNode
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
@@ -64,23 +66,22 @@ def leave_garbage() -> None:
 
 logger = logging.getLogger(__name__)
 
-STOPPING_AT_ONCE: Final = Condition(
-    "SL-0004",
-    "stopping at once",
-    NO_ACTION,
-    meaning="A second signal came while the node was stopping: it ends without the rest of the "
-    "steps.",
-)
-
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_node(settings: Settings) -> None:
-    """Run until a signal. A second one does not wait: the next start recovers what is missing."""
+def run_node(node: MachineNode, leash: Leash | None = None) -> None:
+    """Run until a signal, or the end of the ``leash``. A second signal does not wait: the next start
+    recovers what is missing.
+    """
+    settings = node.settings
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end a process that is just starting
+    if leash is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # as the supervisor left it
+        leash.watch(settings.node.stop_timeout_ms / 1000)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     set_umask()
-    configure_logs(settings.logging.format, settings.logging.level)
+    own_id = settings.node.id if node.machine is not None else None
+    configure_logs(settings.logging.format, settings.logging.level, node_id=own_id)
     check_extensions()
     check_exposure(settings)
     allow_open_files()
@@ -91,7 +92,7 @@ def run_node(settings: Settings) -> None:
         DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,
         asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,
     ):
-        clean = runner.run(_run(settings, data_dir, keys))
+        clean = runner.run(_run(node, data_dir, keys, leash))
         if clean:
             data_dir.end_run()
     leave_garbage()
@@ -109,11 +110,16 @@ def check_extensions(package: Path = PACKAGE) -> None:
         )
 
 
-async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
+async def _run(
+    machine_node: MachineNode, data_dir: DataDir, keys: KeyRing, leash: Leash | None
+) -> bool:
+    settings, machine = machine_node
     incarnation = uuid4()
     tail_lost = data_dir.begin_run(incarnation)
-    node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys)
+    node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys, machine=machine)
     loop = asyncio.get_running_loop()
+    if leash is not None:
+        leash.hold(partial(_stop_from_thread, loop, node))
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)
     loop.add_signal_handler(signal.SIGHUP, _reload, node)
@@ -133,6 +139,16 @@ def _reload(node: Node) -> None:
         node.renewal.ask()
     else:
         logger.info("SIGHUP: there are no certificates to load again")
+
+
+def _stop_from_thread(loop: asyncio.AbstractEventLoop, node: Node) -> None:
+    def stop() -> None:
+        if not node.stopping.is_set():
+            logger.info("stopping", extra={"signal": "supervisor"})
+            node.stopping.set()
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+        loop.call_soon_threadsafe(stop)
 
 
 def _stop(node: Node, number: signal.Signals) -> None:
