@@ -79,7 +79,7 @@ class Placement:
         machines = changes.image.machine_of
         taken = {machines(node) for node in kept}
         able = [node for node in changes.hosts if machines(node) not in taken]
-        check_room(changes.image, count, able, kept=len(kept))
+        check_room(changes.image, len(kept) + count, changes.hosts, kept)
         racks = Counter(self._racks[node] for node in kept)
         chosen: list[NodeId] = []
 
@@ -108,18 +108,22 @@ def new_partition(nodes: tuple[NodeId, ...], leader_epoch: int) -> PartitionImag
     return PartitionImage(nodes, nodes[0], leader_epoch, nodes, 0)
 
 
-def check_room(image: MetadataImage, wanted: int, able: Sequence[NodeId], *, kept: int = 0) -> None:
-    """Raises InvalidStreamConfig unless there are machines for so many replicas beside those ``kept``."""
-    machines = len({image.machine_of(node) for node in able})
-    if wanted <= machines:
+def check_room(
+    image: MetadataImage, wanted: int, hosts: Sequence[NodeId], kept: Sequence[NodeId] = ()
+) -> None:
+    """Raises InvalidStreamConfig unless so many replicas, of which some are ``kept``, find machines."""
+    machine_of = image.machine_of
+    free = {machine_of(node) for node in hosts} - {machine_of(node) for node in kept}
+    if wanted <= len(kept) + len(free):
         return
-    asked, nodes = kept + wanted, kept + len(able)
-    if machines == len(able):
-        can = f"there are {nodes} nodes that can take them"
+    nodes = {*hosts, *kept}
+    machines = len({machine_of(node) for node in nodes})
+    if machines == len(nodes):
+        can = f"there are {len(nodes)} nodes that can take them"
     else:
-        many = "1 machine" if kept + machines == 1 else f"{kept + machines} machines"
-        can = f"the {nodes} nodes that can take them are on {many}, which take one each"
-    raise InvalidStreamConfig(f"replicas: {asked} asked for, and {can}")
+        on = "1 machine, which takes one" if machines == 1 else f"{machines} machines, one each"
+        can = f"the {len(nodes)} nodes that can take them are on {on}"
+    raise InvalidStreamConfig(f"replicas: {wanted} asked for, and {can}")
 
 
 def check_machines(image: MetadataImage, nodes: Sequence[NodeId]) -> None:
