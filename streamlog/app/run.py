@@ -9,7 +9,6 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -118,10 +117,11 @@ async def _run(
     tail_lost = data_dir.begin_run(incarnation)
     node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys, machine=machine)
     loop = asyncio.get_running_loop()
+    stop = NodeStop(node, loop)
     if leash is not None:
-        leash.hold(partial(_stop_from_thread, loop, node))
+        leash.hold(stop.by_supervisor)
     for number in SIGNALS:
-        loop.add_signal_handler(number, _stop, node, number)
+        loop.add_signal_handler(number, stop.by_signal, number)
     loop.add_signal_handler(signal.SIGHUP, _reload, node)
     try:
         return await node.run()
@@ -141,23 +141,31 @@ def _reload(node: Node) -> None:
         logger.info("SIGHUP: there are no certificates to load again")
 
 
-def _stop_from_thread(loop: asyncio.AbstractEventLoop, node: Node) -> None:
-    def stop() -> None:
-        if not node.stopping.is_set():
-            logger.info("stopping", extra={"signal": "supervisor"})
-            node.stopping.set()
+class NodeStop:
+    """What stops a node: a signal, or the supervisor. A second signal ends it at once."""
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
-        loop.call_soon_threadsafe(stop)
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._loop = loop
+        self._is_signalled = False
 
+    def by_signal(self, number: signal.Signals) -> None:
+        if self._is_signalled:
+            logger.warning(STOPPING_AT_ONCE, extra={"signal": number.name})
+            sys.stderr.flush()
+            os._exit(128 + number)
+        self._is_signalled = True
+        self._stop(number.name)
 
-def _stop(node: Node, number: signal.Signals) -> None:
-    if node.stopping.is_set():
-        logger.warning(STOPPING_AT_ONCE, extra={"signal": number.name})
-        sys.stderr.flush()
-        os._exit(128 + number)
-    logger.info("stopping", extra={"signal": number.name})
-    node.stopping.set()
+    def by_supervisor(self) -> None:
+        """Called in another thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+            self._loop.call_soon_threadsafe(self._stop, "supervisor")
+
+    def _stop(self, by: str) -> None:
+        if not self._node.stopping.is_set():
+            logger.info("stopping", extra={"signal": by})
+            self._node.stopping.set()
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -151,6 +151,11 @@ class Supervisor:
         self._starting = asyncio.Lock()  # the mask of signals is the process's
         self._code = 0
 
+    @property
+    def pids(self) -> Sequence[int]:
+        """Of the nodes that run, in the order in which they were started."""
+        return [child.pid for child in self._children.values()]
+
     async def run(self) -> int:
         """The exit code: 0 if all nodes stopped in order."""
         loop = asyncio.get_running_loop()

@@ -222,8 +222,12 @@ def _grown(
     changes: PartitionChanges, partition: PartitionImage, wanted: int, placement: Placement
 ) -> tuple[NodeId, ...]:
     """Those first that a move before this one had yet to let go: they have the data."""
-    back = [node for node in partition.removing if node in changes.hosts]
-    kept = (*partition.target, *back)[:wanted]
+    machine_of = changes.image.machine_of
+    kept = partition.target
+    for node in partition.removing:
+        taken = {machine_of(it) for it in kept}
+        if node in changes.hosts and machine_of(node) not in taken and len(kept) < wanted:
+            kept = (*kept, node)
     return (*kept, *placement.more(kept, wanted - len(kept)))
 
 

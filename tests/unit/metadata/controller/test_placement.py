@@ -126,3 +126,13 @@ def test_a_node_that_has_its_machine_for_itself_again() -> None:
     world.machines.clear()
     world.start(2)
     world.create(replicas=2)
+
+
+def test_more_replicas_while_a_node_hands_over_to_its_machine() -> None:
+    """What is being moved away has the data, but its place on the machine is taken."""
+    world = World(4, machines=[1, 1])
+    world.ask(c.PlaceStream(config=StreamConfig.of(name="s", replicas=2), assignments=(ids(1, 3),)))
+    world.ask(c.MovePartition(stream="s", partition=0, replicas=ids(2, 3)))
+    assert world.partition().removing == (1,)
+    world.ask(c.UpdateStream(config=StreamConfig.of(name="s", replicas=3)))
+    assert world.partition().target == (2, 3, 4)
