@@ -3,11 +3,14 @@
 A machine with ``node.processes = 2``. Two publishers publish 100 bytes, all acknowledged, to two streams
 that node 1 leads, and then to one that node 1 leads and one that node 2 leads; in turn, for some rounds.
 
-The publishers (``connections.c``) take processor time of the same cores. So beside the rate it is told
-what a message costs the nodes and the publishers, and two rates are made of it: that of nodes which
-have their cores for themselves, and the share of the publishers in all that was used. Other programs
-on the machine make rates lower, and processor time hardly: the ratio is taken round by round, and told
-with the best round of each.
+The publishers (``connections.c``) take processor time of the same cores. So beside the rates it is told
+what a message costs the nodes and the publishers, and two ratios are made of that: the most that these
+cores have room for, and the one with a core for each node and others for the publishers.
+
+``--realtime`` (for root, and for seconds) puts nodes and publishers before all other programs of the
+machine, and publishers before nodes. Without it a publisher waits for its core until the node there has
+nothing more to do, which it has when the other publisher waits, too. ``--dir /dev/shm`` leaves the disk
+out, which one process can keep busy.
 """
 
 import argparse
@@ -60,8 +63,8 @@ class Place(NamedTuple):
 class Machine:
     """Nodes 1 to ``NODES``, each bound to a core."""
 
-    def __init__(self, directory: Path, sync: str) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, sync: str, *, realtime: bool) -> None:
+        self._realtime = realtime
         self._kafka, self._http, self._nats = (free_ports(NODES) for _ in range(3))
         config = directory / "node.toml"
         content = {
@@ -87,6 +90,8 @@ class Machine:
         for node, pid in self.pids.items():
             for task in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(task.name), {core_of(node)})
+                if self._realtime:
+                    os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
 
     def _is_ready(self) -> bool:
         self._process.check_running()
@@ -109,10 +114,11 @@ class Machine:
     def measure(self, places: Sequence[Place], count: int) -> Run:
         """A publisher for each, at the port of the stream's node, on the core of the other one."""
         before = cpu_seconds([*self.pids.values()])
+        first = ["chrt", "--rr", "2"] if self._realtime else []
         running = [
             subprocess.Popen(
                 [
-                    "taskset", "-c", str(core_of(1 + it.node % NODES)), compiled("connections"),
+                    *first, "taskset", "-c", str(core_of(1 + it.node % NODES)), compiled("connections"),
                     str(self._nats + it.node - 1), str(CONNECTIONS), str(IN_FLIGHT), str(count),
                     str(SIZE), it.stream,
                 ],
@@ -140,9 +146,9 @@ def core_of(node: int) -> int:
 
 
 @contextmanager
-def machine(sync: str, parent: Path | None) -> Iterator[Machine]:
+def machine(sync: str, parent: Path | None, *, realtime: bool) -> Iterator[Machine]:
     directory = Path(tempfile.mkdtemp(prefix="streamlog-machine-", dir=parent))
-    nodes = Machine(directory, sync)
+    nodes = Machine(directory, sync, realtime=realtime)
     try:
         nodes.start()
         yield nodes
@@ -161,9 +167,15 @@ def report(one: Sequence[Run], two: Sequence[Run]) -> None:
         )
     raw = median(two_run.rate / one_run.rate for one_run, two_run in zip(one, two, strict=True))
     best = max(run.rate for run in two) / max(run.rate for run in one)
-    cost = median(run.node_us for run in one) / median(run.node_us for run in two)
-    print(f"ratio of the rates: {raw:.2f} by round, {best:.2f} of the best rounds")
-    print(f"ratio with a core for each node and others for the publishers: {NODES * cost:.2f}")
+    alone_us, node_us = (median(run.node_us for run in runs) for runs in (one, two))
+    publisher_us = median(run.publisher_us for run in two)
+    room = NODES * alone_us / (node_us + publisher_us)
+    print(
+        f"ratio of the rates: {raw:.2f} by round, {best:.2f} of the best rounds;"
+        f" these cores have room for {room:.2f}"
+    )
+    cost = NODES * alone_us / node_us
+    print(f"ratio with a core for each node and others for the publishers: {cost:.2f}")
 
 
 def main() -> int:
@@ -171,9 +183,10 @@ def main() -> int:
     parser.add_argument("--sync", default="os", choices=("os", "interval", "commit"))
     parser.add_argument("--count", type=int, default=COUNT, help="messages of a publisher")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--dir", type=Path)
+    parser.add_argument("--realtime", action="store_true", help="before all other programs")
+    parser.add_argument("--dir", type=Path, help="where the nodes keep their data")
     options = parser.parse_args()
-    with machine(options.sync, options.dir) as nodes:
+    with machine(options.sync, options.dir, realtime=options.realtime) as nodes:
         first, other, second = nodes.add_streams()
         plans = ([first, second], [first, other])
         for plan in plans:

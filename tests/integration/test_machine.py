@@ -288,6 +288,14 @@ async def test_from_one_node_to_two_and_back(new_machine: Callable[..., Machine]
     machine.start()
     machine.ask("cluster", "remove-node", "2", "--yes")
     check_read(machine, published)
+    assert machine.stop(TIMEOUT_S) == 0
+
+    machine.configure(2)
+    machine.start()
+    machine.ask("stream", "move", "b", "0", "2", "--wait", "--timeout", "60")
+    assert leaders(machine).items() >= {"a": 1, "b": 2}.items()
+    await publish(machine, published)
+    check_read(machine, published)
 
 
 def test_one_that_cannot_start_ends_all(new_machine: Callable[..., Machine]) -> None:
