@@ -163,14 +163,14 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         logger.info("supervisor started", extra={"nodes": list(self._nodes)})
-        summaries = asyncio.create_task(summarise_logs())
         async with asyncio.TaskGroup() as tasks:
-            for node_id in self._nodes:
-                tasks.create_task(self._keep(node_id))
+            summaries = tasks.create_task(summarise_logs())
+            nodes = [tasks.create_task(self._keep(node_id)) for node_id in self._nodes]
             await self._stopping.wait()
             killer = loop.call_later(self._stop_timeout_s, self._kill_all)
-        killer.cancel()
-        summaries.cancel()
+            await asyncio.wait(nodes)
+            killer.cancel()
+            summaries.cancel()
         logger.info("supervisor stopped", extra={"exit_code": self._code})
         return self._code
 

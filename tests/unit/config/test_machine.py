@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from streamlog.config import (
 )
 from streamlog.errors import ConfigError
 
-Sections = dict[str, dict[str, object]]
+Sections = dict[str, Any]
 
 
 def settings(processes: int = 3, **sections: dict[str, object]) -> Settings:
