@@ -177,12 +177,16 @@ class Node:
         *,
         tail_lost: bool = False,
         keys: KeyRing | None = None,
+        machine: int | None = None,
     ) -> None:
-        """``incarnation``: of this run, and noted in the folder; ``keys``: to encrypted streams."""
+        """``incarnation``: of this run, and noted in the folder; ``keys``: to encrypted streams;
+        ``machine``: see ``MachineNode``.
+        """
         self.stopping = asyncio.Event()
         self._settings = settings
         self._data_dir = data_dir
         self._tail_lost = tail_lost
+        self._machine = None if machine is None else NodeId(machine)
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = incarnation
         metrics = NodeMetrics()
@@ -663,6 +667,7 @@ class Node:
                 host=host,
                 port=port,
                 rack=self._settings.node.rack,
+                machine=self._machine,
                 stamps=self._data_dir.stamps,
                 tail_lost=self._tail_lost,
                 sync=self._settings.log.sync,

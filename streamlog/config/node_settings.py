@@ -305,6 +305,10 @@ class TracingSection(Section):
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 
 
+PROCESSES_MAX: Final = 256
+"""More processes than any machine has cores for."""
+
+
 class NodeSection(Section):
     """The identity and the data folder of this node."""
 
@@ -312,8 +316,14 @@ class NodeSection(Section):
     """Unique number of the node in its cluster."""
     data_dir: Annotated[Path, example("/var/lib/streamlog")]
     """Folder of logs, metadata and checkpoints. Each node needs a folder of its own."""
+    processes: Annotated[int, Field(ge=1, le=PROCESSES_MAX)] = 1
+    """Number of nodes that ``streamlog serve`` runs on this machine, each a process on a core of its
+    own. The first one has ``id``, ``data_dir`` and the ports of this file. Each further one has the
+    next id, the next port of each listener, and the folder ``node-ID`` in ``data_dir``. A machine
+    keeps one replica of a partition at most."""
     rack: Annotated[str | None, example("eu-1a")] = None
-    """Rack or zone of the node, as reported to Kafka clients."""
+    """Rack or zone of the node, as reported to Kafka clients. Default: none, or with ``processes``
+    the name of the machine."""
     event_loop: Literal["auto", "asyncio"] = "auto"
     """Implementation of the event loop. ``auto`` uses uvloop if it is installed."""
     stop_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 20_000
