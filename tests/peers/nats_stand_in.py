@@ -32,7 +32,7 @@ FOLDER: Final = "STAND_IN_FOLDER"
 REFUSED: Final = "refused"
 REFUSED_EXIT: Final = 78
 ITERATIONS: Final = 4096
-PORTS_FILE_S: Final = 4.0
+PORTS_FILE_S: Final = 2.5
 """Tests give nats-server 5 s to write the file, and then as long to listen."""
 ROOT: Final = Path(__file__).parents[2]
 
