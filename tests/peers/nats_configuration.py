@@ -22,7 +22,17 @@ TOP_LEVEL: Final = {
 }
 """Keys of nats-server's configuration, and of ``[nats_listen]``."""
 IGNORED: Final = frozenset(
-    {"http", "http_port", "jetstream", "leafnodes", "ports_file_dir", "server_name", "server_tags"}
+    {
+        "debug",
+        "http",
+        "http_port",
+        "jetstream",
+        "leafnodes",
+        "ports_file_dir",
+        "server_name",
+        "server_tags",
+        "trace",
+    }
 )
 TOKEN_LENGTH_MIN: Final = 16
 

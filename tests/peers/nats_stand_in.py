@@ -67,6 +67,9 @@ def main() -> None:
 
 def prepare(base: Path, configuration: Configuration) -> Path:
     """The node's folder, with its configuration. Raises NotOfferedError."""
+    cluster = configuration.get("cluster", {})
+    if str(cluster.get("listen", "")).endswith(":-1"):
+        cluster["listen"] = f"127.0.0.1:{free_port()}"
     node = Translation(configuration).node()
     settings = node.settings
     listen = settings["nats_listen"]
@@ -94,7 +97,10 @@ def prepare(base: Path, configuration: Configuration) -> Path:
         settings[section] = {**keys, **settings.get(section, {})}
     (folder / "node.toml").write_text(_toml(settings))
     if (ports := configuration.get("ports_file_dir")) is not None:
-        tell_ports(Path(ports), port)
+        told = {"nats": [f"nats://127.0.0.1:{port}"]}
+        if cluster:
+            told["cluster"] = [f"nats://{cluster['listen']}"]
+        tell_ports(Path(ports), port, told)
     return folder
 
 
@@ -139,8 +145,8 @@ def _write_secret(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def tell_ports(folder: Path, port: int) -> None:
-    """In a child, since this process is to become the node."""
+def tell_ports(folder: Path, port: int, told: Mapping[str, list[str]]) -> None:
+    """When the node listens at ``port``. In a child, since this process is to become the node."""
     server = os.getpid()
     if os.fork() != 0:
         return
@@ -149,7 +155,7 @@ def tell_ports(folder: Path, port: int) -> None:
         while time.monotonic() < deadline and not _listens(port):
             time.sleep(0.02)
         partial = folder / f"nats-server_{server}.ports.part"
-        partial.write_text(json.dumps({"nats": [f"nats://127.0.0.1:{port}"]}))
+        partial.write_text(json.dumps(told))
         partial.rename(partial.with_suffix(""))
     finally:
         os._exit(0)

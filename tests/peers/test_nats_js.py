@@ -5,9 +5,11 @@ the packages that the client depends on come from npm; what is in no registry bu
 the modules in ``inside/deno``.
 """
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -125,7 +127,7 @@ class Run:
         for test in wanted:
             file, _, name = test.partition("::")
             files.setdefault(file, []).append(name)
-        found = {}
+        found: dict[str, Outcome] = {}
         for file, of_file in files.items():
             found |= self._file(file, of_file)
         return found
@@ -137,22 +139,25 @@ class Run:
         options = ["--no-config", f"--import-map={self._imports}", "--no-check", "-A"]
         command = [self._deno, "test", *options, f"--junit-path={report}", f"--filter=/^({only})$/"]
         path = f"{self._programs}:{os.environ['PATH']}"
-        done = subprocess.run(
-            [*command, file],
-            cwd=self._sources,
-            env={**os.environ, "PATH": path, nats_stand_in.FOLDER: str(nodes), "NO_COLOR": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=FILE_TIMEOUT_S,
-        )
-        if not report.exists():
-            return {f"{file}::{name}": Outcome("failed", done.stdout[-2000:]) for name in wanted}
-        cases = ElementTree.parse(report).iter("testcase")
+        with (self._folder / "output").open("w+", errors="replace") as output:
+            process = subprocess.Popen(
+                [*command, file],
+                cwd=self._sources,
+                env={**os.environ, "PATH": path, nats_stand_in.FOLDER: str(nodes), "NO_COLOR": "1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(FILE_TIMEOUT_S)
+            with contextlib.suppress(ProcessLookupError):  # nodes of tests that failed are left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.seek(0)
+            said = output.read()
+        cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
         outcomes = {str(case.get("name")): outcome(case) for case in cases}
-        missing = Outcome("failed", done.stdout[-2000:])
+        missing = Outcome("failed", said[-2000:])
         return {f"{file}::{name}": outcomes.get(name, missing) for name in wanted}
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,27 @@ def pytest_configure() -> None:
     os.environ["NATS_SERVER_VERSION"] = "main"  # else it leaves out what came with 2.10
 
 
+started_servers: list[Any] = []
+
+
 @pytest.fixture(autouse=True)
-def _new_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test takes for granted that its servers are new; one that it starts again is not."""
+def _new_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test takes for granted that its servers are new; one that it starts again is not.
+    Where one does not start, the test leaves the others to us.
+    """
     monkeypatch.setenv("STAND_IN_FOLDER", str(tmp_path / "nodes"))
+    yield
+    for process in started_servers:
+        process.kill()
+        process.wait()
+    started_servers.clear()
 
 
 def starting(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def started(server: Any) -> Any:
         """Return when it greets."""
         process = start(server)
+        started_servers.append(process)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not greets(server.port):
             assert process.poll() is None, f"the server has ended: {last_words(server.port)}"

@@ -1,13 +1,14 @@
 // What nats.js' tests use of @std/assert, which is in no registry but JSR.
-import { isDeepStrictEqual } from "node:util";
-import { inspect } from "node:util";
+import { inspect, isDeepStrictEqual } from "node:util";
 
 // deno-lint-ignore no-explicit-any
 type ErrorClass = abstract new (...args: any[]) => Error;
 
-export class AssertionError extends Error {
+class AssertionError extends Error {
   override name = "AssertionError";
 }
+
+export const equal = isDeepStrictEqual;
 
 export function fail(message = ""): never {
   throw new AssertionError(`failed: ${message}`);
@@ -35,12 +36,6 @@ export function assertNotEquals(actual: unknown, expected: unknown, message = ""
   if (isDeepStrictEqual(actual, expected)) fail(`${message} both are ${inspect(actual)}`);
 }
 
-export function assertStrictEquals(actual: unknown, expected: unknown, message = ""): void {
-  if (!Object.is(actual, expected)) {
-    fail(`${message} ${inspect(actual)} is not ${inspect(expected)}`);
-  }
-}
-
 export function assertInstanceOf(value: unknown, type: ErrorClass, message = ""): void {
   assert(value instanceof type, `${message} ${inspect(value)} is no ${type.name}`);
 }
@@ -57,18 +52,6 @@ export function assertArrayIncludes(found: unknown[], parts: unknown[], message 
   for (const part of parts) {
     assert(found.some((it) => isDeepStrictEqual(it, part)), `${message} no ${inspect(part)}`);
   }
-}
-
-export function assertGreater(actual: number, limit: number, message = ""): void {
-  assert(actual > limit, `${message} ${actual} is not greater than ${limit}`);
-}
-
-export function assertGreaterOrEqual(actual: number, limit: number, message = ""): void {
-  assert(actual >= limit, `${message} ${actual} is less than ${limit}`);
-}
-
-export function assertLess(actual: number, limit: number, message = ""): void {
-  assert(actual < limit, `${message} ${actual} is not less than ${limit}`);
 }
 
 function check(error: unknown, type?: ErrorClass | string, part?: string): Error {
