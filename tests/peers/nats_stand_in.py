@@ -10,6 +10,7 @@ Where the configuration names ``ports_file_dir``, a child of it writes the file 
 nats-server would write, as soon as the node listens.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -80,8 +81,8 @@ def prepare(base: Path, configuration: Configuration) -> Path:
     folder.mkdir(exist_ok=True)
     own: Settings = {
         "node": {"id": 1, "data_dir": str(folder / "data")},
-        "kafka": {"port": 0},
-        "http": {"port": 0},
+        "kafka": {"port": free_port(port)},
+        "http": {"port": free_port(port)},
         "nats": {"servers": [], "default_api_prefix": True},
         "logging": {"format": "console"},
     }
@@ -161,9 +162,13 @@ def tell_ports(folder: Path, port: int, told: Mapping[str, list[str]]) -> None:
         os._exit(0)
 
 
-def free_port() -> int:
-    """Chosen by the system: this process ends, as a node, too late to claim one of ``ports``."""
-    with socket.socket() as probe:
+def free_port(taken: int = 0) -> int:
+    """Another than ``taken``, chosen by the system: this process ends, as a node, too late to claim
+    one of ``tools.nodes.ports``.
+    """
+    with socket.socket() as probe, socket.socket() as holder:
+        with contextlib.suppress(OSError):  # else somebody listens there already
+            holder.bind(("127.0.0.1", taken))
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
