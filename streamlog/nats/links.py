@@ -425,7 +425,7 @@ class NodeLinks:
         changed: Callable[[], None],
     ) -> None:
         """``token``: of this process; ``address``: of this node's port, as others reach it; ``ask``: another
-        node where its port is; ``changed``: the nodes' ports are others now.
+        node where its port is; ``changed``: ``urls`` are others now.
         """
         self._urls: dict[int, str] = {}
         """Of the other nodes' ports, by node, as far as they are known."""
@@ -466,8 +466,9 @@ class NodeLinks:
         if nodes != self._nodes:
             self._nodes = dict(nodes)
             self._anew.set()
-        if live != self._live:
-            self._live = live
+        before = self.urls
+        self._live = live
+        if self.urls != before:
             self._changed()
 
     async def run(self) -> None:
@@ -534,11 +535,12 @@ class NodeLinks:
         return place
 
     def _know(self, node_id: int, url: str | None) -> None:
-        if self._urls.get(node_id) != url:
-            if url is None:
-                del self._urls[node_id]
-            else:
-                self._urls[node_id] = url
+        before = self.urls
+        if url is None:
+            self._urls.pop(node_id, None)
+        else:
+            self._urls[node_id] = url
+        if self.urls != before:
             self._changed()
 
     def _introduction(self, place: Place, _: Mapping[str, Any]) -> Mapping[str, Any]:

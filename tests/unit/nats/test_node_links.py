@@ -43,12 +43,29 @@ async def test_url_of_a_node_with_an_ipv6_address_has_it_in_brackets() -> None:
     told = asyncio.Event()
     links = _links("2001:db8::7", told)
     links.apply({2: 1}, frozenset({2}))
-    told.clear()
     running = asyncio.create_task(links.run())
     await asyncio.wait_for(told.wait(), 10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert links.urls == ["[2001:db8::7]:4222"]
+
+
+async def test_clients_are_told_of_other_urls_alone() -> None:
+    """A client such as nats.js takes each INFO for a change."""
+    told = asyncio.Event()
+    links = _links("127.0.0.1", told)
+    links.apply({2: 1}, frozenset({2}))
+    assert not told.is_set()  # where its port is is not known yet
+    running = asyncio.create_task(links.run())
+    await asyncio.wait_for(told.wait(), 10)
+    told.clear()
+    links.apply({2: 1, 3: 1}, frozenset({2, 3}))
+    assert not told.is_set()
+    links.apply({2: 1, 3: 1}, frozenset({3}))
+    assert told.is_set()
+    assert links.urls == []
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_token_that_is_no_text_makes_no_link() -> None:
