@@ -249,9 +249,9 @@ class Link:
         connection.send(b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n")
 
     def _opened(self, connection: LeafConnection) -> None:
+        connection.open()
         self._connection = connection
         self.complaint = self._told = ""
-        self._router.attach(connection)
         self._changed()
         logger.info("link open", extra={"link": self.name})
 
@@ -455,7 +455,7 @@ class NodeLinks:
         def begin() -> None:  # after the read that brought CONNECT has been carried out
             if peer.closing is None:
                 self._sockets.replace(peer, connection)
-                self._router.attach(connection)
+                connection.open()
                 logger.info("link open", extra={"link": name})
 
         peer.ended = ended

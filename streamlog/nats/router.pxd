@@ -97,3 +97,6 @@ cdef class Router:
     cdef object _match_prefix(self, bytes prefix)
     cdef Route _match(self, bytes subject)
     cdef int _forget(self, bytes subject, list tokens) except -1
+
+
+cdef bint is_subject(bytes subject)
