@@ -195,6 +195,8 @@ class PortClients:
         """Answers on their way over a link: who asked, who answers, what was said last by then, and the
         way: the link, and the connections of both.
         """
+        self._asked: dict[str, int] = {}
+        """By which connection of the client."""
         self._said = 0
         self._heard: Counter[tuple[str, int, int]] = Counter()
         """By what was said, and the client and its connection that heard it."""
@@ -233,6 +235,7 @@ class PortClients:
         if client.is_open:
             for subject in ("news.x", f"work.{client.number}"):
                 client.publish(subject, "", what.encode())
+            self._asked[what] = client.connections
             for kind in ASKED:
                 reply = f"{client.inbox}.{kind}.{what}"
                 client.publish(f"{kind}.{client.number}", reply, what.encode())
@@ -245,8 +248,7 @@ class PortClients:
             self._look_for_lost_answers(client, text)
         elif kind in ("work", "echo"):
             self._by_one_member(f"{kind} {text}", client)
-            if kind == "echo":
-                client.publish(reply, "", body)
+            if kind == "echo" and client.publish(reply, "", body):
                 self._expect_answer(client, text)
         else:
             _, _, kind, answered = subject.split(".", 3)
@@ -262,7 +264,7 @@ class PortClients:
     def _expect_answer(self, member: PortClient, what: str) -> None:
         asker = self._clients[int(what.partition(".")[0])]
         line = self.link_of(member.node_id, asker.node_id)
-        if line is not None:
+        if line is not None and self._asked[what] == asker.connections and asker.is_open:
             way = line, member.connections, asker.connections
             self._expected[what] = asker.number, member.number, self._said, way
 
@@ -275,9 +277,10 @@ class PortClients:
             if asker != client.number or member != speaker:
                 continue
             line = self.link_of(self._clients[member].node_id, client.node_id)
-            if way != (line, self._clients[member].connections, client.connections):
-                del self._expected[what]
-            elif f"echo {what}" in self._answers:
+            if (
+                way != (line, self._clients[member].connections, client.connections)
+                or f"echo {what}" in self._answers
+            ):
                 del self._expected[what]
             elif said > said_before:
                 raise Violation(

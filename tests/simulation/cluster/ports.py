@@ -16,6 +16,7 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.nats.connection import Connection
+from streamlog.nats.leaf_connection import LeafConnection
 from streamlog.nats.links import NodeLinks, Place, all_urls
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
@@ -39,7 +40,10 @@ class SimStream:
         self.endpoint = endpoint
         self.watched: Callable[[], None] = lambda: None
         """Called when there is something to be read."""
-        endpoint.on_change = lambda: self.watched()
+        endpoint.on_change = self._changed
+
+    def _changed(self) -> None:
+        self.watched()
 
     @property
     def is_readable(self) -> bool:
@@ -156,8 +160,9 @@ class Clear:
     has_ended = False
     peer_certificate = None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, sockets: "SimSockets") -> None:
         self.connection = connection
+        self.sockets = sockets
         self._out = b""
 
     def take(self, data: bytes) -> bytes:
@@ -194,7 +199,8 @@ class SimSockets(Sockets):
         ended: Callable[[ServedSocket, CloseReason], None],
         opened: Callable[[], None] | None = None,
     ) -> ServedSocket:
-        peer = super().add(sock, connection, tls=Clear(connection), ended=ended)  # type: ignore[arg-type]
+        clear: Any = Clear(connection, self)
+        peer = super().add(sock, connection, tls=clear, ended=ended)
         del self._peers[peer.fd]
         self._fd += 1
         peer.fd = self._fd
@@ -203,12 +209,13 @@ class SimSockets(Sockets):
         return peer
 
     def replace(self, peer: ServedSocket, connection: Connection) -> None:
-        peer.tls.connection = connection  # type: ignore[union-attr]
+        clear: Any = peer.tls
+        clear.connection = connection
         super().replace(peer, connection)
 
     def links(self) -> list[ServedSocket]:
         """Of what is open."""
-        return [peer for peer in self._peers.values() if hasattr(peer.connection, "interest")]
+        return [it for it in self._peers.values() if isinstance(it.connection, LeafConnection)]
 
 
 class NatsPort:
@@ -295,5 +302,3 @@ class NatsPort:
 async def dialled(tcp: Tcp, place: Place) -> SimStream:
     """In the place of ``links._dialled``. Raises OSError."""
     return SimStream(await called(tcp, place.host, place.port))
-
-

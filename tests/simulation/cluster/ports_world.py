@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from typing import Any
 
 from streamlog.config import NatsSection
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -15,6 +14,7 @@ from tests.simulation.cluster.swarm import Kind, SwarmWorld
 from tests.simulation.cluster.tcp import NATS_PORT
 from tests.simulation.publisher import Publisher
 
+STRANGER_US = 700_000
 HELD_US = (100_000, 12_000_000)
 """How long links bring nothing: now shorter, now longer than what they are given up after."""
 
@@ -92,7 +92,7 @@ class PortsWorld(SwarmWorld):
         ]
 
     def always(self) -> list[Kind]:
-        return [self._end_links, self._hold_links, self._ask_as_a_stranger]
+        return [self._end_links, self._hold_links]
 
     def _config(self, name: str, nodes: int) -> StreamConfig:
         rng = self.rng
@@ -102,6 +102,7 @@ class PortsWorld(SwarmWorld):
 
     def run(self) -> None:
         self.events.after(0, self.clients.begin)
+        self.events.after(STRANGER_US, self._ask_as_a_stranger)
         super().run()
 
     def _link_of(self, node_id: NodeId, other: NodeId) -> object:
@@ -137,6 +138,7 @@ class PortsWorld(SwarmWorld):
 
     def _ask_as_a_stranger(self) -> None:
         """With the token of another process, now or before."""
+        self.events.after(STRANGER_US, self._ask_as_a_stranger)
         ports: dict[NodeId, NatsPort] = {
             node.host.node_id: node.port for node in self.nodes() if node.port is not None
         }
@@ -165,5 +167,3 @@ class PortsWorld(SwarmWorld):
 
     def _state(self) -> str:
         return f"{super()._state()}\n{self.clients.state()}"
-
-
