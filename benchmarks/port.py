@@ -5,13 +5,9 @@ Many connections are driven by ``connections.c``, which costs less than any serv
 """
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 from benchmarks import machine
@@ -25,11 +21,11 @@ from benchmarks.cases import (
 )
 from benchmarks.connection import BenchmarkError
 from benchmarks.headers import publishing as publishing_headers
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import compiled, cpu_seconds
 from benchmarks.side import STREAM, Side, Sides, create_stream, delete_stream
 
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
-SOURCE: Final = Path(__file__).with_name("connections.c")
+FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
 MORE: Final = 3
 """The port takes so many times the messages of the other runs: a run is a second or two."""
 
@@ -42,18 +38,6 @@ def _port(sides: Sides) -> Side:
     return sides.port
 
 
-@cache
-def _program() -> str:
-    """The compiled publishers. Raises BenchmarkError where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise BenchmarkError("connections.c needs a C compiler")
-    program = Path(mkdtemp(prefix="streamlog-connections-")) / "connections"
-    command = [compiler, "-O2", "-D_GNU_SOURCE", "-o", str(program), str(SOURCE)]
-    subprocess.run(command, check=True)
-    return str(program)
-
-
 def connected(
     side_of: Callable[[Sides], Side], connections: int, in_flight: int, count: int, sync: str | None
 ) -> Callable[[Sides, float], Measurement]:
@@ -62,7 +46,12 @@ def connected(
     def run(sides: Sides, scale: float) -> Measurement:
         side = side_of(sides)
         create_stream(side, sync=sync)
-        command = [_program(), side.nats.rpartition(":")[2], str(connections), str(in_flight)]
+        command = [
+            compiled("connections"),
+            side.nats.rpartition(":")[2],
+            str(connections),
+            str(in_flight),
+        ]
         command += [str(int(count * scale)), "100", f"{STREAM}.a"]
         try:
             machine.settle(sides.directory)
@@ -106,6 +95,16 @@ def many(connections: int, in_flight: int, count: int, target: float | None) -> 
     return Case(f"port-{connections}x{in_flight}", title, (RATE, P50, P99), variants)
 
 
+def synced(sides: Sides, scale: float) -> Measurement:
+    """The file system's own time for what an ack waits for; at a rate that it can keep up with."""
+    machine.settle(sides.directory)
+    command = [sys.executable, "-m", "benchmarks.fdatasync", str(sides.directory)]
+    command += ["--count", str(int(6_000 * scale)), "--rate", "1000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
 def latency(rate: int) -> Case[Sides]:
     def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
         count = LATENCY_COUNT if rate > 1_000 else 6_000
@@ -118,7 +117,12 @@ def latency(rate: int) -> Case[Sides]:
         Variant(
             "streamlog's port, sync=os", run(_port, "os"), (Target(P50, 1.0), Target(P99, 1.0))
         ),
-        Variant("streamlog's port, sync=commit", run(_port, "commit")),
+        Variant(FDATASYNC, synced),
+        Variant(
+            "streamlog's port, sync=commit",
+            run(_port, "commit"),
+            (Target(P50, 1.3, beside=FDATASYNC), Target(P99, 1.3, beside=FDATASYNC)),
+        ),
     )
     title = f"Ack latency at the port, {rate:,} records/s, 100 B"
     return Case(f"port-latency-{rate}", title, (P50, P99), variants)

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 from benchmarks.connection import BenchmarkError
@@ -19,6 +22,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def binary(name: str) -> str:
     """A program beside our interpreter."""
     return str(Path(sys.executable).parent / name)
+
+
+@cache
+def compiled(name: str) -> str:
+    """A program whose source is beside this module. Raises BenchmarkError where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise BenchmarkError(f"{name}.c needs a C compiler")
+    made = Path(mkdtemp(prefix=f"streamlog-{name}-")) / name
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run([compiler, "-O2", "-D_GNU_SOURCE", "-o", str(made), str(source)], check=True)
+    return str(made)
 
 
 def times(pid: int) -> tuple[float, float]:

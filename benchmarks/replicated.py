@@ -16,6 +16,8 @@ from benchmarks.trios import Trios
 STREAM: Final = "bench"
 COUNTS: Final = {100: 400_000, 1024: 200_000}
 TUNED: Final = "JetStream R3, nats-servers set up as ours"
+MORE_AT_PORT: Final = 3
+"""So many times the messages of the other runs: a run is a second or two."""
 IDLE_STREAMS: Final = 1_000
 IDLE_S: Final = 20.0
 SETTLE_S: Final = 10.0
@@ -27,13 +29,15 @@ FILES = Metric("open_files", "open files", lower_is_better=True)
 CREATE = Metric("create_s", "s to create them", digits=1, lower_is_better=True)
 
 
-def acked(size: int, sync: str | None) -> Callable[[Trio, Path, float], Measurement]:
+def acked(
+    size: int, sync: str | None, share: float = 1.0
+) -> Callable[[Trio, Path, float], Measurement]:
     """A run of the publisher into a fresh stream, by the shortest way to its leader."""
 
     def run(trio: Trio, directory: Path, scale: float) -> Measurement:
         create_stream(trio, STREAM, metadata={"streamlog.sync": sync} if sync else None)
         nats = trio.nats_of(leader(trio, STREAM))
-        count = str(int(COUNTS[size] * scale))
+        count = str(int(COUNTS[size] * share * scale))
         arguments = ["--nats", nats, "--stream", STREAM, "--subject", STREAM, "--count", count]
         try:
             machine.settle(directory)
@@ -69,6 +73,32 @@ def acked_case(size: int) -> Case[Trios]:
     named = "1 KiB" if size == 1024 else f"{size} B"
     title = f"Publish, every message acked, three replicas, {named}"
     return Case(f"replicated-{size}", title, (RATE,), variants, clear=lambda trios: trios.stop())
+
+
+def port_case(size: int, targets: dict[str, float]) -> Case[Trios]:
+    """The same at the nodes' own ports. ``targets``: by ``sync``."""
+
+    def variant(
+        label: str, trio_of: Callable[[Trios], Trio], sync: str | None, share: float
+    ) -> Variant[Trios]:
+        run = acked(size, sync, share)
+        wanted = (Target(RATE, targets[sync]),) if sync in targets else ()
+        return Variant(
+            label, lambda trios, scale: run(trio_of(trios), trios.directory, scale), wanted
+        )
+
+    def ports(trios: Trios) -> Trio:
+        return trios.port
+
+    ours = "streamlog's ports, 3 replicas, sync="
+    variants = (
+        variant("JetStream R3", lambda trios: trios.jetstream, None, 1.0),
+        variant(f"{ours}os", ports, "os", MORE_AT_PORT),
+        variant(f"{ours}commit", ports, "commit", MORE_AT_PORT),
+    )
+    named = "1 KiB" if size == 1024 else f"{size} B"
+    title = f"Publish to the port, every message acked, three replicas, {named}"
+    return Case(f"port-replicated-{size}", title, (RATE,), variants, clear=lambda it: it.stop())
 
 
 def idle(trio_of: Callable[[Trios], Trio]) -> Callable[[Trios, float], Measurement]:
@@ -116,4 +146,10 @@ def idle_case() -> Case[Trios]:
     return Case("idle-cluster", title, (CPU, MEMORY, FILES, CREATE), variants, rounds=1)
 
 
-CASES: Final = (acked_case(100), acked_case(1024), idle_case())
+CASES: Final = (
+    acked_case(100),
+    acked_case(1024),
+    port_case(100, {"os": 4.0, "commit": 2.5}),
+    port_case(1024, {}),
+    idle_case(),
+)

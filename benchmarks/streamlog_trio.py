@@ -5,13 +5,54 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.trio import HOST, MEMBERS, WHOLE_TIMEOUT_S
-from tools.nodes.cluster import Cluster
+from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import NodeProcess, PartitionView, Settings
 from tools.nodes.server_process import NatsServer
 
 METADATA_TIMEOUT_S: Final = 30.0
 AS_JETSTREAM: Final[Settings] = {"nats": {"default_api_prefix": True}}
 """Everything else is the default."""
+
+
+class PortTrio:
+    """Three nodes among themselves, whose clients connect to their NATS ports."""
+
+    name = "streamlog"
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        settings: Settings = {"nats_listen": {}}
+        self._cluster = Cluster(directory, settings=settings, defaults=AS_JETSTREAM, nats=NoNats())
+        for member in self._cluster.nodes.values():
+            member.spawn()
+        for member in self._cluster.nodes.values():
+            member.wait_ready(WHOLE_TIMEOUT_S)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return self.member_pids
+
+    @property
+    def member_pids(self) -> Sequence[int]:
+        return [member.pid for member in self._cluster.nodes.values()]
+
+    def controller(self) -> int:
+        return self._cluster.controller()
+
+    def nats(self, *, without: int = 0) -> str:
+        return self.nats_of(next(i for i in MEMBERS if i != without))
+
+    def nats_of(self, member: int) -> str:
+        return self._cluster[member].port_url.removeprefix("nats://")
+
+    def pid(self, member: int) -> int:
+        return self._cluster[member].pid
+
+    def start(self, member: int) -> None:
+        self._cluster[member].start(WHOLE_TIMEOUT_S)
+
+    def stop(self) -> None:
+        self._cluster.close()
 
 
 class StreamlogTrio:

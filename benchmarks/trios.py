@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.jetstream_trio import JetStreamTrio
 from benchmarks.network import HOST as OUTSIDE
 from benchmarks.network import Network
-from benchmarks.streamlog_trio import StreamlogTrio
+from benchmarks.streamlog_trio import PortTrio, StreamlogTrio
 from benchmarks.trio import MEMBERS, Trio
 
 
@@ -27,6 +27,7 @@ class Trios:
         self._jetstream: JetStreamTrio | None = None
         self._jetstream_tuned: JetStreamTrio | None = None
         self._streamlog: StreamlogTrio | None = None
+        self._port: PortTrio | None = None
         self._jetstream_apart: Apart | None = None
         self._streamlog_apart: Apart | None = None
         self._running = ExitStack()
@@ -51,6 +52,13 @@ class Trios:
             self._streamlog = StreamlogTrio(self._folder("streamlog"))
             self._running.callback(self._streamlog.stop)
         return self._streamlog
+
+    @property
+    def port(self) -> PortTrio:
+        if self._port is None:
+            self._port = PortTrio(self._folder("port"))
+            self._running.callback(self._port.stop)
+        return self._port
 
     @property
     def jetstream_apart(self) -> Apart:
@@ -79,7 +87,7 @@ class Trios:
     def stop(self) -> None:
         """End all; the next that is asked for is a fresh one."""
         self._running.close()
-        self._jetstream = self._jetstream_tuned = self._streamlog = None
+        self._jetstream = self._jetstream_tuned = self._streamlog = self._port = None
         self._jetstream_apart = self._streamlog_apart = None
 
     def _kept(self, trio: Trio, network: Network) -> Apart:

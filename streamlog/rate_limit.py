@@ -6,9 +6,12 @@ zero, and the client waits until that is paid.
 
 ``WindowLimit`` limits failed logins of an address, and lines of one event in the log. A window
 begins with the first event of its key. After it the key begins with nothing.
+
+``CloseLog`` is for lines about closed connections, of which anybody can bring about a flood.
 """
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -18,6 +21,8 @@ DEBT_S_MAX: Final = 30.0
 """No wait is longer, and debt beyond it is forgiven: a client's next request, sent before the answer
 with its wait, must be answered before the client gives it up.
 """
+
+CLOSE_LOG_PERIOD_S: Final = 1.0
 
 
 class TokenBucket:
@@ -160,3 +165,28 @@ class WindowLimit(Generic[K]):
 
     def _is_over(self, window: Window, now_s: float) -> bool:
         return now_s - window.began_s >= self._window_s
+
+
+class CloseLog:
+    """What is to be logged of connections that a listener closed: of a flood one line a period."""
+
+    def __init__(self, floods: Collection[object]) -> None:
+        """``floods``: reasons that anybody can bring about as often as they like, for next to nothing."""
+        self._floods = floods
+        self._logged_s: dict[object, float] = {}
+        """When one with this reason was logged last."""
+        self._passed_over: Counter[object] = Counter()
+        """How many were not, since then."""
+
+    def line(self, closed: dict[str, object], now_s: float) -> dict[str, object] | None:
+        """The fields to log, with how many connections were passed over; None: nothing now."""
+        reason = closed["reason"]
+        if reason not in self._floods:
+            return closed
+        if now_s - self._logged_s.get(reason, -CLOSE_LOG_PERIOD_S) < CLOSE_LOG_PERIOD_S:
+            self._passed_over[reason] += 1
+            return None
+        self._logged_s[reason] = now_s
+        if passed_over := self._passed_over.pop(reason, 0):
+            return {**closed, "more_of_these": passed_over}
+        return closed

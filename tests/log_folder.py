@@ -7,11 +7,11 @@ from typing import Any
 from streamlog.log.encryption.key_ring import KEY_BYTES, KeyRing
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.removal import Removal
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import RecordRun
-from tests.simulation.disk import SimDisk
 
 FOLDER = Path("/streams/s/0")
 SMALL = LogSettings(segment_bytes=2_000, index_interval_bytes=300)
@@ -27,15 +27,16 @@ def make_batch(
 
 
 def open_log(
-    disk: SimDisk,
+    disk: Disk,
     settings: LogSettings = SMALL,
     *,
+    folder: Path = FOLDER,
     removal: Removal | None = None,
     **known: Any,
 ) -> PartitionLog:
     """``known``: log_start_offset, recovery_point."""
     files = FilePool(disk, 16, a_key_ring(), removal=removal)
-    return PartitionLog.open(FOLDER, settings, disk=disk, files=files, **known)
+    return PartitionLog.open(folder, settings, disk=disk, files=files, **known)
 
 
 def a_key_ring(name: str = "k1") -> KeyRing:

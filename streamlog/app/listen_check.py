@@ -101,10 +101,8 @@ def listen_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
     port = settings.nats_listen
     if port.port is None:
         return listed
-    client_auth = settings.tls.client_auth
-    if settings.tls.cert is None or port.tls is False:
-        client_auth = "none"
-    return (*listed, nats_listen_address(port.host, port, client_auth, settings))
+    address = nats_listen_address(port.host, port, settings.nats_client_auth, settings)
+    return (*listed, address)
 
 
 def authenticates_clients(settings: Settings) -> bool:

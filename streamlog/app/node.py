@@ -405,11 +405,8 @@ class Node:
 
     def _port_authenticator(self) -> PortAuthenticator | None:
         """None: no client of the NATS port has to log in. Raises ConfigError."""
-        tls = self._settings.tls
-        has_tls = self._certificates.nats() is not None
-        made = self._security.port_authenticator(
-            self._settings.nats_listen, tls.client_auth if has_tls else "none"
-        )
+        settings = self._settings
+        made = self._security.port_authenticator(settings.nats_listen, settings.nats_client_auth)
         return made if made.is_configured else None
 
     def _port_address(self) -> tuple[str, int]:

@@ -40,10 +40,8 @@ def refusals(settings: Settings) -> list[ConfigError]:
         *missing_logins(settings),
     ]
     if settings.nats_listen.port is not None:
-        port, client_auth = settings.nats_listen, settings.tls.client_auth
-        if settings.tls.cert is None or port.tls is False:
-            client_auth = "none"
-        found += nats_listen_refusals(port.host, port, client_auth, settings)
+        port = settings.nats_listen
+        found += nats_listen_refusals(port.host, port, settings.nats_client_auth, settings)
     for check in _checks(settings):
         try:
             check()

@@ -25,6 +25,7 @@ from pydantic_settings import (
 from streamlog.config.node_settings import (
     ActivitySection,
     AuthorizationSection,
+    ClientAuth,
     ClusterSection,
     EncryptionSection,
     GroupsSection,
@@ -95,6 +96,12 @@ class Settings(BaseSettings):
     def authentication_on(self) -> bool:
         """Clients and nodes have to prove who they are."""
         return self.authentication_known and not self.security.permissive
+
+    @property
+    def nats_client_auth(self) -> ClientAuth:
+        """Whether clients of the NATS port must present a certificate; without TLS none can."""
+        has_tls = self.tls.cert is not None and self.nats_listen.tls is not False
+        return self.tls.client_auth if has_tls else "none"
 
     @classmethod
     def settings_customise_sources(

@@ -47,6 +47,7 @@ from streamlog.log.storage.disk import (
     Disk,
     DiskFile,
     FileState,
+    OsFile,
     is_full,
     storage_error,
     storage_errors,
@@ -125,6 +126,23 @@ class SyncTicket:
     def files(self) -> list[DiskFile]:
         """What is to be synced, while they are open: up to ``release``."""
         return [pooled.file for pooled in self._files]
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the one file of the machine's own file system that is all there is to sync, as usual; the
+        sync ends by ``ended`` then, and not by ``run``. None: there is more to do.
+        """
+        if len(self._files) != 1 or self._epochs or self._directory or self._manifest:
+            return None
+        file = self._files[0].file
+        return file.fileno() if type(file) is OsFile else None
+
+    def ended(self, error: OSError | None) -> None:
+        """The sync of ``descriptor`` has ended. Raises as ``run``."""
+        self.release()
+        if error is not None:
+            raise self._failed(error) from error
+        self.done = True
 
     @property
     def needs_own_syncs(self) -> bool:

@@ -1,33 +1,36 @@
-"""One client of the port: what it says is carried out, what it is to be sent is gathered. Compiled.
+"""One client of the port, compiled: carries out its frames, and gathers what it is sent.
 
-``feed`` takes what the client says, in any pieces; messages go to the router. All that is rarer is decided by
-the connection's ``session``, in Python (``port_session.PortSession``).
+``feed`` takes the client's bytes, in any pieces; messages go to the router. The connection's ``session`` decides
+about everything that is rarer, in Python (``port_session.PortSession``).
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from streamlog.nats.connection import Connection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.router import Subscription
 
 SOURCES: int
-UNKNOWN_OPERATION: Final[str]
-LINE_TOO_LONG: Final[str]
-PAYLOAD_TOO_LARGE: Final[str]
-NOT_AUTHORIZED: Final[str]
-INVALID_PUBLISH_SUBJECT: Final[str]
 
 class Session(Protocol):
     """What a connection asks and reports, in the order in which the client says it."""
+
+    @property
+    def client_id(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
 
     def connect(self, options: bytes) -> None: ...
     def pinged(self) -> None: ...
     def ponged(self) -> None: ...
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None: ...
-    def unsubscribed(self, subscription: Subscription) -> None: ...
     @property
     def rights(self) -> object:
-        """Another value where what may be published has changed. Asked at each read of a restricted connection."""
+        """Another value where what this login may publish has changed. Asked at each read of a restricted
+        connection.
+        """
 
     @property
     def may_remember(self) -> bool:
@@ -35,6 +38,14 @@ class Session(Protocol):
 
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
         """Asked of a restricted connection only."""
+
+    def begin_trace(
+        self, subject: bytes, block: bytes, size: int
+    ) -> tuple[bool, MessageTrace | None]:
+        """Whether a message with ``Nats-Trace-Dest`` may be published, and its trace if it asks for one."""
+
+    def end_trace(self, trace: MessageTrace) -> None:
+        """It has been published, as far as it may be."""
 
     def replied(self, reply: bytes) -> None:
         """A message that names this reply is delivered. Asked where ``tracks_replies``."""
@@ -67,9 +78,6 @@ class ClientConnection(Connection):
     @property
     def subscriptions(self) -> dict[bytes, Subscription]:
         """By sid."""
-
-    def forget_permitted(self) -> None:
-        """Ask the session again what may be published to: the client has logged in as another."""
 
     def subscribe(
         self,

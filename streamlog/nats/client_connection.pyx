@@ -1,22 +1,24 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What a client of the port says, and what it is sent. ``client_connection.pyi`` says what it means.
+"""The frames of one client of the port, in both directions. ``client_connection.pyi`` explains them.
 
-A message goes from the socket's bytes to those who take it, and an answer into the bytes to be written,
-without becoming a Python object. All that is rarer is decided by the session, in Python.
+A message goes from the socket's bytes to its receivers, and an answer into the output, without a Python
+object. The session, in Python, decides about everything that is rarer.
 """
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
-from streamlog.nats.connection cimport Connection
+from streamlog.nats.connection cimport BodyFault, Connection, Line
 from streamlog.nats.lexer cimport (
     digits, find, is_word, literal, number, put, put_number, reserve, span, split, to_bytes,
 )
-from streamlog.nats.router cimport Message, Router, Subscription
+from streamlog.nats.router cimport DeliveryTrace, Message, Router, Subscription
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
+from streamlog.nats.auth import err
 
 SOURCES = STREAMLOG_SOURCES
 
@@ -25,12 +27,6 @@ cdef enum:
     LINE_OVERHEAD_BYTES = 64  # more than what surrounds subject, sid and reply in a line
     PERMITTED_MAX = 10_000
     OPERATION_BYTES_MAX = 9  # "CONNECT " and a carriage return: the limit of a line is that of what is between
-
-UNKNOWN_OPERATION = "Unknown Protocol Operation"
-LINE_TOO_LONG = "maximum control line exceeded"
-PAYLOAD_TOO_LARGE = "Maximum Payload Violation"
-NOT_AUTHORIZED = "Authorization Violation"
-INVALID_PUBLISH_SUBJECT = "Invalid Publish Subject"
 
 
 cdef class ClientConnection(Connection):
@@ -44,6 +40,7 @@ cdef class ClientConnection(Connection):
     cdef public bint is_open
     cdef public bint is_restricted
     cdef public bint tracks_replies
+    cdef int64_t _asked_at  # how many bytes had come when ``_rights`` were asked for
     cdef object _rights  # that ``_permitted`` was found by
     cdef dict _permitted  # subjects that may be published to
     cdef readonly dict subscriptions
@@ -58,39 +55,27 @@ cdef class ClientConnection(Connection):
 
     cdef int check_line(self, Py_ssize_t size) except -1:
         if size > self.line_bytes_max + OPERATION_BYTES_MAX:
-            raise FrameTooLarge(LINE_TOO_LONG)
+            raise FrameTooLarge(err.LINE_EXCEEDED)
         return 0
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
-        cdef const uint8_t* body = find(start, end, 10)
-        cdef const uint8_t* line_end
-        cdef const uint8_t* word_end
-        cdef Span word
-        self.needed = 0
-        if body == NULL:
-            self.check_line(end - start)
+        cdef Line line
+        if not self.take_line(start, end, &line):
             return 0
-        line_end = body
-        if body > start and (body - 1)[0] == 13:
-            line_end = body - 1
-        body += 1
-        word_end = start
-        while word_end < line_end and word_end[0] != 32 and word_end[0] != 9:
-            word_end += 1
-        word = span(start, word_end)
-        if line_end - word_end > self.line_bytes_max + 1:
-            raise FrameTooLarge(LINE_TOO_LONG)
-        if not self.is_open and not is_word(word, b"connect", 7):
-            raise MalformedFrame(NOT_AUTHORIZED)
-        if is_word(word, b"pub", 3):
-            return self._publication(start, word_end, line_end, body, end, False)
-        if is_word(word, b"hpub", 4):
-            return self._publication(start, word_end, line_end, body, end, True)
-        self._control(word, word_end, line_end)
-        return body - start
+        if line.end - line.fields > self.line_bytes_max + 1:
+            raise FrameTooLarge(err.LINE_EXCEEDED)
+        if not self.is_open and not is_word(line.word, b"connect", 7):
+            raise MalformedFrame(err.AUTHORIZATION_VIOLATION)
+        if is_word(line.word, b"pub", 3):
+            return self._publication(&line, end, False)
+        if is_word(line.word, b"hpub", 4):
+            return self._publication(&line, end, True)
+        self._control(&line)
+        return line.body - start
 
-    cdef int _control(self, Span word, const uint8_t* start, const uint8_t* end) except -1:
+    cdef int _control(self, const Line* line) except -1:
         cdef Span[FIELDS_MAX] fields
+        cdef Span word = line.word
         cdef int count
         cdef bytes sid
         cdef int64_t delivered_max
@@ -100,7 +85,7 @@ cdef class ClientConnection(Connection):
         elif is_word(word, b"pong", 4):
             self.session.ponged()
         elif is_word(word, b"sub", 3):
-            count = split(start, end, fields, 3)
+            count = split(line.fields, line.end, fields, 3)
             if count != 2 and count != 3:
                 raise MalformedFrame("")
             sid = to_bytes(fields[count - 1])
@@ -108,7 +93,7 @@ cdef class ClientConnection(Connection):
                 to_bytes(fields[0]), b"" if count == 2 else to_bytes(fields[1]), sid
             )
         elif is_word(word, b"unsub", 5):
-            count = split(start, end, fields, 2)
+            count = split(line.fields, line.end, fields, 2)
             if count != 1 and count != 2:
                 raise MalformedFrame("")
             delivered_max = -1 if count == 1 else number(fields[1])
@@ -116,66 +101,73 @@ cdef class ClientConnection(Connection):
             if self.verbose:
                 self.put_bytes(b"+OK\r\n", 5)
         elif is_word(word, b"connect", 7):
-            self.session.connect(to_bytes(span(start, end)))
+            self._permitted.clear()  # what comes next may be another's
+            self.session.connect(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"info", 4) or is_word(word, b"+ok", 3):
             pass  # of no use from a client, and nats-server takes it
         elif is_word(word, b"-err", 4):
             raise MalformedFrame("")
         else:
-            raise MalformedFrame(UNKNOWN_OPERATION)
+            raise MalformedFrame(err.UNKNOWN_OPERATION)
         return 0
 
     cdef Py_ssize_t _publication(
-        self, const uint8_t* start, const uint8_t* at, const uint8_t* line_end,
-        const uint8_t* body, const uint8_t* end, bint has_headers
+        self, const Line* line, const uint8_t* end, bint has_headers
     ) except -1:
         cdef Span[FIELDS_MAX] fields
         cdef Message message
-        cdef int count = split(at, line_end, fields, 3 + has_headers)
-        cdef int64_t total, head = 0
-        cdef const uint8_t* body_end
+        cdef int count = split(line.fields, line.end, fields, 3 + has_headers)
+        cdef int sizes = 1 + has_headers
+        cdef Py_ssize_t size
         if has_headers and not self.headers:
             raise MalformedFrame("")
-        if count != 2 + has_headers and count != 3 + has_headers:
+        if count != 1 + sizes and count != 2 + sizes:
             raise MalformedFrame("")
-        total = number(fields[count - 1])
-        if has_headers:
-            head = number(fields[count - 2])
-        if total < 0 or head < 0 or head > total:
-            raise MalformedFrame("")
-        if total > self.payload_bytes_max:
-            raise FrameTooLarge(PAYLOAD_TOO_LARGE)
-        if total + 2 > end - body:
-            self.needed = body - start + total + 2
-            return 0
-        body_end = body + total
-        if body_end[0] != 13 or body_end[1] != 10:
-            raise MalformedFrame(UNKNOWN_OPERATION)
-        message.subject = fields[0]
-        message.reply = fields[1] if count == 3 + has_headers else span(body, body)
-        message.block = span(body, body + head)
-        message.payload = span(body + head, body_end)
-        message.is_routed = True
-        self.messages_in += 1
-        self._publish(&message)
-        return body_end + 2 - start
+        size = self.take_body(line, end, &fields[count - sizes], has_headers, &message)
+        if size:
+            message.subject = fields[0]
+            message.reply = fields[1] if count == 2 + sizes else span(line.body, line.body)
+            if message.block.size and is_traced(message.block):
+                self._publish_traced(&message)
+            else:
+                self._publish(&message)
+        return size
+
+    cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
+        if fault == BodyFault.TOO_LARGE:
+            raise FrameTooLarge(err.PAYLOAD_EXCEEDED)
+        raise MalformedFrame(err.UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
+
+    cdef int _publish_traced(self, Message* message) except -1:
+        cdef DeliveryTrace deliveries
+        may_go, trace = self.session.begin_trace(
+            to_bytes(message.subject), to_bytes(message.block), message.block.size + message.payload.size
+        )
+        if trace is not None:
+            deliveries = trace.deliveries
+            message.trace = <PyObject*>deliveries
+        if may_go:
+            self._publish(message)
+        if trace is not None:
+            self.session.end_trace(trace)
+        return 0
 
     cdef int _publish(self, Message* message) except -1:
         cdef int count
         if self.pedantic and not is_literal_subject(message.subject):
-            self.put_error(INVALID_PUBLISH_SUBJECT)
+            self.put_error(err.INVALID_PUBLISH_SUBJECT)
         if self.is_restricted and not self._may_publish(message.subject, message.reply):
-            return 0
+            return refused(message, err.publish_violation, message.subject)
         if self.is_restricted and message.reply.size and not is_inbox(message.reply) and (
             not self._may_publish(message.reply, span(message.reply.data, message.reply.data))
         ):
-            return 0  # the node would answer in its own name, where this client may not publish
+            # the node would answer in its own name, where this client may not publish
+            return refused(message, err.publish_violation, message.reply)
         if message.reply.size > 8 and memcmp(message.reply.data, b"$JS.ACK.", 8) == 0 or (
             message.reply.size >= 4 and memcmp(message.reply.data, b"_R_.", 4) == 0
         ):
-            reply = to_bytes(message.reply).decode(errors="replace")
-            self.put_error(f'Permissions Violation for Publish with Reply of "{reply}"')
-            return 0
+            self.put_error(err.reply_violation(to_bytes(message.reply)))
+            return refused(message, err.reply_violation, message.reply)
         if self.verbose:
             self.put_bytes(b"+OK\r\n", 5)
         count = self.router.deliver(message, self, self.echo)
@@ -185,6 +177,12 @@ cdef class ClientConnection(Connection):
 
     cdef bint _may_publish(self, Span text, Span reply) except -1:
         cdef bytes subject = to_bytes(text)
+        if self._asked_at != self.bytes_in:
+            self._asked_at = self.bytes_in
+            rights = self.session.rights
+            if rights != self._rights:
+                self._rights = rights
+                self._permitted.clear()
         if subject in self._permitted:
             return True
         if not self.session.may_publish(subject, to_bytes(reply)):
@@ -194,27 +192,6 @@ cdef class ClientConnection(Connection):
                 self._permitted.clear()
             self._permitted[subject] = True
         return True
-
-    def forget_permitted(self):
-        """Another login has other rights."""
-        self._permitted.clear()
-
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
-        self._look_at_rights()
-        return Connection._take(self, data, size)
-
-    def resume(self):
-        """Carry out what came since."""
-        self._look_at_rights()
-        super().resume()
-
-    cdef int _look_at_rights(self) except -1:
-        if self.is_restricted:
-            rights = self.session.rights
-            if rights != self._rights:
-                self._rights = rights
-                self._permitted.clear()
-        return 0
 
     cdef int _tell_no_responders(self, Message* message) except -1:
         """At the first of its own subscriptions that the reply matches. It counts for no ``UNSUB``."""
@@ -257,7 +234,6 @@ cdef class ClientConnection(Connection):
     cdef int _end(self, Subscription subscription) except -1:
         del self.subscriptions[subscription.sid]
         self.router.remove(subscription)
-        self.session.unsubscribed(subscription)
         return 0
 
     # What is sent
@@ -341,6 +317,23 @@ cdef class ClientConnection(Connection):
                 self.router.remove(subscription)
             self.subscriptions = {}
         super().close()
+
+
+cdef int refused(const Message* message, violation, Span subject) except -1:
+    if message.trace != NULL:
+        (<DeliveryTrace>message.trace).refusal = violation(to_bytes(subject))
+    return 0
+
+
+cdef bint is_traced(Span block) noexcept nogil:
+    """True if there is a header ``Nats-Trace-Dest``."""
+    cdef const uint8_t* end = block.data + block.size
+    cdef const uint8_t* at = find(block.data + 1, end, 78)  # an N, after that of NATS/1.0
+    while at != NULL:
+        if (at - 1)[0] == 10 and end - at >= 16 and memcmp(at, b"Nats-Trace-Dest:", 16) == 0:
+            return True
+        at = find(at + 1, end, 78)
+    return False
 
 
 cdef inline bint is_inbox(Span reply) noexcept nogil:

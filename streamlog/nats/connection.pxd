@@ -3,7 +3,22 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from streamlog.nats.lexer cimport Buffer
-from streamlog.nats.router cimport Endpoint
+from streamlog.nats.router cimport Endpoint, Message
+from streamlog.record.compiled.codec cimport Span
+
+
+cdef struct Line:
+    const uint8_t* start  # of the frame
+    Span word  # the operation
+    const uint8_t* fields  # where they begin, with what is between the operation and the first
+    const uint8_t* end  # of the fields
+    const uint8_t* body  # what follows the line
+
+
+cdef enum BodyFault:
+    NO_SIZE
+    TOO_LARGE
+    NO_CRLF
 
 
 cdef class Connection(Endpoint):
@@ -20,7 +35,7 @@ cdef class Connection(Endpoint):
     cdef readonly int64_t messages_out
     cdef readonly int64_t bytes_out
     cdef Py_ssize_t line_bytes_max
-    cdef bint is_suspended  # frames wait in ``_rest``
+    cdef readonly bint is_suspended  # frames wait in ``_rest``
     cdef Py_ssize_t needed  # the size of the frame that begins ``_rest``, where its line is there; else 0
     cdef Buffer out
     cdef Buffer _rest  # the beginning of a frame of which the end is still to come
@@ -28,12 +43,15 @@ cdef class Connection(Endpoint):
     cdef bint _feeding
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1
+    cdef bint take_line(self, const uint8_t* start, const uint8_t* end, Line* line) except -1
+    cdef Py_ssize_t take_body(
+        self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
+    ) except -1
     cdef int check_line(self, Py_ssize_t size) except -1
+    cdef int refuse_body(self, BodyFault fault, int64_t size) except -1
     cdef int wrote(self) except -1
     cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1
-    cdef int _fail(self, object error) except -1
+    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1
     cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef bint _frame_of_rest(self) except -1
     cdef int _written(self) except -1

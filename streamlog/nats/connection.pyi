@@ -49,7 +49,7 @@ class Connection(Endpoint):
     @property
     def bytes_out(self) -> int: ...
     @property
-    def awaits(self) -> bool:
+    def is_suspended(self) -> bool:
         """What the peer says waits for ``resume``."""
 
     @property

@@ -11,8 +11,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 
-from streamlog.nats.lexer cimport add, clear, find, release, reserve
-from streamlog.nats.router cimport Endpoint
+from streamlog.nats.lexer cimport add, clear, find, number, release, reserve, span
+from streamlog.nats.router cimport Endpoint, Message
+from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 import os
@@ -65,10 +66,6 @@ cdef class Connection(Endpoint):
         release(&self.out)
 
     @property
-    def awaits(self):
-        return self.is_suspended and not self.is_closed
-
-    @property
     def pending_bytes(self):
         return self.out.size - self._sent
 
@@ -86,12 +83,14 @@ cdef class Connection(Endpoint):
                 return -1
             raise OSError(error, os.strerror(error))
         if count:
+            self.bytes_in += count
             self._take(&buffer[0], count)
         return count
 
     def feed(self, const uint8_t[::1] data not None):
         """Carry out what the peer says."""
         if data.shape[0]:
+            self.bytes_in += data.shape[0]
             self._take(&data[0], data.shape[0])
 
     def suspend(self):
@@ -106,10 +105,7 @@ cdef class Connection(Endpoint):
         self.is_suspended = False
         if self._rest.size and not self._feeding:
             waiting = self.take_rest()
-            try:
-                self._feed(<const uint8_t*>PyBytes_AS_STRING(waiting), len(waiting))
-            except (MalformedFrame, FrameTooLarge) as error:
-                self._fail(error)
+            self._take(<const uint8_t*>PyBytes_AS_STRING(waiting), len(waiting))
 
     def take_rest(self):
         """What came and was not carried out; for another connection over the same socket."""
@@ -118,51 +114,39 @@ cdef class Connection(Endpoint):
         self.needed = 0
         return waiting
 
-    cdef int _take(self, const uint8_t* data, Py_ssize_t size) except -1:
-        if self.is_closed:
-            return 0
-        self.bytes_in += size
-        try:
-            self._feed(data, size)
-        except (MalformedFrame, FrameTooLarge) as error:
-            self._fail(error)
-        return 0
-
-    cdef int _fail(self, object error) except -1:
-        self.is_suspended = True  # what follows has no meaning
-        self.session.violated(error)
-        return 0
-
-    cdef int _feed(self, const uint8_t* start, Py_ssize_t size) except -1:
+    cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1:
+        """Carry out the frames, or keep them while it is suspended. What is no frame ends the connection."""
         cdef const uint8_t* end = start + size
         cdef Py_ssize_t used
+        if self.is_closed:
+            return 0
         if self._feeding:
             raise RuntimeError("a feed within a feed")
-        if self.is_suspended:
-            if self._rest.size + size > SUSPENDED_BYTES_MAX:
-                raise FrameTooLarge("")  # nothing has proved yet that the peer may say so much
-            add(&self._rest, start, size)
-            return 0
         self._feeding = True
         try:
             while self._rest.size and start < end and not self.is_suspended:
                 start += self._complete(start, end - start)
-            if not self._rest.size:
-                while start < end and not self.is_suspended:
-                    used = self.frame(start, end)
-                    if not used:
-                        break
-                    start += used
+            while not self._rest.size and start < end and not self.is_suspended:
+                used = self.frame(start, end)
+                if not used:
+                    break
+                start += used
             if start < end:
+                if self.is_suspended and self._rest.size + (end - start) > SUSPENDED_BYTES_MAX:
+                    raise FrameTooLarge("")  # nothing has proved yet that the peer may say so much
                 if self.needed:
                     reserve(&self._rest, self.needed - self._rest.size)
                 add(&self._rest, start, end - start)
+        except (MalformedFrame, FrameTooLarge) as error:
+            self._feeding = False
+            self.is_suspended = True  # what follows has no meaning
+            self.session.violated(error)
         finally:
             self._feeding = False
         return 0
 
     cdef int check_line(self, Py_ssize_t size) except -1:
-        """Of a line without its line feed, which may be to come."""
+        """Checks the length of a line whose line feed has not come."""
         if size > self.line_bytes_max + 1:
             raise FrameTooLarge(f"line of more than {self.line_bytes_max} bytes")
         return 0
@@ -171,6 +155,59 @@ cdef class Connection(Endpoint):
         """The size of the frame at ``start``, which is carried out; 0 if its end is to come: ``needed`` is
         its size then, or 0 where its line has no end yet."""
         raise NotImplementedError
+
+    cdef bint take_line(self, const uint8_t* start, const uint8_t* end, Line* line) except -1:
+        """Takes apart the line of the frame at ``start``; False if the line is not complete. The caller checks
+        the length of a complete line."""
+        cdef const uint8_t* line_feed = find(start, end, 10)
+        cdef const uint8_t* at = start
+        self.needed = 0
+        if line_feed == NULL:
+            self.check_line(end - start)
+            return False
+        line.start = start
+        line.body = line_feed + 1
+        line.end = line_feed
+        if line_feed > start and (line_feed - 1)[0] == 13:
+            line.end = line_feed - 1
+        while at < line.end and at[0] != 32 and at[0] != 9:
+            at += 1
+        line.word = span(start, at)
+        line.fields = at
+        return True
+
+    cdef Py_ssize_t take_body(
+        self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
+    ) except -1:
+        """The size of a message's whole frame; 0 if its end is to come. ``sizes``: the last field, or the
+        last two where it has headers."""
+        cdef int64_t head = number(sizes[0]) if has_headers else 0
+        cdef int64_t total = number(sizes[has_headers])
+        cdef const uint8_t* body_end
+        if not 0 <= head <= total:
+            self.refuse_body(BodyFault.NO_SIZE, total)
+        if total > self.payload_bytes_max:
+            self.refuse_body(BodyFault.TOO_LARGE, total)
+        if total + 2 > end - line.body:
+            self.needed = line.body - line.start + total + 2
+            return 0
+        body_end = line.body + total
+        if body_end[0] != 13 or body_end[1] != 10:
+            self.refuse_body(BodyFault.NO_CRLF, total)
+        message.block = span(line.body, line.body + head)
+        message.payload = span(line.body + head, body_end)
+        message.trace = NULL
+        message.is_routed = True
+        self.messages_in += 1
+        return body_end + 2 - line.start
+
+    cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
+        """Always raises."""
+        if fault == BodyFault.TOO_LARGE:
+            raise FrameTooLarge(f"message of {size} bytes, limit {self.payload_bytes_max}")
+        if fault == BodyFault.NO_CRLF:
+            raise MalformedFrame("payload does not end with CRLF")
+        raise MalformedFrame("a message without its size")
 
     cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1:
         """Add to the rest until it is a frame; how many bytes that took."""

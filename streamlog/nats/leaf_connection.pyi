@@ -4,7 +4,8 @@ After the handshake (``links``) ``open`` has it tell the other side what this no
 wants are its subscriptions at the router from then on.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from streamlog.nats.connection import Connection
 from streamlog.nats.router import Router, Subscription
@@ -13,6 +14,10 @@ SOURCES: int
 
 class LinkSession(Protocol):
     """What a link reports."""
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Of the other side's INFO."""
 
     def ponged(self) -> None: ...
     def informed(self, info: bytes) -> None:

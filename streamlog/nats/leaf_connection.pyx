@@ -15,9 +15,9 @@ means.
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
 
-from streamlog.nats.connection cimport Connection
+from streamlog.nats.connection cimport Connection, Line
 from streamlog.nats.lexer cimport (
-    digits, find, is_word, number, put, put_number, reserve, span, split, to_bytes,
+    digits, is_word, put, put_number, reserve, span, split, to_bytes,
 )
 from streamlog.nats.router cimport Message, Router, Subscription, is_subject
 from streamlog.record.compiled.codec cimport Span
@@ -59,39 +59,28 @@ cdef class LeafConnection(Connection):
     # What comes
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1:
-        cdef const uint8_t* body = find(start, end, 10)
-        cdef const uint8_t* line_end
-        cdef const uint8_t* word_end
-        cdef Span word
-        self.needed = 0
-        self.check_line((end if body == NULL else body) - start)
-        if body == NULL:
+        cdef Line line
+        if not self.take_line(start, end, &line):
             return 0
-        line_end = body
-        if body > start and (body - 1)[0] == 13:
-            line_end = body - 1
-        body += 1
-        word_end = start
-        while word_end < line_end and word_end[0] != 32 and word_end[0] != 9:
-            word_end += 1
-        word = span(start, word_end)
-        if is_word(word, b"lmsg", 4):
-            return self._message(start, word_end, line_end, body, end, False)
-        if is_word(word, b"hmsg", 4):
-            return self._message(start, word_end, line_end, body, end, True)
-        self._control(word, word_end, line_end)
-        return body - start
+        self.check_line(line.body - start - 1)
+        if is_word(line.word, b"lmsg", 4):
+            return self._message(&line, end, False)
+        if is_word(line.word, b"hmsg", 4):
+            return self._message(&line, end, True)
+        self._control(&line)
+        return line.body - start
 
-    cdef int _control(self, Span word, const uint8_t* start, const uint8_t* end) except -1:
+    cdef int _control(self, const Line* line) except -1:
         cdef Span[FIELDS_MAX] fields
+        cdef Span word = line.word
         cdef int count
         if is_word(word, b"ls+", 3):
-            count = split(start, end, fields, 3)
+            count = split(line.fields, line.end, fields, 3)
             if count != 1 and count != 3:
                 raise MalformedFrame("LS+ needs a subject, or a subject, a queue group and its weight")
             self._add_interest(to_bytes(fields[0]), b"" if count == 1 else to_bytes(fields[1]))
         elif is_word(word, b"ls-", 3):
-            count = split(start, end, fields, 2)
+            count = split(line.fields, line.end, fields, 2)
             if count != 1 and count != 2:
                 raise MalformedFrame("LS- needs a subject, or a subject and a queue group")
             self._end_interest(to_bytes(fields[0]), b"" if count == 1 else to_bytes(fields[1]))
@@ -100,9 +89,9 @@ cdef class LeafConnection(Connection):
         elif is_word(word, b"pong", 4):
             self.session.ponged()
         elif is_word(word, b"info", 4):
-            self.session.informed(to_bytes(span(start, end)))
+            self.session.informed(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"-err", 4):
-            self.session.refused(to_bytes(span(start, end)))
+            self.session.refused(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"connect", 7) or is_word(word, b"+ok", 3):
             pass
         else:
@@ -130,30 +119,22 @@ cdef class LeafConnection(Connection):
         return 0
 
     cdef Py_ssize_t _message(
-        self, const uint8_t* start, const uint8_t* at, const uint8_t* line_end,
-        const uint8_t* body, const uint8_t* end, bint has_headers
+        self, const Line* line, const uint8_t* end, bint has_headers
     ) except -1:
         cdef Span[FIELDS_MAX] fields
         cdef Message message
-        cdef int count = split(at, line_end, fields, FIELDS_MAX)
-        cdef int sizes = 1 + has_headers, i, first
-        cdef int64_t total, head = 0
-        cdef const uint8_t* body_end
+        cdef int count = split(line.fields, line.end, fields, FIELDS_MAX)
+        cdef int sizes = 1 + has_headers, named, i, first = 0
+        cdef Py_ssize_t size
         cdef list queues = None
         if count < 1 + sizes or count > FIELDS_MAX:
             raise MalformedFrame(f"message with {count} fields")
-        total = number(fields[count - 1])
-        if has_headers:
-            head = number(fields[count - 2])
-        if total < 0 or head < 0 or head > total:
-            raise MalformedFrame("a message without its size")
-        if total > self.payload_bytes_max:
-            raise FrameTooLarge(f"message of {total} bytes, limit {self.payload_bytes_max}")
+        named = count - sizes  # subject, reply and queue groups
         message.subject = fields[0]
-        message.reply = span(body, body)
-        if count == 2 + sizes:
+        message.reply = span(line.body, line.body)
+        if named == 2:
             message.reply = fields[1]
-        elif count > 2 + sizes:
+        elif named > 2:
             if fields[1].size == 1 and fields[1].data[0] == 43:
                 message.reply = fields[2]
                 first = 3
@@ -161,19 +142,13 @@ cdef class LeafConnection(Connection):
                 first = 2
             else:
                 raise MalformedFrame("a message whose reply indicator is neither + nor |")
-            queues = [to_bytes(fields[i]) for i in range(first, count - sizes)]
-        if total + 2 > end - body:
-            self.needed = body - start + total + 2
+        size = self.take_body(line, end, &fields[named], has_headers, &message)
+        if not size:
             return 0
-        body_end = body + total
-        if body_end[0] != 13 or body_end[1] != 10:
-            raise MalformedFrame("payload does not end with CRLF")
-        message.block = span(body, body + head)
-        message.payload = span(body + head, body_end)
-        message.is_routed = True
-        self.messages_in += 1
+        if named > 2:
+            queues = [to_bytes(fields[i]) for i in range(first, named)]
         self.router.deliver_linked(&message, self, queues)
-        return body_end + 2 - start
+        return size
 
     # What is sent
 

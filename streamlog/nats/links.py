@@ -9,8 +9,9 @@ know the nodes as one cluster by the name in CONNECT, and pass on nothing from o
 CONNECT and PING; the first PONG says that it was let in, and each side begins to tell what it wants.
 
 **Between nodes** the one with the greater id calls. It asks the other node over the socket API, where nodes
-are authenticated, where the NATS port is, and gets a token of that process with the answer; who presents the
-token is the node. A link that brings nothing for ``SILENCE_S`` is given up.
+are authenticated, where the NATS port is, and gets a token of that process with the answer, which it shows in
+CONNECT. Each side sends a PING every ``PING_S``. A link that brings nothing for ``SILENCE_S`` is given up; time
+in which this node itself reads nothing does not count (``Sockets.is_paused``).
 """
 
 import asyncio
@@ -261,7 +262,8 @@ class Link:
         while not over.done():
             connection.send(b"PING\r\n")
             await asyncio.wait((over,), timeout=PING_S)
-            silent_s = 0.0 if connection.bytes_in != seen else silent_s + PING_S
+            is_heard = connection.bytes_in != seen or self._sockets.is_paused
+            silent_s = 0.0 if is_heard else silent_s + PING_S
             seen = connection.bytes_in
             if silent_s >= SILENCE_S:
                 self.complaint = "nothing comes any more"
@@ -356,14 +358,24 @@ class NodeLinks:
                 self._anew.clear()
 
     async def _end_silent(self) -> None:
-        """Links that others have called for: they send a PING each ``PING_S``."""
-        seen: dict[ServedSocket, int] = {}
+        """Links that other nodes have called for; they get a PING, too, since this node may read nothing
+        for a while, and answers none then.
+        """
+        seen: dict[ServedSocket, tuple[int, float]] = {}
+        """How many bytes had come, and for how long nothing has come since."""
         while True:
-            await asyncio.sleep(SILENCE_S)
+            await asyncio.sleep(PING_S)
+            before, seen = seen, {}
             for peer in tuple(self._taken.values()):
-                if seen.get(peer) == peer.connection.bytes_in:
+                bytes_in = peer.connection.bytes_in
+                then, silent_s = before.get(peer, (-1, 0.0))
+                is_heard = bytes_in != then or self._sockets.is_paused
+                silent_s = 0.0 if is_heard else silent_s + PING_S
+                seen[peer] = bytes_in, silent_s
+                if silent_s >= SILENCE_S:
                     self._sockets.end(peer, CloseReason.STALE)
-            seen = {peer: peer.connection.bytes_in for peer in self._taken.values()}
+                elif isinstance(peer.connection, LeafConnection):
+                    peer.connection.send(b"PING\r\n")
 
     async def _keep(self, node_id: int) -> None:
         if node_id < self._node_id:
@@ -437,7 +449,7 @@ class NodeLinks:
             interest_max=NODE_INTEREST_MAX,
         )
         name = f"node {node_id}"
-        LinkState(
+        state = LinkState(
             connection,
             greeted=lambda _: None,
             opened=lambda: None,
@@ -446,6 +458,7 @@ class NodeLinks:
                 LINK_REFUSED, extra={"link": name, "error": words}
             ),
         )
+        state.info = {"server_name": f"streamlog-{node_id}"}
 
         def ended(_: ServedSocket, reason: CloseReason) -> None:
             if self._taken.get(node_id) is peer:

@@ -23,9 +23,11 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
 from streamlog.nats.auth.stream_access import StreamAccess, StreamIndex
 from streamlog.nats.client_connection import ClientConnection
-from streamlog.nats.port_session import TOO_MANY_CONNECTIONS, PortSession
+from streamlog.nats.message_trace import MessageTrace
+from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from streamlog.rate_limit import CloseLog
 from streamlog.tls.certificate import read_certificate
 
 logger = logging.getLogger(__name__)
@@ -48,13 +50,14 @@ NATS_VERSION: Final = "2.12.0"
 ACCEPTS_PER_TURN: Final = 64
 BACKLOG: Final = 1024
 FULL_PAUSE_S: Final = 0.2
-"""How long not to accept when the process has no file descriptor left."""
+"""Pause in accepting when the process has no file descriptor left."""
 LOOK_S: Final = 0.5
-"""How often it is looked for clients that are silent or late."""
+"""Interval between checks for clients that are silent or late."""
 LOGIN_LOOK_S: Final = 5.0
-"""How often it is looked for logins that were taken back."""
-CLOSE_LOG_PERIOD_S: Final = 1.0
+"""Interval between checks for logins that were revoked."""
 QUIET_REASONS: Final = frozenset({CloseReason.PEER, CloseReason.STOP})
+FLOODS: Final = frozenset(it.value for it in CloseReason if it not in QUIET_REASONS)
+"""Reasons that clients can bring about as often as they like."""
 
 
 class PortClient:
@@ -66,7 +69,7 @@ class PortClient:
         self.session = session
         self.peer: ServedSocket | None = None
         self.bytes_seen = -1
-        """How many had come when it was last looked at."""
+        """Bytes received at the last check."""
         self.expiry: asyncio.TimerHandle | None = None
 
 
@@ -99,7 +102,8 @@ class Port:
         self._settings = settings
         self._router = router
         self._sockets = sockets
-        self._node_id = node_id
+        self._server_id = f"streamlog-{cluster_id}-{node_id}"
+        self._server_name = f"streamlog-{node_id}"
         self._cluster_id = cluster_id
         self._domain = domain
         self._metrics = metrics
@@ -110,7 +114,7 @@ class Port:
         self._streams = streams or StreamIndex()
         self._refusal = refusal
         self._accounts: Counter[str] = Counter()
-        """Connections by the public key of their account."""
+        """Number of connections by the public key of their account."""
         self._tasks: asyncio.TaskGroup | None = None
         self._link = link
         self._sock: socket.socket | None = None
@@ -118,12 +122,12 @@ class Port:
         self._clients: dict[PortSession, PortClient] = {}
         self._hosts: Counter[str] = Counter()
         self._due: dict[PortClient, float] = {}
-        """When to look whether a client is there, in the order of these times."""
+        """When each client is pinged if it stays silent; the earliest first."""
         self._late: dict[PortClient, float] = {}
-        """Clients that have not logged in, in the order in which they came, and until when they may."""
+        """Clients that have not logged in, and until when they may; the earliest first."""
         self._client_id = 0
-        self._told_s: dict[CloseReason, float] = {}
-        self._untold: Counter[CloseReason] = Counter()
+        self._traces = 0
+        self._closings = CloseLog(FLOODS)
         self._stopping = asyncio.Event()
         self._retiring = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -278,7 +282,7 @@ class Port:
         if len(self._clients) > settings.connections_max or (
             self._hosts[host] > settings.connections_per_address_max
         ):
-            connection.put_error(TOO_MANY_CONNECTIONS)
+            connection.put_error(err.CONNECTIONS_EXCEEDED)
             self.close(session, CloseReason.LIMIT)
         elif not greets_late:
             session.greet()
@@ -288,7 +292,13 @@ class Port:
     def _ended(self, client: PortClient, _: ServedSocket, reason: CloseReason) -> None:
         self._forget(client)
         self._metrics.nats_port_closed.labels(reason.value).inc()
-        self._tell_closed(client, reason)
+        closed: dict[str, object] = {
+            "reason": reason.value,
+            "peer": client.session.host,
+            "client_name": client.session.name,
+        }
+        if reason not in QUIET_REASONS and (line := self._closings.line(closed, time.monotonic())):
+            logger.warning(CLIENT_CLOSED, extra=line)
 
     def _forget(self, client: PortClient) -> None:
         del self._clients[client.session]
@@ -305,24 +315,6 @@ class Port:
         if login is not None and login.is_tolerated:
             self._metrics.unauthenticated_connections.dec()
         self._metrics.nats_port_connections.dec()
-
-    def _tell_closed(self, client: PortClient, reason: CloseReason) -> None:
-        """Of many with one reason, of one a second with their number."""
-        now_s = time.monotonic()
-        if reason in QUIET_REASONS:
-            return
-        if now_s - self._told_s.get(reason, -CLOSE_LOG_PERIOD_S) < CLOSE_LOG_PERIOD_S:
-            self._untold[reason] += 1
-            return
-        self._told_s[reason] = now_s
-        extra: dict[str, object] = {
-            "reason": reason.value,
-            "peer": client.session.host,
-            "client_name": client.session.name,
-        }
-        if untold := self._untold.pop(reason, 0):
-            extra["more_of_these"] = untold
-        logger.warning(CLIENT_CLOSED, extra=extra)
 
     async def _look_after(self) -> None:
         """Ping clients that are silent; close those that are late with their login."""
@@ -358,8 +350,8 @@ class Port:
     def info(self, session: PortSession) -> dict[str, Any]:
         host, port = self.address
         info: dict[str, Any] = {
-            "server_id": f"streamlog-{self._cluster_id}-{self._node_id}",
-            "server_name": f"streamlog-{self._node_id}",
+            "server_id": self._server_id,
+            "server_name": self._server_name,
             "version": NATS_VERSION,
             "streamlog": __version__,
             "proto": 1,
@@ -470,3 +462,29 @@ class Port:
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         self._router.reply(reply, self._refusal(stream))
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
+        self._traces += 1
+        server = {
+            "name": self._server_name,
+            "host": self.address[0],
+            "id": self._server_id,
+            "cluster": self._cluster_id,
+            "domain": self._domain,
+            "ver": NATS_VERSION,
+            "jetstream": True,
+            "seq": self._traces,
+        }
+        text = trace.text(
+            server,
+            session.connection,
+            account="" if session.login is None else session.login.account,
+            streams=self._streams.taking,
+            now_ns=time.time_ns(),
+        )
+        self._router.publish(
+            trace.request.destination.encode(errors="replace"),
+            text,
+            source=session.connection,  # a trace asks for nothing that its client may not ask for
+            echo=True,
+        )

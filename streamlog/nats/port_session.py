@@ -8,11 +8,11 @@
 Rules, which are nats-server's:
 
 - The server speaks first: INFO, with a nonce where a client may sign.
-- A client that need not log in may publish before its CONNECT; it counts as verbose and pedantic until then.
-- While a login is checked nothing of that client is carried out; what it says waits.
-- An error that the client can correct is told, and the connection goes on; one after which the bytes mean
-  nothing is told, and ends it.
-- The first PING after CONNECT is answered by an INFO, too (to clients that understand INFO at any time).
+- A client that need not log in may publish before its CONNECT. Until CONNECT it is verbose and pedantic.
+- While a login is checked, the frames of that client wait.
+- The server reports an error with ``-ERR``. The connection goes on after an error that the client can correct,
+  and ends after one that leaves the following bytes without meaning.
+- The server answers the first PING after CONNECT with an INFO, too, if the client takes INFO at any time.
 """
 
 import json
@@ -23,25 +23,18 @@ from streamlog.errors import InvalidRequest
 from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient
 from streamlog.nats.auth.stream_access import StreamAccess
-from streamlog.nats.client_connection import NOT_AUTHORIZED, ClientConnection
-from streamlog.nats.router import Subscription
+from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace, trace_request
+from streamlog.nats.router import DeliveryTrace
 from streamlog.nats.sockets import CloseReason
 
 PROTOCOL_INFO: Final = 1
 """The client takes INFO at any time."""
 LINK_OPTION: Final = "streamlog_link"
-"""Of CONNECT: another node asks for a link."""
+"""The field of CONNECT by which another node asks for a link."""
 NAME_CHARS_MAX: Final = 256
-"""Of what a client calls itself, that is shown."""
+"""Length at which the name that a client gives itself is cut."""
 PINGS_UNANSWERED_MAX: Final = 2
-
-NO_RESPONDERS_NEEDS_HEADERS: Final = "no responders requires headers support"
-BAD_PROTOCOL: Final = "invalid client protocol"
-TOO_MANY_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
-INVALID_SUBJECT: Final = "Invalid Subject"
-STALE: Final = "Stale Connection"
-LOGIN_TIMEOUT: Final = "Authentication Timeout"
-TOO_MANY_CONNECTIONS: Final = "maximum connections exceeded"
 
 
 class PortServer(Protocol):
@@ -59,6 +52,9 @@ class PortServer(Protocol):
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         """Tell a publisher that it may not write to this stream."""
+
+    def publish_trace(self, session: "PortSession", trace: MessageTrace) -> None:
+        """Publish what became of a message, in the name of its publisher."""
 
 
 class PortSession:
@@ -87,7 +83,7 @@ class PortSession:
         self.name = ""
         """What the client calls itself."""
         self.language = ""
-        """Of its library, with the library's version."""
+        """The client's library and its version."""
         self.pings_unanswered = 0
         self.has_connected = False
         """It has sent CONNECT."""
@@ -139,9 +135,9 @@ class PortSession:
             if not self._server.become_link(self, asked[LINK_OPTION]):
                 self.refuse()
         elif not 0 <= choices.protocol <= PROTOCOL_INFO:
-            self._end(BAD_PROTOCOL, CloseReason.PROTOCOL)
+            self._end(err.INVALID_PROTOCOL, CloseReason.PROTOCOL)
         elif choices.no_responders and not choices.headers:
-            self._end(NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)
+            self._end(err.NO_RESPONDERS_NEEDS_HEADERS, CloseReason.PROTOCOL)
         elif self._login_required:
             connection.is_open = False
             connection.suspend()
@@ -155,7 +151,6 @@ class PortSession:
         if connection.is_closed:
             return
         self.login, self._access = login, access
-        connection.forget_permitted()
         connection.is_open = connection.is_restricted = True
         connection.tracks_replies = not access.is_constant
         limits = login.limits
@@ -168,7 +163,7 @@ class PortSession:
         self._opened()
         connection.resume()
 
-    def refuse(self, words: str = NOT_AUTHORIZED) -> None:
+    def refuse(self, words: str = err.AUTHORIZATION_VIOLATION) -> None:
         """The login is wrong."""
         if not self.connection.is_closed:
             self._end(words, CloseReason.LOGIN)
@@ -190,28 +185,25 @@ class PortSession:
         denied = None
         if access is not None:
             if not access.may_subscribe(subject, queue or None):
-                connection.send(_error_line(err.subscription_violation(subject, queue or None)))
+                connection.put_error(err.subscription_violation(subject, queue or None))
                 return
             denied = access.denied_deliveries(subject, queue or None)
         if len(connection.subscriptions) >= self._subscriptions_max:
-            connection.put_error(TOO_MANY_SUBSCRIPTIONS)
+            connection.put_error(err.SUBSCRIPTIONS_EXCEEDED)
             return
         try:
             connection.subscribe(subject, queue, sid, denied)
         except InvalidRequest:
-            connection.put_error(INVALID_SUBJECT)
+            connection.put_error(err.INVALID_SUBJECT)
             return
         if connection.verbose:
             connection.send(b"+OK\r\n")
-
-    def unsubscribed(self, subscription: Subscription) -> None:
-        """One of its subscriptions has ended."""
 
     def may_publish(self, subject: bytes, reply: bytes) -> bool:
         access = self._access
         if access is None or access.may_publish(subject):
             return True
-        self.connection.send(_error_line(err.publish_violation(subject)))
+        self.connection.put_error(err.publish_violation(subject))
         if reply and (stream := access.unwritable(subject)) is not None:
             self._server.publish_denied(stream, reply)
         return False
@@ -224,13 +216,28 @@ class PortSession:
     def may_remember(self) -> bool:
         return self._access is None or self._access.is_constant
 
+    def begin_trace(
+        self, subject: bytes, block: bytes, size: int
+    ) -> tuple[bool, MessageTrace | None]:
+        request = trace_request(block)
+        if request is None:
+            return True, None
+        if not request.is_valid:
+            return not request.is_only, None
+        if not self.may_publish(request.destination.encode(errors="replace"), b""):
+            return False, None
+        return True, MessageTrace(request, subject, size, DeliveryTrace(is_only=request.is_only))
+
+    def end_trace(self, trace: MessageTrace) -> None:
+        self._server.publish_trace(self, trace)
+
     def replied(self, reply: bytes) -> None:
         if self._access is not None:
             self._access.delivered(reply)
 
     def violated(self, error: Exception) -> None:
         words = str(error)
-        reason = CloseReason.LOGIN if words == NOT_AUTHORIZED else CloseReason.PROTOCOL
+        reason = CloseReason.LOGIN if words == err.AUTHORIZATION_VIOLATION else CloseReason.PROTOCOL
         self._end(words, reason)
 
     def too_slow(self) -> None:
@@ -244,19 +251,18 @@ class PortSession:
     def ping(self) -> None:
         """The client has been silent for a while."""
         if self.pings_unanswered >= PINGS_UNANSWERED_MAX:
-            self._end(STALE, CloseReason.STALE)
+            self._end(err.STALE_CONNECTION, CloseReason.STALE)
             return
         self.pings_unanswered += 1
         self.connection.send(b"PING\r\n")
 
-    def expire(self, words: bytes = err.AUTHENTICATION_EXPIRED) -> None:
-        """Its login ends now; ``words``: why, as an error line has it."""
-        self.connection.send(_error_line(words))
-        self._server.close(self, CloseReason.EXPIRED)
+    def expire(self, words: str = err.AUTHENTICATION_EXPIRED) -> None:
+        """Its login ends now, for the reason that ``words`` give."""
+        self._end(words, CloseReason.EXPIRED)
 
     def give_up_login(self) -> None:
         """It has not logged in in time."""
-        self._end(LOGIN_TIMEOUT, CloseReason.LOGIN)
+        self._end(err.AUTHENTICATION_TIMEOUT, CloseReason.LOGIN)
 
     def _end(self, words: str, reason: CloseReason) -> None:
         if words:
@@ -276,7 +282,7 @@ class _Choices(NamedTuple):
 
 
 def _choices(asked: Mapping[str, Any]) -> _Choices:
-    """Of CONNECT. Raises ValueError where something is of another type than nats-server takes."""
+    """Options of CONNECT. Raises ValueError for a value of a type that nats-server refuses."""
 
     def flag(name: str, default: bool) -> bool:
         value = asked.get(name)
@@ -312,7 +318,3 @@ def _choices(asked: Mapping[str, Any]) -> _Choices:
         name=text("name"),
         language=f"{text('lang')} {text('version')}".strip(),
     )
-
-
-def _error_line(words: bytes) -> bytes:
-    return b"-ERR %b\r\n" % words

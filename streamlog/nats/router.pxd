@@ -1,5 +1,6 @@
 """Subscriptions and where messages go, for compiled code that brings messages or takes them."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from streamlog.record.compiled.codec cimport Span
@@ -10,6 +11,7 @@ cdef struct Message:
     Span reply
     Span block  # of headers, from NATS/1.0 to the empty line
     Span payload
+    PyObject* trace  # a borrowed DeliveryTrace; NULL: it is not traced
     bint is_routed  # its reply goes through the router, not over the link that it came by
 
 
@@ -34,10 +36,19 @@ cdef class Subscription:
     cdef readonly bytes queue  # empty: it is in no queue group
     cdef readonly bytes sid
     cdef readonly object target
-    cdef Endpoint endpoint
+    cdef readonly Endpoint endpoint
     cdef int64_t delivered_max  # 0: no limit
     cdef int64_t delivered
     cdef bint ended
+
+
+cdef class DeliveryTrace:
+    cdef readonly bint is_only
+    cdef readonly list deliveries
+    cdef public str refusal
+
+    cdef bint add(self, object receiver) except -1
+    cdef int add_echo(self, Subscription subscription) except -1
 
 
 cdef class QueueGroup:
@@ -84,18 +95,21 @@ cdef class Router:
 
     cdef Route route_of(self, Span subject, Memo memo)
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1
-    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1
+    cdef int _deliver_to_all(
+        self, Route route, const Message* message, Endpoint source, bint echo
+    ) except -1
     cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
-    cdef int _deliver_linked(self, const Message* message, list queues) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
     cdef int touch(self, Endpoint endpoint) except -1
     cdef int _reply(self, const Message* message) except -1
+    cdef bytes _answer_each(self, bytes replies, bytes payload, int64_t base_sequence)
     cdef int answer(self, Span reply, Span head, int64_t sequence) except -1
     cdef Subscription _member(self, list members, Endpoint source, bint echo)
     cdef object _keep(self, dict kept, bytes key, object found)
     cdef object _match_prefix(self, bytes prefix)
     cdef Route _match(self, bytes subject)
+    cdef list _levels(self, bytes subject, list found)
     cdef int _forget(self, bytes subject, list tokens) except -1
 
 

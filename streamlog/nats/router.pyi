@@ -1,17 +1,17 @@
 """Subscriptions and where messages go, compiled.
 
 Everything that brings or takes messages in a node is an endpoint: a client of the port, the ingest, the
-management API, a link to other servers. The router has the subscriptions of them all::
+management API, a link to other servers. The router has all their subscriptions::
 
     router = Router()
     router.add(Subscription(endpoint, b"orders.>"))
     router.publish(b"orders.eu", b"...", reply=b"_INBOX.1")   # to each subscription that matches
 
-**Links.** A link to another server or node is an endpoint whose subscriptions are what is wanted there. What a
-client of this node says goes to this node's subscriptions and once over each link that wants it; what comes
-over a link goes to this node's subscriptions alone. So a message takes one hop and never a circle, where each
-node has a link to each other one. Of a queue group a member of this node is preferred; where there is none, the
-message names the group to one link.
+**Links.** A link to another server or node is an endpoint. Its subscriptions are those of the other side. A
+message of this node's client goes to this node's subscriptions, and once over each link that has a matching
+one. A message that comes over a link goes to this node's subscriptions alone. Each node has a link to each other
+node, so a message takes one hop and never a circle. A queue group with a member at this node gets the message
+here; otherwise the message names the group to one link.
 
 A subscription matches as NATS's do: ``*`` is one token, ``>`` is one or more at the end. Of each queue group
 one member gets a message.
@@ -64,6 +64,8 @@ class Subscription:
         target: Any = None,
     ) -> None: ...
     @property
+    def endpoint(self) -> Endpoint: ...
+    @property
     def subject(self) -> bytes: ...
     @property
     def queue(self) -> bytes:
@@ -73,6 +75,21 @@ class Subscription:
     def sid(self) -> bytes: ...
     @property
     def target(self) -> Any: ...
+
+class DeliveryTrace:
+    """Where one message goes that a client of the port publishes."""
+
+    refusal: str
+    """Why its publisher may not publish it; empty: it may."""
+
+    def __init__(self, *, is_only: bool = False) -> None:
+        """``is_only``: the message goes nowhere; it is only found where it would go."""
+
+    @property
+    def is_only(self) -> bool: ...
+    @property
+    def deliveries(self) -> list[tuple[Subscription | Endpoint, bool]]:
+        """Subscriptions of this node, and links; True: not delivered, since the publisher wants no echo."""
 
 class Router:
     """All subscriptions of a node. Not thread-safe; all is on one event loop."""
@@ -118,9 +135,10 @@ class Router:
         reply: bytes = b"",
         block: bytes = b"",
         source: Endpoint | None = None,
+        echo: bool = False,
     ) -> int:
-        """To how many endpoints the message went; ``source`` gets none. ``block``: the headers, from
-        ``NATS/1.0`` to the empty line.
+        """To how many endpoints the message went. ``block``: the headers, from ``NATS/1.0`` to the empty line.
+        ``source``: in whose name it is published; ``echo``: whether that gets it as well.
         """
 
     def tell_clients(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:

@@ -10,9 +10,8 @@ Memory: the spans of a message are good for as long as its delivery takes; an en
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.dict cimport PyDict_GetItem
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp
 
 from streamlog.nats.lexer cimport digits, literal, of_bytes, put, put_number, span, to_bytes
 from streamlog.record.compiled.codec cimport Span
@@ -29,7 +28,7 @@ cdef enum:
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     ROUTED = 0  # the first byte of a packed reply that the router answers
     KEPT_BYTES_MAX = 512  # of a subject whose route is kept: clients choose how long they are
-    ACK_LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
+    LINE_BYTES = 9  # of a publication: "PUB ", a space, CRLF after the size and after the payload
 
 cdef Py_ssize_t routes_max = ROUTES_MAX
 cdef Py_ssize_t routes_bytes_max = ROUTES_BYTES_MAX
@@ -48,13 +47,8 @@ cdef class Endpoint:
         self, Subscription subscription, Span reply, Span head, int64_t sequence
     ) except -1:
         """A positive ack: ``head``, the sequence, and a brace."""
-        cdef bytes payload = b"%b%d}" % (to_bytes(head), sequence)
-        cdef Message message
-        message.subject = reply
-        message.reply = literal(b"", 0)
-        message.block = literal(b"", 0)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
+        cdef bytes payload = ack_of(head, sequence)
+        cdef Message message = message_of(reply, b"", b"", payload)
         return self.deliver(subscription, &message)
 
     cdef int end_turn(self) except -1:
@@ -62,12 +56,12 @@ cdef class Endpoint:
         return 0
 
     cdef int forward(self, const Message* message, list queues) except -1:
-        """Of a link: send it the message, for its plain subscriptions and for a member of each of these queue
-        groups; ``queues`` None: for none."""
+        """Sends the message over a link, for plain subscriptions there and for one member of each of these queue
+        groups; ``queues`` None: for no group."""
         raise NotImplementedError
 
     cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1:
-        """Of a link: this node has so many subscriptions of that kind now."""
+        """Tells a link that this node has ``count`` subscriptions to the subject now."""
         raise NotImplementedError
 
 
@@ -93,7 +87,7 @@ cdef class Callback(Endpoint):
 
 
 cdef class Subscription:
-    """A subject, and who takes its messages."""
+    """A subject, and the endpoint that takes its messages."""
 
     def __init__(
         self, Endpoint endpoint not None, bytes subject not None, *, bytes queue not None=b"",
@@ -105,9 +99,24 @@ cdef class Subscription:
         self.sid = sid
         self.target = target
 
-    @property
-    def is_spent(self):
-        return self.delivered_max and self.delivered >= self.delivered_max
+
+cdef class DeliveryTrace:
+    """Where one message goes."""
+
+    def __init__(self, *, bint is_only=False):
+        self.is_only = is_only
+        self.deliveries = []
+        self.refusal = ""
+
+    cdef bint add(self, object receiver) except -1:
+        """Whether it gets the message."""
+        self.deliveries.append((receiver, False))
+        return not self.is_only
+
+    cdef int add_echo(self, Subscription subscription) except -1:
+        """The subscription matches, but its client publishes the message and wants no echo."""
+        self.deliveries.append((subscription, True))
+        return 0
 
 
 cdef class QueueGroup:
@@ -150,6 +159,28 @@ cdef list split_subject(bytes subject):
 
 cdef inline bint is_literal(list tokens):
     return b"*" not in tokens and b">" not in tokens
+
+
+cdef inline Message message_of(Span subject, bytes reply, bytes block, bytes payload):
+    """Good for as long as the bytes are kept."""
+    cdef Message made
+    made.subject = subject
+    made.reply = of_bytes(reply)
+    made.block = of_bytes(block)
+    made.payload = of_bytes(payload)
+    made.trace = NULL
+    made.is_routed = True
+    return made
+
+
+cdef inline int hand_over(Subscription subscription, const Message* message) except -1:
+    if message.trace != NULL and not (<DeliveryTrace>message.trace).add(subscription):
+        return 0
+    return subscription.endpoint.deliver(subscription, message)
+
+
+cdef inline bytes ack_of(Span head, int64_t sequence):
+    return b"%b%d}" % (to_bytes(head), sequence)
 
 
 cdef class Router:
@@ -269,29 +300,17 @@ cdef class Router:
 
     def publish(
         self, bytes subject not None, bytes payload not None, *, bytes reply not None=b"",
-        bytes block not None=b"", Endpoint source=None
+        bytes block not None=b"", Endpoint source=None, bint echo=False
     ):
-        cdef Message message
-        cdef int count
-        message.subject = of_bytes(subject)
-        message.reply = of_bytes(reply)
-        message.block = of_bytes(block)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
-        count = self.deliver(&message, source, False)
-        return count
+        cdef Message message = message_of(of_bytes(subject), reply, block, payload)
+        return self.deliver(&message, source, echo)
 
     def tell_clients(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
         """Publish to the clients of this node's port, and to nothing else."""
-        cdef Message message
+        cdef Message message = message_of(of_bytes(subject), b"", block, payload)
         cdef Subscription subscription
         cdef QueueGroup group
-        cdef Route route = self.route_of(of_bytes(subject), self._published)
-        message.subject = of_bytes(subject)
-        message.reply = literal(b"", 0)
-        message.block = of_bytes(block)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
+        cdef Route route = self.route_of(message.subject, self._published)
         for subscription in route.plain:
             if subscription.endpoint.writes and not subscription.ended:
                 subscription.endpoint.deliver(subscription, &message)
@@ -303,12 +322,7 @@ cdef class Router:
 
     def reply(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
         """Publish an answer."""
-        cdef Message message
-        message.subject = of_bytes(subject)
-        message.reply = literal(b"", 0)
-        message.block = of_bytes(block)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
+        cdef Message message = message_of(of_bytes(subject), b"", block, payload)
         self._reply(&message)
 
     cdef int _reply(self, const Message* message) except -1:
@@ -318,83 +332,48 @@ cdef class Router:
 
     def acknowledge(self, bytes replies not None, bytes head not None, int64_t base_offset):
         """Give a positive ack to each packed reply; publications of those that are not for the router."""
-        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
-        cdef const uint8_t* end = start + len(replies)
-        cdef const uint8_t* entry = start
-        cdef const uint8_t* text
-        cdef Py_ssize_t length, size = 0, payload
-        cdef Span head_span = of_bytes(head)
-        cdef int64_t sequence
-        cdef bytes acks
-        cdef uint8_t* out
         if not 0 <= base_offset < (1 << 63) - 1 - (1 << 32):
             raise ValueError(f"offset {base_offset} has no sequence")
-        while entry < end:  # checks them all, before any is answered
-            length = length_at(entry, end)
-            text = entry + ENTRY_BYTES
-            if not length or text[0] != ROUTED:
-                payload = head_span.size + digits(base_offset + delta_at(entry) + 1) + 1
-                size += ACK_LINE_BYTES + length + digits(payload) + payload
-            entry = text + length
-        acks = PyBytes_FromStringAndSize(NULL, size)
-        out = <uint8_t*>PyBytes_AS_STRING(acks)
-        entry = start
-        while entry < end:
-            length = length_at(entry, end)
-            text = entry + ENTRY_BYTES
-            sequence = base_offset + delta_at(entry) + 1
-            if length and text[0] == ROUTED:
-                self.answer(span(text + 1, text + length), head_span, sequence)
-            else:
-                payload = head_span.size + digits(sequence) + 1
-                out = put(out, b"PUB ", 4)
-                out = put(out, text, length)
-                out = put(out, b" ", 1)
-                out = put_number(out, payload, digits(payload))
-                out = put(out, b"\r\n", 2)
-                out = put(out, head_span.data, head_span.size)
-                out = put_number(out, sequence, digits(sequence))
-                out = put(out, b"}\r\n", 3)
-            entry = text + length
-        return acks
+        return self._answer_each(replies, head, base_offset + 1)
 
     def respond(self, bytes replies not None, bytes payload not None):
         """Publish ``payload`` at each packed reply; publications of those that are not for the router."""
+        return self._answer_each(replies, payload, 0)
+
+    cdef bytes _answer_each(self, bytes replies, bytes payload, int64_t base_sequence):
+        """``base_sequence``: of a positive ack, whose head ``payload`` is; 0: ``payload`` is all."""
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
         cdef const uint8_t* end = start + len(replies)
         cdef const uint8_t* entry = start
-        cdef const uint8_t* text
-        cdef Py_ssize_t length, size = 0
-        cdef Message message
+        cdef Message message = message_of(literal(b"", 0), b"", b"", payload)
+        cdef Py_ssize_t size = 0, payload_size
+        cdef int64_t sequence = 0
+        cdef Span reply
         cdef bytes lines
         cdef uint8_t* out
-        message.reply = message.block = literal(b"", 0)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
         while entry < end:  # checks them all, before any is answered
-            length = length_at(entry, end)
-            text = entry + ENTRY_BYTES
-            if not length or text[0] != ROUTED:
-                size += ACK_LINE_BYTES + length + digits(len(payload)) + len(payload)
-            entry = text + length
+            reply = span(entry + ENTRY_BYTES, entry + ENTRY_BYTES + length_at(entry, end))
+            if not is_routed(reply):
+                payload_size = len(payload)
+                if base_sequence:
+                    payload_size += digits(base_sequence + delta_at(entry)) + 1
+                size += LINE_BYTES + reply.size + digits(payload_size) + payload_size
+            entry = reply.data + reply.size
         lines = PyBytes_FromStringAndSize(NULL, size)
         out = <uint8_t*>PyBytes_AS_STRING(lines)
         entry = start
         while entry < end:
-            length = length_at(entry, end)
-            text = entry + ENTRY_BYTES
-            if length and text[0] == ROUTED:
-                message.subject = span(text + 1, text + length)
-                self._reply(&message)
+            reply = span(entry + ENTRY_BYTES, entry + ENTRY_BYTES + length_at(entry, end))
+            if base_sequence:
+                sequence = base_sequence + delta_at(entry)
+            if not is_routed(reply):
+                out = put_publication(out, reply, message.payload, sequence)
+            elif sequence:
+                self.answer(span(reply.data + 1, reply.data + reply.size), message.payload, sequence)
             else:
-                out = put(out, b"PUB ", 4)
-                out = put(out, text, length)
-                out = put(out, b" ", 1)
-                out = put_number(out, len(payload), digits(len(payload)))
-                out = put(out, b"\r\n", 2)
-                out = put(out, PyBytes_AS_STRING(payload), len(payload))
-                out = put(out, b"\r\n", 2)
-            entry = text + length
+                message.subject = span(reply.data + 1, reply.data + reply.size)
+                self._reply(&message)
+            entry = reply.data + reply.size
         return lines
 
     cdef int answer(self, Span reply, Span head, int64_t sequence) except -1:
@@ -408,12 +387,8 @@ cdef class Router:
             return route.only_link.answer(None, reply, head, sequence)
         if self.fallback is not None and not route.plain and not route.groups and not route.links:
             return self.fallback.answer(None, reply, head, sequence)
-        payload = b"%b%d}" % (to_bytes(head), sequence)
-        message.subject = reply
-        message.reply = literal(b"", 0)
-        message.block = literal(b"", 0)
-        message.payload = of_bytes(payload)
-        message.is_routed = True
+        payload = ack_of(head, sequence)
+        message = message_of(reply, b"", b"", payload)
         self.deliver(&message, None, True)
         return 0
 
@@ -456,32 +431,38 @@ cdef class Router:
     cdef int deliver(self, const Message* message, Endpoint source, bint echo) except -1:
         """What a client or the node itself says: to how many endpoints it went."""
         cdef Endpoint outer = self.source  # of the message within whose delivery this one is published
+        cdef Route route = self.route_of(message.subject, self._published)
+        cdef Subscription only = route.only
         self.source = source
         try:
-            return self._deliver(message, source, echo)
+            if only is None or message.trace != NULL:
+                return self._deliver_to_all(route, message, source, echo)
+            if echo or only.endpoint is not source:
+                only.endpoint.deliver(only, message)
+                return 1
+            return 0
         finally:
             self.source = outer
 
-    cdef int _deliver(self, const Message* message, Endpoint source, bint echo) except -1:
-        cdef Route route = self.route_of(message.subject, self._published)
+    cdef int _deliver_to_all(
+        self, Route route, const Message* message, Endpoint source, bint echo
+    ) except -1:
         cdef Subscription subscription
         cdef QueueGroup group
         cdef dict queues = None
         cdef int count = 0
-        if route.only is not None:
-            subscription = route.only
-            if echo or subscription.endpoint is not source:
-                subscription.endpoint.deliver(subscription, message)
-                return 1
-            return 0
         for subscription in route.plain:
-            if not subscription.ended and (echo or subscription.endpoint is not source):
-                subscription.endpoint.deliver(subscription, message)
+            if subscription.ended:
+                continue
+            if echo or subscription.endpoint is not source:
+                hand_over(subscription, message)
                 count += 1
+            elif message.trace != NULL:
+                (<DeliveryTrace>message.trace).add_echo(subscription)
         for group in route.groups:
             subscription = self._member(group.members, source, echo)
             if subscription is not None:
-                subscription.endpoint.deliver(subscription, message)
+                hand_over(subscription, message)
                 count += 1
                 continue
             subscription = self._member(group.distant, source, True)
@@ -496,13 +477,13 @@ cdef class Router:
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1:
         """Once over each link; over how many."""
         cdef Endpoint link
+        cdef list links = list(route.links)
         cdef int count = 0
-        for link in route.links:
-            link.forward(message, None if queues is None else queues.pop(link, None))
-            count += 1
         if queues is not None:
-            for link, names in queues.items():
-                link.forward(message, names)
+            links += [link for link in queues if link not in route.links]
+        for link in links:
+            if message.trace == NULL or (<DeliveryTrace>message.trace).add(link):
+                link.forward(message, None if queues is None else queues.get(link))
                 count += 1
         return count
 
@@ -510,32 +491,26 @@ cdef class Router:
         """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
         which queue groups have a member here that gets it."""
         cdef Endpoint outer = self.source
-        self.source = source
-        try:
-            return self._deliver_linked(message, queues)
-        finally:
-            self.source = outer
-
-    cdef int _deliver_linked(self, const Message* message, list queues) except -1:
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
         cdef QueueGroup group
-        if route.only is not None:
-            route.only.endpoint.deliver(route.only, message)
+        self.source = source
+        try:
+            for subscription in route.plain:
+                if not subscription.ended:
+                    subscription.endpoint.deliver(subscription, message)
+            if queues is not None:
+                for group in route.groups:
+                    if group.queue in queues:
+                        subscription = self._member(group.members, None, True)
+                        if subscription is not None:
+                            subscription.endpoint.deliver(subscription, message)
             return 0
-        for subscription in route.plain:
-            if not subscription.ended:
-                subscription.endpoint.deliver(subscription, message)
-        if queues is not None:
-            for group in route.groups:
-                if group.queue in queues:
-                    subscription = self._member(group.members, None, True)
-                    if subscription is not None:
-                        subscription.endpoint.deliver(subscription, message)
-        return 0
+        finally:
+            self.source = outer
 
     cdef Subscription _member(self, list members, Endpoint source, bint echo):
-        """One of them by chance; None: there is none but the publisher, who wants no echo."""
+        """A random one; None: there is none, or only the publisher's, which wants no echo."""
         cdef Py_ssize_t count = len(members), i, start
         cdef Subscription subscription
         if not count:
@@ -551,9 +526,7 @@ cdef class Router:
         return None
 
     cdef Route route_of(self, Span subject, Memo memo):
-        cdef const uint8_t* dot
         cdef Py_ssize_t prefix_size
-        cdef Route route
         cdef object found
         cdef bytes key
         if memo.subject is not None and len(memo.subject) == subject.size and memcmp(
@@ -598,25 +571,9 @@ cdef class Router:
 
     cdef object _match_prefix(self, bytes prefix):
         """The route of all subjects with one more token; False: that token decides, too."""
-        cdef list tokens = prefix.split(b".")
-        cdef list levels = [self._root], below, found = []
-        cdef bytes token
-        cdef Level level, child
-        if b"" in tokens:
-            return route_made([])
-        for token in tokens:
-            below = []
-            for level in levels:
-                if level.rest:
-                    found.extend(level.rest)
-                if level.children is not None:
-                    child = level.children.get(token)
-                    if child is not None:
-                        below.append(child)
-                if level.star is not None:
-                    below.append(level.star)
-            levels = below
-        for level in levels:
+        cdef list found = []
+        cdef Level level
+        for level in self._levels(prefix, found):
             if level.children:
                 return False
             if level.rest:
@@ -626,12 +583,22 @@ cdef class Router:
         return route_made(found)
 
     cdef Route _match(self, bytes subject):
+        cdef list found = []
+        cdef Level level
+        for level in self._levels(subject, found):
+            if level.here:
+                found.extend(level.here)
+        return route_made(found)
+
+    cdef list _levels(self, bytes subject, list found):
+        """At which the subject ends; ``found`` gets the subscriptions that match by a ">" before its end.
+        None of them where it has an empty token."""
         cdef list tokens = subject.split(b".")
-        cdef list levels = [self._root], below, found = []
+        cdef list levels = [self._root], below
         cdef bytes token
         cdef Level level, child
         if b"" in tokens:
-            return route_made([])
+            return []
         for token in tokens:
             below = []
             for level in levels:
@@ -644,10 +611,7 @@ cdef class Router:
                 if level.star is not None:
                     below.append(level.star)
             levels = below
-        for level in levels:
-            if level.here:
-                found.extend(level.here)
-        return route_made(found)
+        return levels
 
     cdef int _forget(self, bytes subject, list tokens) except -1:
         """The routes that a subscription which came or went may change."""
@@ -714,3 +678,26 @@ cdef Py_ssize_t length_at(const uint8_t* entry, const uint8_t* end) except -1:
     if length > end - entry - ENTRY_BYTES:
         raise ValueError("packed replies are cut")
     return length
+
+
+cdef inline bint is_routed(Span reply) noexcept nogil:
+    return reply.size > 0 and reply.data[0] == ROUTED
+
+
+cdef inline uint8_t* put_publication(
+    uint8_t* out, Span reply, Span payload, int64_t sequence
+) noexcept nogil:
+    """``sequence``: of a positive ack, whose head ``payload`` is; 0: ``payload`` is all."""
+    cdef Py_ssize_t size = payload.size
+    if sequence:
+        size += digits(sequence) + 1
+    out = put(out, b"PUB ", 4)
+    out = put(out, reply.data, reply.size)
+    out = put(out, b" ", 1)
+    out = put_number(out, size, digits(size))
+    out = put(out, b"\r\n", 2)
+    out = put(out, payload.data, payload.size)
+    if sequence:
+        out = put_number(out, sequence, digits(sequence))
+        out = put(out, b"}", 1)
+    return put(out, b"\r\n", 2)

@@ -5,9 +5,13 @@ readable socket once, and only then is anything appended, acknowledged or writte
 what 256 clients say at once is one append for each partition, one commit and one write a client, and a lone
 client's message is appended at once.
 
-**Backpressure.** Where more waits for a commit than the ingest allows, nothing is read, for as long as the
-ingest says. A peer that takes its messages too slowly costs ``pending_bytes_max`` of memory, then its
-connection.
+**Backpressure.** While more waits for a commit than the ingest allows, nothing is read, for as long as the
+ingest says; sockets that had been full are written to nevertheless. A peer that takes its messages too slowly
+costs ``pending_bytes_max`` of memory, then its connection.
+
+**The last word.** A system that closes a socket with bytes unread resets the connection, and the reset may
+overtake what was written last. A peer that is told why its connection ends is therefore listened to for a
+moment longer, and what it says is thrown away.
 """
 
 import asyncio
@@ -30,12 +34,17 @@ logger = logging.getLogger(__name__)
 READ_BYTES: Final = 512 * 1024
 EVENTS_PER_TURN: Final = 512
 TURN_BYTES: Final = 4 * 1024 * 1024
-"""After reading so much the other sockets wait for the next turn: others want the event loop, too."""
+"""After reading this much in a turn, the other sockets wait for the next one, and other tasks run."""
 STALL_S: Final = 0.005
 STALL_S_MAX: Final = 0.25
-"""A publisher waits so long for a subscriber that is behind; then the subscriber's limit decides."""
+"""The longest wait of a publisher for a subscriber that is behind; then the subscriber's limit decides."""
 LOOK_S: Final = 0.5
-"""How often it is looked for peers that take nothing."""
+"""Interval between checks for peers that take nothing."""
+DRAIN_S: Final = 1.0
+DRAIN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""How long, and for how many bytes, a peer is listened to that has got its last word."""
+DRAINS_MAX: Final = 128
+"""Peers that are listened to so at a time; for one more the oldest is closed."""
 
 
 class CloseReason(Enum):
@@ -53,8 +62,21 @@ class CloseReason(Enum):
     STOP = "stop"
 
 
+LAST_WORDS: Final = frozenset(
+    {
+        CloseReason.LOGIN,
+        CloseReason.PROTOCOL,
+        CloseReason.STALE,
+        CloseReason.EXPIRED,
+        CloseReason.LIMIT,
+        CloseReason.TLS,
+    }
+)
+"""Ends whose reason the peer is told."""
+
+
 class Room(Protocol):
-    """Of what waits for a commit."""
+    """How much may still wait for a commit."""
 
     @property
     def has_room(self) -> bool: ...
@@ -104,7 +126,7 @@ class TlsFilter:
             view = view[self._ssl.write(view) :]
 
     def end(self) -> None:
-        """Say that nothing more comes, so that the peer can tell this from a cut."""
+        """Announce the end of the data, so that the peer can distinguish it from a cut connection."""
         if self.is_open:
             with contextlib.suppress(ssl.SSLError):  # its own goodbye is not waited for
                 self._ssl.unwrap()
@@ -129,6 +151,7 @@ class ServedSocket:
         "connection",
         "ended",
         "fd",
+        "is_read",
         "opened",
         "sealed",
         "sock",
@@ -155,6 +178,8 @@ class ServedSocket:
         self.blocked_s: float | None = None
         """Since when the socket takes nothing."""
         self.closing: CloseReason | None = None
+        self.is_read = False
+        """Its socket is watched for what it brings."""
         self.at_end = False
         """The peer says nothing more, and what it has said is not yet carried out."""
 
@@ -166,10 +191,16 @@ class Sockets:
         self._router = router
         self._room: Room | None = None
         self._write_timeout_s = write_timeout_ms / 1000
-        self._watch = select.epoll() if hasattr(select, "epoll") else None
+        has_epoll = hasattr(select, "epoll")
+        self._watch = select.epoll() if has_epoll else None
+        """Sockets that are read."""
+        self._full = select.epoll() if has_epoll else None
+        """Sockets that took no more, to be written to."""
         self._peers: dict[int, ServedSocket] = {}
         """By file descriptor."""
         self._closing: list[ServedSocket] = []
+        self._drains: dict[socket.socket, Callable[[], None]] = {}
+        """Sockets whose peer has got its last word, and how to close each; the oldest first."""
         self._blocked: set[ServedSocket] = set()
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._paused = asyncio.Event()
@@ -188,6 +219,8 @@ class Sockets:
         self._router.failed = _failed
         if self._watch is not None:
             self._loop.add_reader(self._watch, self._ready)
+        if self._full is not None:
+            self._loop.add_reader(self._full, self._writable)
 
     async def run(self) -> None:
         """Read on when there is room again; close what takes nothing for too long."""
@@ -200,11 +233,19 @@ class Sockets:
         for peer in list(self._peers.values()):
             self.end(peer, CloseReason.STOP)
         self.end_turn()
-        if self._watch is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(self._watch)
-            self._watch.close()
+        for close in tuple(self._drains.values()):
+            close()
+        for watch in (self._watch, self._full):
+            if watch is not None:
+                if self._loop is not None:
+                    self._loop.remove_reader(watch)
+                watch.close()
         self._router.wake = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Nothing is read, since there is no room for it."""
+        return self._paused.is_set()
 
     def add(
         self,
@@ -220,14 +261,11 @@ class Sockets:
         peer = ServedSocket(sock, connection, tls, ended, opened)
         self._bind(peer)
         self._peers[peer.fd] = peer
-        if self._watch is not None:
-            self._watch.register(sock, select.EPOLLIN)
-        elif not self._paused.is_set():
-            self._loop.add_reader(sock, self._readable, peer)
+        self._watch_input(peer)
         return peer
 
     def replace(self, peer: ServedSocket, connection: Connection) -> None:
-        """Another connection over the same socket, which takes what is still to be carried out and written."""
+        """Give the socket to another connection, with the input and the output that are still waiting."""
         old = peer.connection
         rest, output = old.take_rest(), old.take_output()
         del self._by_connection[old]
@@ -272,7 +310,7 @@ class Sockets:
     # Turns
 
     def wake(self) -> None:
-        """Something is to be done that no turn of ours brought."""
+        """Have ``end_turn`` called soon: something happened outside of a turn."""
         if not self._is_woken and self._loop is not None:
             self._is_woken = True
             self._loop.call_soon(self._woken)
@@ -291,22 +329,27 @@ class Sockets:
         peers, read_bytes = self._peers, 0
         events, self._unserved = self._unserved or self._watch.poll(0, EVENTS_PER_TURN), []
         try:
-            for place, (fd, event) in enumerate(events):
+            for place, (fd, _) in enumerate(events):
                 peer = peers.get(fd)
                 if peer is None:
                     continue
-                if event & select.EPOLLOUT:
-                    self._unblock(peer)
-                if event & ~select.EPOLLOUT:
-                    read_bytes += self._read(peer)
-                    if read_bytes > TURN_BYTES:
-                        self._unserved = events[place + 1 :]
-                        break
+                read_bytes += self._read(peer)
+                if read_bytes > TURN_BYTES:
+                    self._unserved = events[place + 1 :]
+                    break
         finally:
             self.end_turn()
 
+    def _writable(self) -> None:
+        """Sockets that were full take more."""
+        assert self._full is not None
+        for fd, _ in self._full.poll(0, EVENTS_PER_TURN):
+            if (peer := self._peers.get(fd)) is not None:
+                self._unblock(peer)
+        self.end_turn()
+
     def _readable(self, peer: ServedSocket) -> None:
-        """Where there is no epoll: one socket is a turn."""
+        """A turn without epoll serves one socket."""
         if self._room is not None and not self._room.has_room:
             self._pause()
             return
@@ -335,7 +378,7 @@ class Sockets:
             if peer is None or not isinstance(target, Connection):
                 source.is_stalled = False
             else:
-                self._set_events(peer)
+                self._watch_input(peer)
                 self._go_on_later(peer, target, time.monotonic() + STALL_S_MAX)
 
     def _go_on_later(self, peer: ServedSocket, target: Connection, until_s: float) -> None:
@@ -348,20 +391,30 @@ class Sockets:
                 return
             peer.connection.is_stalled = False
             if self._peers.get(peer.fd) is peer:
-                self._set_events(peer)
+                self._watch_input(peer)
 
         self._loop.call_later(STALL_S, look)
 
-    def _set_events(self, peer: ServedSocket) -> None:
-        """What is to be looked for at its socket."""
+    def _watch_input(self, peer: ServedSocket) -> None:
+        """Have its socket read, or not. One that is not read is not watched, since what it brings, or its
+        end, would be told again and again.
+        """
+        assert self._loop is not None, "begin() comes first"
+        is_read = not (peer.at_end or peer.connection.is_stalled or peer.connection.is_closed)
         if self._watch is None:
-            return  # without epoll the limits of pending bytes are all there is
-        if peer.at_end:
+            is_read = is_read and not self._paused.is_set()
+        if is_read == peer.is_read:
             return
-        events = 0 if peer.connection.is_stalled else select.EPOLLIN
-        if peer.blocked_s is not None:
-            events |= select.EPOLLOUT
-        self._watch.modify(peer.sock, events)
+        peer.is_read = is_read
+        if self._watch is None:
+            if is_read:
+                self._loop.add_reader(peer.sock, self._readable, peer)
+            else:
+                self._loop.remove_reader(peer.sock)
+        elif is_read:
+            self._watch.register(peer.sock, select.EPOLLIN)
+        else:
+            self._watch.unregister(peer.sock)
 
     def _read(self, peer: ServedSocket) -> int:
         """How many bytes there were."""
@@ -383,16 +436,15 @@ class Sockets:
         return peer.connection.bytes_in - before
 
     def _take_end(self, peer: ServedSocket) -> None:
-        """The peer says nothing more. What waits for its login is still carried out."""
-        if peer.connection.awaits:
+        """The peer sends nothing more. Frames that wait for its login are still carried out."""
+        if peer.connection.is_suspended:
             peer.at_end = True
-            if self._watch is not None:  # which would tell of the end again and again
-                self._watch.unregister(peer.sock)
+            self._watch_input(peer)
         else:
             self.end(peer, CloseReason.PEER)
 
     def login_ended(self, peer: ServedSocket) -> None:
-        """What has waited is carried out; there may be nothing more."""
+        """The frames that had waited are carried out. The peer may have sent its last."""
         if peer.at_end:
             self.end(peer, CloseReason.PEER)
 
@@ -425,7 +477,7 @@ class Sockets:
                 self._loop.remove_reader(self._watch)
             else:
                 for peer in self._peers.values():
-                    self._loop.remove_reader(peer.sock)
+                    self._watch_input(peer)
 
     async def _wait_for_room(self) -> None:
         assert self._loop is not None, "begin() comes first"
@@ -438,7 +490,7 @@ class Sockets:
                 self._loop.add_reader(self._watch, self._ready)
             else:
                 for peer in self._peers.values():
-                    self._loop.add_reader(peer.sock, self._readable, peer)
+                    self._watch_input(peer)
 
     async def _look_after(self) -> None:
         while True:
@@ -456,8 +508,8 @@ class Sockets:
         if peer.blocked_s is None:
             peer.blocked_s = time.monotonic()
             self._blocked.add(peer)
-            if self._watch is not None:
-                self._set_events(peer)
+            if self._full is not None:
+                self._full.register(peer.sock, select.EPOLLOUT)
             else:
                 self._loop.add_writer(peer.sock, self._unblock, peer)
 
@@ -469,14 +521,19 @@ class Sockets:
         tls = peer.tls
         done = peer.connection.flush() if tls is None else self._write_sealed(peer, tls)
         if done:
-            peer.blocked_s = None
-            self._blocked.discard(peer)
-            if self._watch is not None:
-                self._set_events(peer)
-            else:
-                self._loop.remove_writer(peer.sock)
+            self._forget_blocked(peer)
         elif peer.connection.pending_bytes + len(peer.sealed) < pending:
             peer.blocked_s = time.monotonic()
+
+    def _forget_blocked(self, peer: ServedSocket) -> None:
+        assert self._loop is not None, "begin() comes first"
+        if peer.blocked_s is not None:
+            peer.blocked_s = None
+            self._blocked.discard(peer)
+            if self._full is not None:
+                self._full.unregister(peer.sock)
+            else:
+                self._loop.remove_writer(peer.sock)
 
     def _write_tls(self, peer: ServedSocket, tls: TlsFilter) -> None:
         """At the end of a turn."""
@@ -489,7 +546,7 @@ class Sockets:
             self._write_sealed(peer, tls)
 
     def _write_sealed(self, peer: ServedSocket, tls: TlsFilter) -> bool:
-        """Whether that was all."""
+        """Returns True if the socket took everything."""
         peer.sealed += tls.sealed()
         while peer.sealed:
             try:
@@ -521,15 +578,47 @@ class Sockets:
         peer.connection.close()
         del self._peers[peer.fd]
         self._by_connection.pop(peer.connection, None)
-        self._blocked.discard(peer)
-        if self._watch is not None:
-            if not peer.at_end:
-                self._watch.unregister(peer.sock)
-        elif self._loop is not None:
-            self._loop.remove_reader(peer.sock)
-            self._loop.remove_writer(peer.sock)
-        peer.sock.close()
+        self._forget_blocked(peer)
+        self._watch_input(peer)
+        if peer.closing in LAST_WORDS:
+            self._drain(peer.sock)
+        else:
+            peer.sock.close()
         peer.ended(peer, peer.closing)
+
+    def _drain(self, sock: socket.socket) -> None:
+        """Close it when its peer has closed, or after a moment, and throw away what comes until then."""
+        assert self._loop is not None, "begin() comes first"
+        loop, left = self._loop, DRAIN_BYTES_MAX
+        try:
+            sock.shutdown(socket.SHUT_WR)
+        except OSError:  # the peer has gone
+            sock.close()
+            return
+
+        def read() -> None:
+            nonlocal left
+            try:
+                count = sock.recv_into(self._buffer)
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            left -= count
+            if not count or left <= 0:
+                close()
+
+        def close() -> None:
+            timer.cancel()
+            loop.remove_reader(sock)
+            del self._drains[sock]
+            sock.close()
+
+        if len(self._drains) >= DRAINS_MAX:
+            next(iter(self._drains.values()))()
+        timer = loop.call_later(DRAIN_S, close)
+        loop.add_reader(sock, read)
+        self._drains[sock] = close
 
 
 def _failed(error: Exception) -> None:

@@ -288,9 +288,13 @@ def theirs(server: ConfiguredNats, login: JwtLogin) -> bytes | None:
         return connection.log_in(login.connect(connection.nonce))
 
 
+def as_sent(words: str) -> bytes:
+    return f"'{words}'".encode()
+
+
 def ours(port: PortWorld, login: JwtLogin) -> bytes | None:
     refusal = asyncio.run(port.refusal(login.connect("nonce"), nonce="nonce"))
-    return err.AUTHORIZATION_VIOLATION if refusal else None
+    return as_sent(err.AUTHORIZATION_VIOLATION) if refusal else None
 
 
 @pytest.mark.parametrize("name", CREDENTIALS)
@@ -354,13 +358,13 @@ def subscribe(subject: str, queue: str | None) -> bytes:
 
 def our_publish(login: AdmittedClient, subject: str, _: str | None) -> list[bytes]:
     data = subject.encode()
-    return [] if login.permissions.may_publish(data) else [err.publish_violation(data)]
+    return [] if login.permissions.may_publish(data) else [as_sent(err.publish_violation(data))]
 
 
 def our_subscription(login: AdmittedClient, subject: str, queue: str | None) -> list[bytes]:
     data, group = subject.encode(), None if queue is None else queue.encode()
     allowed = login.permissions.may_subscribe(data, group)
-    return [] if allowed else [err.subscription_violation(data, group)]
+    return [] if allowed else [as_sent(err.subscription_violation(data, group))]
 
 
 @pytest.mark.parametrize("name", PERMITTED)
@@ -429,10 +433,12 @@ async def test_limits_are_the_same(server: ConfiguredNats, port: PortWorld) -> N
         for number in range(5):
             assert connection.ask(b"SUB s.%d %d\r\n" % (number, number)) == []
         assert connection.ask(b"PUB p 100\r\n%b\r\n" % (b"x" * 100)) == []
-        assert connection.ask(b"SUB s.5 5\r\n") == [err.SUBSCRIPTIONS_EXCEEDED]
+        assert connection.ask(b"SUB s.5 5\r\n") == [as_sent(err.SUBSCRIPTIONS_EXCEEDED)]
     with PlainConnection(server.host, server.port) as connection:
         assert connection.log_in(login.connect(connection.nonce)) is None
-        assert connection.ask(b"PUB p 101\r\n%b\r\n" % (b"x" * 101)) == [err.PAYLOAD_EXCEEDED]
+        assert connection.ask(b"PUB p 101\r\n%b\r\n" % (b"x" * 101)) == [
+            as_sent(err.PAYLOAD_EXCEEDED)
+        ]
 
 
 async def test_nats_server_answers_once_as_is_allowed_here(
@@ -454,4 +460,4 @@ async def test_nats_server_answers_once_as_is_allowed_here(
         for _ in range(3):
             told = list(service.ask(publish("inbox", None)))
             assert told == our_publish(mine, "inbox", None)
-    assert told == [err.publish_violation(b"inbox")]
+    assert told == [as_sent(err.publish_violation(b"inbox"))]

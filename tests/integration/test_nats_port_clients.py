@@ -45,7 +45,7 @@ class Handshakes:
                 connect, nonce=nonce, host="127.0.0.1", tls_subject=None, is_encrypted=False
             )
         except AuthenticationFailed:
-            writer.write(b"-ERR %b\r\n" % err.AUTHORIZATION_VIOLATION)
+            writer.write(f"-ERR '{err.AUTHORIZATION_VIOLATION}'\r\n".encode())
         else:
             self.principals.append(str(login.session.principal))
             while (await reader.readline()) == b"PING\r\n":

@@ -150,6 +150,8 @@ SCRIPTS: Final[dict[str, bytes]] = {
     "reserved reply": (
         VERBOSE + b"SUB a 1\r\n" + pub(b"a", b"x", b"$JS.ACK.x.y") + pub(b"a", b"x", b"$JS.ACK.")
     ),
+    "reserved reply that is no UTF-8": (QUIET + b"SUB a 1\r\n" + pub(b"a", b"", b"$JS.ACK.\xff")),
+    "reserved reply with quotes": QUIET + b"SUB a 1\r\n" + pub(b"a", b"", b'$JS.ACK."\\'),
     "nearly a reserved reply": (
         QUIET + b"SUB a 1\r\n" + pub(b"a", b"x", b"$JS.ACK") + pub(b"a", b"x", b"$JS.ACKx")
     ),
@@ -332,10 +334,6 @@ DIFFERENCES: Final[dict[str, Difference]] = {
     "pedantic, and a payload that is cut": Difference(
         PEDANTIC + b"PUB a.* 3\r\nx\r\n" + END,
         "A publication is looked into when all of it is there; nats-server checks its subject first.",
-    ),
-    "reserved reply that is no UTF-8": Difference(
-        QUIET + b"SUB a 1\r\n" + pub(b"a", b"", b"$JS.ACK.\xff"),
-        "An error shows bytes that are no text as U+FFFD; nats-server as an escape of Go.",
     ),
 }
 

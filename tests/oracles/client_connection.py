@@ -8,6 +8,7 @@ is there, so that it does not matter in which pieces it comes. INFO is left out.
 import json
 from typing import Any, Final
 
+from streamlog.nats.auth import err
 from tests.oracles.router import is_subscribable, matches
 
 OK: Final = b"+OK\r\n"
@@ -193,9 +194,7 @@ class Client:
         if self._flag("pedantic", True) and {b"", b"*", b">"} & set(tokens):
             self.out += b"-ERR 'Invalid Publish Subject'\r\n"
         if reply.startswith(RESERVED_REPLIES) and reply != b"$JS.ACK.":
-            shown = reply.decode(errors="replace")
-            words = f'Permissions Violation for Publish with Reply of "{shown}"'
-            self.out += f"-ERR '{words}'\r\n".encode()
+            self.out += f"-ERR '{err.reply_violation(reply)}'\r\n".encode()
             return
         if self._is_verbose:
             self.out += OK

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason
@@ -41,6 +42,9 @@ class Server:
 
     def become_link(self, session: PortSession, asked: object) -> bool:
         return False
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
+        raise NotImplementedError
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         raise NotImplementedError

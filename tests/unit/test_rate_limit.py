@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.rate_limit import WindowLimit
+from streamlog.rate_limit import CloseLog, WindowLimit
 
 KEYS_MAX = 1_000
 WINDOW_S = 60.0
@@ -117,3 +117,16 @@ def test_the_oldest_window_makes_room() -> None:
     assert len(seen) == KEYS_MAX
     assert seen.wait_s("0", 1.0) == 0
     assert seen.wait_s("1", 1.0) > 0
+
+
+def test_of_a_flood_of_closed_connections_one_line_a_second() -> None:
+    log = CloseLog({"unauthenticated", "tls"})
+    flood: dict[str, object] = {"peer": "p", "reason": "unauthenticated"}
+    assert log.line(flood, 0.0) == flood
+    for _ in range(1_000):
+        assert log.line(flood, 0.5) is None
+    assert log.line({"reason": "tls"}, 0.5) == {"reason": "tls"}, "each reason counts by itself"
+    for _ in range(3):
+        assert log.line({"reason": "failure"}, 0.5) == {"reason": "failure"}, "nobody floods those"
+    assert log.line(flood, 1.0) == {**flood, "more_of_these": 1_000}
+    assert log.line(flood, 2.0) == flood

@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -22,33 +21,10 @@ from streamlog.kafka.net.connection import CONNECTION_CLOSED, ClientConnection
 from streamlog.kafka.net.request_memory import RequestMemory
 from streamlog.kafka.net.tls_channel import OptionalTlsChannel, TlsChannel
 from streamlog.kafka.net.unauthenticated_limit import UnauthenticatedLimit
+from streamlog.rate_limit import CloseLog
 
-CLOSE_LOG_PERIOD_S: Final = 1.0
 FLOODS: Final = frozenset({"limit", "address limit", "unauthenticated", "tls", "slow", "memory"})
 """Reasons that anybody can bring about as often as they like, and for next to nothing."""
-
-
-class CloseLog:
-    """What is to be logged of connections that were closed: not a line for each of a flood."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        self._told_s: dict[object, float] = {}  # when one with this reason was told of last
-        self._untold: Counter[object] = Counter()  # since then, by reason
-
-    def told(self, closed: dict[str, object]) -> dict[str, object] | None:
-        """None: nothing now. With the next one that is told of comes how many were not."""
-        reason, now_s = closed["reason"], self._now_s()
-        if reason not in FLOODS:
-            return closed
-        if now_s - self._told_s.get(reason, -CLOSE_LOG_PERIOD_S) < CLOSE_LOG_PERIOD_S:
-            self._untold[reason] += 1
-            return None
-        self._told_s[reason] = now_s
-        if untold := self._untold.pop(reason, 0):
-            return {**closed, "more_of_these": untold}
-        return closed
-
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +62,7 @@ class Listener:
         self._room = RequestMemory(
             settings.queued_request_bytes_max, settings.queued_request_bytes_per_client_max
         )
-        self._closings = CloseLog()
+        self._closings = CloseLog(FLOODS)
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
         self._stopping = asyncio.Event()  # set once
         self._ended = asyncio.Event()  # the port and every connection are closed
@@ -242,8 +218,8 @@ class Listener:
 
     def _tell(self, closed: dict[str, object]) -> None:
         """Of a connection that this node has closed; of many, of one a second with their number."""
-        if (told := self._closings.told(closed)) is not None:
-            logger.warning(CONNECTION_CLOSED, extra=told)
+        if (line := self._closings.line(closed, time.monotonic())) is not None:
+            logger.warning(CONNECTION_CLOSED, extra=line)
 
     def _forget(self, connection: ClientConnection, channel: SocketChannel, place: str) -> None:
         self._unauthenticated.settle(channel.end)

@@ -50,3 +50,13 @@ class FileDescriptor:
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
         """The count of bytes written, which may be fewer than given. Raises OSError."""
+
+SYNC_REQUEST_BYTES: int
+"""A request is a number of the caller's and a file descriptor; the answer the number and an errno, or 0. Both
+are of 64 bits in the machine's order.
+"""
+
+def serve_syncs(requests: int, answers: int) -> None:
+    """Take requests from a pipe, sync each, and put the answer into another pipe, until the first
+    one ends. The interpreter lock is not held: neither does a sync wait for it, nor anyone for a sync.
+    """

@@ -70,6 +70,9 @@ cdef undo(OpenFile opened, int64_t position):
 
 cdef extern from "unistd.h" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, off_t position)
+    ssize_t read(int fd, void* data, size_t size)
+    ssize_t write(int fd, const void* data, size_t size)
+    int fdatasync(int fd)
 
 
 cdef class FileDescriptor:
@@ -106,3 +109,39 @@ cdef class FileDescriptor:
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
             PyErr_CheckSignals()  # raises what a handler does; else it is tried again
+
+
+cdef struct SyncRequest:
+    int64_t number
+    int64_t fd  # the error of its sync, in the answer; 0: it has succeeded
+
+
+SYNC_REQUEST_BYTES = sizeof(SyncRequest)
+
+
+def serve_syncs(int requests, int answers):
+    """Take requests from a pipe, sync each, and put the answer into another pipe, until the first
+    one ends. The interpreter lock is not held: neither does a sync wait for it, nor anyone for a sync.
+    """
+    with nogil:
+        _serve_syncs(requests, answers)
+
+
+cdef int _serve_syncs(int requests, int answers) noexcept nogil:
+    cdef SyncRequest request
+    cdef ssize_t count
+    while True:
+        count = read(requests, &request, sizeof(request))
+        if count < 0 and errno == EINTR:
+            continue
+        if count != sizeof(request):  # a pipe takes, and gives, so few bytes as a whole
+            return 0
+        while fdatasync(<int>request.fd) != 0:
+            if errno != EINTR:
+                request.fd = errno
+                break
+        else:
+            request.fd = 0
+        while write(answers, &request, sizeof(request)) < 0:
+            if errno != EINTR:
+                return 0  # nobody waits any more

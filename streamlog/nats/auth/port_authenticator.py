@@ -13,10 +13,10 @@ What is sent in the clear (passwords, tokens, JWTs of bearers) is refused on con
 other machines, unless ``allow_plain_without_tls`` is set. Failures are delayed and counted by address,
 together with those of the other listeners.
 
-Which subjects a client may use is what its JWT and the node's ``permissions`` say. Beside that the access
-rules of the cluster hold for what streams take: to publish to it needs WRITE on the stream
-(``AdmittedClient.may_write``), to receive it by a plain subscription needs READ (``AdmittedClient.may_read``), since
-that would show the same records as a consumer gets.
+The client's JWT and the node's ``permissions`` say which subjects a client may use. The access rules of the
+cluster hold besides, for what streams take. A client needs WRITE on a stream to publish to it
+(``AdmittedClient.may_write``). A plain subscription shows the same records as a consumer, so it needs READ
+(``AdmittedClient.may_read``).
 
 All of this can end while a client is connected: ``AdmittedClient.expires_s`` is known beforehand, the rest
 ``AdmittedClient.ending`` finds out.
@@ -118,7 +118,7 @@ class PortRequirements(NamedTuple):
 
 
 class PortLimits(NamedTuple):
-    """Of one connection; None: only the listener's own limits hold."""
+    """Limits of one connection; None: only the listener's own limit holds."""
 
     subscriptions_max: int | None = None
     payload_bytes_max: int | None = None
@@ -128,11 +128,11 @@ class PortLimits(NamedTuple):
 
 NO_LIMITS: Final = PortLimits()
 
-Stay = Callable[[], Awaitable[bytes | None]]
+Stay = Callable[[], Awaitable[str | None]]
 """Why a client has to go now, as the text of an ``-ERR``; None: it may stay."""
 
 
-async def _stays() -> bytes | None:
+async def _stays() -> str | None:
     return None
 
 
@@ -173,7 +173,7 @@ class AdmittedClient:
     def may_read_all(self, streams: Iterable[str]) -> bool:
         return all(map(self.may_read, streams))
 
-    async def ending(self) -> bytes | None:
+    async def ending(self) -> str | None:
         """The ``-ERR`` with which the listener closes the connection now, since the user or its account
         was revoked or changed, or its token, key or password is no longer good; None: it stays. To be
         asked every few seconds.
@@ -195,7 +195,7 @@ class AdmittedClient:
 
 
 class PortAuthenticator:
-    """Of one listener."""
+    """The logins of one listener."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class PortAuthenticator:
         credential = users.credential(user)
         found = await users.log_in(user, password, attempt.session.host)
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             same = users.credential(user) == credential
             return None if same else err.AUTHENTICATION_REVOKED
 
@@ -319,7 +319,7 @@ class PortAuthenticator:
         token = attempt.text("auth_token")
         user = await tokens.demand(token, attempt.session.host)
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             same = await self._user_of_token(tokens, token) == user
             return None if same else err.AUTHENTICATION_REVOKED
 
@@ -334,7 +334,7 @@ class PortAuthenticator:
             if not self._knows(key):
                 raise AuthenticationFailed("neither authorization.nkeys nor a rule names the NKey")
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             return None if self._knows(key) else err.AUTHENTICATION_REVOKED
 
         return self._login(self._proved(attempt, self._principal_of(key)), stay)
@@ -364,7 +364,7 @@ class PortAuthenticator:
             else:
                 check_signature(claims.sub, attempt.nonce, attempt.text("sig"))
 
-        async def stay() -> bytes | None:
+        async def stay() -> str | None:
             present = self._grantors(claims, operator)
             if present == grantors:  # what time ends is in the session
                 return None

@@ -1,4 +1,4 @@
-"""Group commit for all partitions: worker threads sync, the event loop does the rest."""
+"""Group commit for all partitions: threads sync, the event loop does the rest."""
 
 import asyncio
 import logging
@@ -15,6 +15,7 @@ from streamlog.log.log import SyncTicket
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.state import PartitionState, Step
+from streamlog.partition.storage.sync_threads import SyncThreads
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Flusher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crashed: asyncio.Future[None] | None = None
         self._threads = ThreadPoolExecutor(max_workers=MANIFEST_THREADS, thread_name_prefix="sync")
+        self._sync_threads = SyncThreads(THREADS)
         self._to_sync: deque[Syncable] = deque()
         self._to_settle: list[Syncable] = []
         self._running = 0  # syncs in worker threads, at most THREADS
@@ -98,6 +100,7 @@ class Flusher:
     def close(self) -> None:
         """Let the threads go; what they do is finished first, but no shared sync may run."""
         self._threads.shutdown(wait=False)
+        self._sync_threads.close()
         if self.shared is not None:
             self.shared.close()
             self.shared = None
@@ -148,9 +151,24 @@ class Flusher:
                         self._threads.submit(self._run, together, shared, time.perf_counter())
                 for it in begun:
                     self._running += 1
-                    self._threads.submit(self._run, [it], None, time.perf_counter())
+                    self._begin_alone(it)
         except BaseException as error:
             self._crash(error)
+
+    def _begin_alone(self, it: Begun) -> None:
+        """One file is synced by a thread that does nothing else; all others by one in Python."""
+        ticket, started = it[1], time.perf_counter()
+        descriptor = ticket.descriptor
+
+        def ended(error: OSError | None) -> None:
+            failure = _failure_of(partial(ticket.ended, error))
+            self._ended([it], [failure], None, started)
+
+        if descriptor is not None:
+            with suppress(OSError):  # too few file descriptors to begin such threads
+                self._sync_threads.sync(descriptor, ended)
+                return
+        self._threads.submit(self._run, [it], None, started)
 
     def _shared_sync(self) -> SharedSync | None:
         """One sync of the file system, where enough wait for it to be worth its while."""

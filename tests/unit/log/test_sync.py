@@ -1,9 +1,12 @@
 import errno
+import os
+from pathlib import Path
 
 import pytest
 
 from streamlog.errors import StorageFailed
 from streamlog.log.log import PartitionLog
+from streamlog.log.storage.disk import OsDisk
 from tests.log_folder import FOLDER, append, open_log, read_batches, sync
 from tests.simulation.disk import Fault, SimDisk
 
@@ -37,6 +40,40 @@ def test_one_ticket_covers_what_came_before_it(disk: SimDisk, log: PartitionLog)
     assert log.finish_sync(ticket) == log.recovery_point == 6
     assert disk.calls["sync"] == 2  # the segment, and once the epochs
     assert sync(log) == 8
+
+
+def test_a_file_that_is_all_there_is_to_sync_is_told(tmp_path: Path) -> None:
+    log = open_log(OsDisk(), folder=tmp_path)
+    append(log)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    assert ticket.descriptor is None, "the epochs are new, and the folder's entry"
+    ticket.run()
+    log.finish_sync(ticket)
+    append(log)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    assert ticket.descriptor is not None
+    assert str(Path(f"/proc/self/fd/{ticket.descriptor}").readlink()) == log._active.segment.path
+    append(log)
+    ticket.ended(None)
+    assert log.finish_sync(ticket) == log.recovery_point == 2
+
+
+def test_a_log_whose_file_could_not_be_synced_takes_nothing_more(tmp_path: Path) -> None:
+    log = open_log(OsDisk(), folder=tmp_path)
+    append(log)
+    sync(log)
+    append(log)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        ticket.ended(OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(StorageFailed):
+        log.finish_sync(ticket)
+    assert log.recovery_point == 1
+    with pytest.raises(StorageFailed):
+        append(log)
 
 
 def test_only_one_ticket_is_out(log: PartitionLog) -> None:

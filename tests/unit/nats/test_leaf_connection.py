@@ -15,6 +15,7 @@ class Recorded:
     """A session that notes what a link reports."""
 
     def __init__(self) -> None:
+        self.info: dict[str, Any] = {}
         self.reports: list[object] = []
 
     def ponged(self) -> None:

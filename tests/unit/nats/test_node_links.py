@@ -5,8 +5,14 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from streamlog.config import NatsListenSection
+from streamlog.metrics import NodeMetrics
+from streamlog.nats import links as links_module
 from streamlog.nats.leaf_connection import LeafConnection
-from streamlog.nats.links import NodeLinks
+from streamlog.nats.links import LINK_LOST, NodeLinks
+from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
 
@@ -59,3 +65,97 @@ async def test_token_that_is_no_text_makes_no_link() -> None:
 
         peer = ServedSocket(ours, connection, None, ended, None)
         assert not links.take(peer, {"cluster": "c", "node": 2, "token": "\ud800"})
+
+
+class Room:
+    """Of what waits for a commit: some, or none."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+        self.free.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.free.is_set()
+
+    async def wait(self) -> None:
+        await self.free.wait()
+
+
+class Node:
+    """As much of a node as its links need."""
+
+    def __init__(self, node_id: int, nodes: dict[int, "Node"]) -> None:
+        self.node_id = node_id
+        self.room = Room()
+        router = Router()
+        self.sockets = Sockets(router, write_timeout_ms=60_000)
+
+        async def ask(other: int) -> Mapping[str, Any]:
+            return nodes[other].links.answer()
+
+        self.links = NodeLinks(
+            router,
+            self.sockets,
+            node_id=node_id,
+            cluster_id="c",
+            token=f"token {node_id}",
+            address=lambda: self.port.address,
+            ask=ask,
+            tls=lambda: None,
+            payload_bytes_max=1024,
+            changed=lambda: None,
+        )
+        self.port = Port(
+            NatsListenSection(host="127.0.0.1", port=0),
+            router,
+            self.sockets,
+            node_id=node_id,
+            cluster_id="c",
+            domain="d",
+            metrics=NodeMetrics(),
+            link=self.links.take,
+        )
+        nodes[node_id] = self
+
+    async def run(self) -> None:
+        self.port.open()
+        self.sockets.begin(self.room)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.sockets.run())
+                tasks.create_task(self.port.run())
+                tasks.create_task(self.links.run())
+        finally:
+            self.sockets.close()
+
+
+@pytest.mark.parametrize("paused", [1, 2], ids=["called", "caller"])
+async def test_link_outlives_a_pause_in_which_one_side_reads_nothing(
+    paused: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(links_module, "PING_S", 0.05)
+    monkeypatch.setattr(links_module, "SILENCE_S", 0.2)
+    caplog.set_level("INFO")
+    nodes: dict[int, Node] = {}
+    for node_id in (1, 2):
+        Node(node_id, nodes).links.apply({3 - node_id: 1}, frozenset({1, 2}))
+    running = [asyncio.create_task(node.run()) for node in nodes.values()]
+    try:
+        async with asyncio.timeout(10):
+            while caplog.messages.count("link open") < 2:  # noqa: ASYNC110 (of several tasks)
+                await asyncio.sleep(0.01)
+            node = nodes[paused]
+            node.room.free.clear()
+            while not node.sockets.is_paused:  # noqa: ASYNC110 (of several tasks)
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)
+        assert node.sockets.is_paused
+        node.room.free.set()
+        await asyncio.sleep(0.3)
+        assert caplog.messages.count("link open") == 2
+        assert LINK_LOST not in [record.msg for record in caplog.records]
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.nats.auth.port_authenticator import NO_LIMITS, PortLimits
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import (
     NAME_CHARS_MAX,
     PINGS_UNANSWERED_MAX,
@@ -75,6 +76,7 @@ class Server:
         self.logins: list[Mapping[str, Any]] = []
         self.closed: list[CloseReason] = []
         self.denied: list[tuple[str, bytes]] = []
+        self.traces: list[MessageTrace] = []
         self.login: Login | None = None
         """What to admit at once; None: later."""
 
@@ -93,6 +95,9 @@ class Server:
 
     def become_link(self, session: PortSession, asked: object) -> bool:
         return False
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
+        self.traces.append(trace)
 
     def publish_denied(self, stream: str, reply: bytes) -> None:
         self.denied.append((stream, reply))
@@ -369,6 +374,57 @@ def test_second_login_of_more_rights_lifts_what_the_first_was_denied(guarded: Cl
     assert b"-ERR" in guarded.said(QUIET + b"PUB no 0\r\n\r\n")
     guarded.server.login = Login("ann")
     assert guarded.said(QUIET + b"SUB no 1\r\nPUB no 0\r\n\r\n") == b"MSG no 1 0\r\n\r\n"
+
+
+def test_second_login_of_fewer_rights_ends_what_the_first_was_allowed(guarded: Client) -> None:
+    guarded.server.login = Login("ann")
+    assert guarded.said(QUIET + b"PUB no 0\r\n\r\nPUB no 0\r\n\r\n") == b""
+    guarded.server.login = Login("bob", Access())
+    assert guarded.said(QUIET + b"PUB no 0\r\n\r\n") == (
+        b"-ERR 'Permissions Violation for Publish to \"no\"'\r\n"
+    )
+
+
+def traced(
+    destination: bytes, subject: bytes, reply: bytes = b"", *, is_only: bool = False
+) -> bytes:
+    head = b"NATS/1.0\r\nNats-Trace-Dest: %b\r\n" % destination
+    head += b"Nats-Trace-Only: 1\r\n\r\n" if is_only else b"\r\n"
+    fields = b" ".join(filter(None, (subject, reply, b"%d" % len(head), b"%d" % len(head))))
+    return b"HPUB %b\r\n%b\r\n" % (fields, head)
+
+
+WITH_HEADERS = QUIET.replace(b"}", b',"headers":true}')
+
+
+@pytest.mark.parametrize("is_only", [False, True])
+def test_message_with_a_trace_that_the_client_may_not_publish_goes_nowhere(
+    guarded: Client, is_only: bool
+) -> None:
+    guarded.server.login = Login("bob", Access())
+    guarded.said(WITH_HEADERS + b"SUB a 1\r\n")
+    assert guarded.said(traced(b"no.traces", b"a", is_only=is_only)) == (
+        b"-ERR 'Permissions Violation for Publish to \"no.traces\"'\r\n"
+    )
+    assert guarded.server.traces == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (b"", 'Permissions Violation for Publish to "no"'),
+        (b"$JS.ACK.x", 'Permissions Violation for Publish with Reply of "$JS.ACK.x"'),
+        (b"no.reply", 'Permissions Violation for Publish to "no.reply"'),
+    ],
+)
+def test_trace_has_why_its_message_may_not_be_published(
+    guarded: Client, reply: bytes, words: str
+) -> None:
+    guarded.server.login = Login("bob", Access())
+    guarded.said(WITH_HEADERS + b"SUB a 1\r\n")
+    guarded.said(traced(b"traces", b"a" if reply else b"no", reply))
+    (trace,) = guarded.server.traces
+    assert (trace.deliveries.refusal, trace.deliveries.deliveries) == (words, [])
 
 
 def test_login_that_takes_too_long_ends_the_connection(guarded: Client) -> None:

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from streamlog.kafka.net import unauthenticated_limit as module
-from streamlog.kafka.net.listener import CloseLog
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut, UnauthenticatedLimit
 from tests.kafka_node import until
 
@@ -51,19 +50,3 @@ async def test_when_it_is_full_the_oldest_makes_room_but_not_at_once(
     assert second.why is None
     assert len(limit) == 2
     limit.close()
-
-
-def test_of_a_flood_one_line_a_second() -> None:
-    now_s = 0.0
-    closings = CloseLog(lambda: now_s)
-    flood: dict[str, object] = {"peer": "p", "reason": "unauthenticated"}
-    assert closings.told(flood) == flood
-    for _ in range(1_000):
-        assert closings.told(flood) is None
-    assert closings.told({"reason": "tls"}) == {"reason": "tls"}, "each reason counts by itself"
-    for _ in range(3):
-        assert closings.told({"reason": "failure"}) == {"reason": "failure"}, "nobody floods those"
-    now_s = 1.0
-    assert closings.told(flood) == {**flood, "more_of_these": 1_000}
-    now_s = 2.0
-    assert closings.told(flood) == flood

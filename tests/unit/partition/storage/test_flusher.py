@@ -1,6 +1,9 @@
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ class Ticket:
         self.steps: list[str] = []
         self.was_synced = self.were_placed = False
         self.has_begun = False
+        self.descriptor: int | None = None
 
     def stage(self) -> None:
         self.steps.append("stage")
@@ -37,6 +41,12 @@ class Ticket:
         assert self.may_end.wait(10)
         if self.error is not None:
             raise self.error
+
+    def ended(self, error: OSError | None) -> None:
+        """The sync of ``descriptor``, which no thread in Python runs."""
+        self.steps.append("ended")
+        if error is not None:
+            raise StorageFailed(str(error.strerror))
 
 
 class Log:
@@ -108,6 +118,69 @@ async def test_calls_of_one_turn_are_one_sync() -> None:
         flusher.sync(log)
     assert log.story == []
     await log.until("begin", "finish")
+    flusher.close()
+
+
+async def test_one_file_is_synced_without_a_thread_in_python(tmp_path: Path) -> None:
+    ticket = Ticket()
+    flusher, log = opened(), Log(ticket)
+    with (tmp_path / "segment").open("wb") as file:
+        ticket.descriptor = file.fileno()
+        flusher.sync(log)
+        await log.until("begin", "finish")
+    assert ticket.steps == ["ended"]
+    assert not ticket.has_begun
+    flusher.close()
+
+
+async def test_a_failed_sync_of_one_file_fails_the_log() -> None:
+    taken, given = os.pipe()  # which cannot be synced
+    ticket = Ticket()
+    ticket.descriptor = taken
+    flusher, log = opened(), Log(ticket)
+    flusher.sync(log)
+    await log.until("begin", os.strerror(errno.EINVAL))
+    flusher.close()
+    os.close(taken)
+    os.close(given)
+
+
+async def test_without_descriptors_a_thread_in_python_syncs_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pipe() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    ticket = free()
+    flusher, log = opened(), Log(ticket)
+    with (tmp_path / "segment").open("wb") as file:
+        ticket.descriptor = file.fileno()
+        monkeypatch.setattr(os, "pipe", no_pipe)
+        flusher.sync(log)
+        await log.until("begin", "finish")
+    assert ticket.has_begun
+    flusher.close()
+
+
+async def test_syncs_of_one_file_have_their_limit(tmp_path: Path) -> None:
+    """With those that a thread in Python runs, so that a slow disk is not asked for ever more."""
+    slow = [Ticket() for _ in range(THREADS - 1)]
+    direct = [Ticket() for _ in range(3)]
+    flusher = opened()
+    with (tmp_path / "segment").open("wb") as file:
+        for ticket in direct:
+            ticket.descriptor = file.fileno()
+        logs = [Log(it) for it in (*slow, *direct)]
+        for log in logs:
+            flusher.sync(log)
+        await asyncio.sleep(0)
+        assert [log.story for log in logs] == [["begin"]] * THREADS + [[], []]
+        for log in logs[THREADS - 1 :]:
+            await log.until("begin", "finish")
+        for ticket in slow:
+            ticket.may_end.set()
+        for log in logs[: THREADS - 1]:
+            await log.until("begin", "finish")
     flusher.close()
 
 

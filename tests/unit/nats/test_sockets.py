@@ -1,0 +1,264 @@
+"""The sockets of the port: which are read and written when, and how they end; with and without epoll."""
+
+import asyncio
+import contextlib
+import select
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.message_trace import MessageTrace
+from streamlog.nats.port_session import PortSession
+from streamlog.nats.router import Router
+from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
+
+QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
+JUNK_BYTES = 256 * 1024
+
+
+class Room:
+    """As much as the test says."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+        self.free.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.free.is_set()
+
+    async def wait(self) -> None:
+        await self.free.wait()
+
+
+class World:
+    """Clients that are served on this event loop, over TCP."""
+
+    def __init__(self) -> None:
+        self.router = Router()
+        self.sockets = Sockets(self.router, write_timeout_ms=60_000)
+        self.room = Room()
+        self.ended: list[CloseReason] = []
+        self._peers: dict[PortSession, ServedSocket] = {}
+        self._theirs: list[socket.socket] = []
+        self._is_shut = False
+
+    def client(self, *, pending_bytes_max: int = 1 << 26) -> tuple[socket.socket, ServedSocket]:
+        """Its end, and ours."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            theirs = socket.create_connection(listener.getsockname())
+            ours, _ = listener.accept()
+        for sock in (theirs, ours):
+            sock.setblocking(False)
+        connection = ClientConnection(
+            self.router, fd=ours.fileno(), pending_bytes_max=pending_bytes_max
+        )
+        session = PortSession(
+            connection, self, client_id=1, host="127.0.0.1", subscriptions_max=100
+        )
+        peer = self.sockets.add(ours, connection, tls=None, ended=self._ended)
+        self._peers[session] = peer
+        self._theirs.append(theirs)
+        return theirs, peer
+
+    def _ended(self, _: ServedSocket, reason: CloseReason) -> None:
+        self.ended.append(reason)
+
+    def shut(self) -> None:
+        if not self._is_shut:
+            self._is_shut = True
+            self.sockets.close()
+        for sock in self._theirs:
+            sock.close()
+
+    # As the server of the sessions
+
+    def info(self, session: PortSession) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def log_in(self, session: PortSession, options: object) -> None:
+        """It stays open for ever."""
+
+    def become_link(self, session: PortSession, asked: object) -> bool:
+        raise NotImplementedError
+
+    def close(self, session: PortSession, reason: CloseReason) -> None:
+        self.sockets.end(self._peers[session], reason)
+
+    def publish_denied(self, stream: str, reply: bytes) -> None:
+        raise NotImplementedError
+
+    def publish_trace(self, session: PortSession, trace: MessageTrace) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture(params=["epoll", "without epoll"])
+async def world(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    with monkeypatch.context() as patched:
+        if request.param != "epoll":
+            patched.delattr(select, "epoll", raising=False)
+        made = World()
+    made.sockets.begin(made.room)
+    running = asyncio.create_task(made.sockets.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    made.shut()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the node does."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (any condition, of any task)
+            await asyncio.sleep(0.001)
+
+
+async def read(sock: socket.socket) -> bytes:
+    async with asyncio.timeout(10):
+        return await asyncio.get_running_loop().sock_recv(sock, 1 << 20)
+
+
+async def read_all(sock: socket.socket) -> bytes:
+    """Until its end. Raises ConnectionResetError."""
+    parts = []
+    while part := await read(sock):
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def sent(sock: socket.socket, data: bytes) -> None:
+    async with asyncio.timeout(10):
+        await asyncio.get_running_loop().sock_sendall(sock, data)
+
+
+async def until_silent(sock: socket.socket) -> int:
+    """How many bytes come before there are none for a moment."""
+    count = 0
+    with contextlib.suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(0.1):
+                count += len(await asyncio.get_running_loop().sock_recv(sock, 1 << 20))
+    return count
+
+
+async def turns(seconds: float) -> int:
+    """How often the event loop goes round meanwhile; a few times where nothing is ready."""
+    loop, count = asyncio.get_running_loop(), 0
+    original = loop._run_once  # type: ignore[attr-defined]
+
+    def counted() -> None:
+        nonlocal count
+        count += 1
+        original()
+
+    loop._run_once = counted  # type: ignore[attr-defined]
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        loop._run_once = original  # type: ignore[attr-defined]
+    return count
+
+
+async def test_full_socket_is_written_to_while_nothing_is_read(world: World) -> None:
+    theirs, peer = world.client()
+    await sent(theirs, QUIET + b"PING\r\n")
+    assert await read(theirs) == b"PONG\r\n"
+    text = b"x" * (8 << 20)
+    peer.connection.send(b"+OK " + text + b"\r\n")
+    world.sockets.end_turn()
+    assert peer.connection.is_blocked
+    world.room.free.clear()
+    await sent(theirs, b"PING\r\n")
+    await until(lambda: world.sockets.is_paused)
+    assert await until_silent(theirs) == len(text) + 6
+    assert not peer.connection.is_blocked
+    world.room.free.set()
+    assert await read(theirs) == b"PONG\r\n"
+
+
+async def test_what_is_not_read_keeps_nobody_busy(world: World) -> None:
+    theirs, _ = world.client()
+    await sent(theirs, QUIET + b"PING\r\n")
+    assert await read(theirs) == b"PONG\r\n"
+    world.room.free.clear()
+    await sent(theirs, b"PING\r\n")
+    await until(lambda: world.sockets.is_paused)
+    assert await turns(0.1) < 20
+    world.room.free.set()
+    assert await read(theirs) == b"PONG\r\n"
+
+
+@pytest.mark.parametrize("has_gone", [False, True])
+async def test_publisher_to_one_that_is_behind_is_not_read(world: World, has_gone: bool) -> None:
+    slow, slow_peer = world.client(pending_bytes_max=16 << 20)
+    fast, fast_peer = world.client()
+    await sent(slow, QUIET + b"SUB a 1\r\nPING\r\n")
+    assert await read(slow) == b"PONG\r\n"
+    message = b"PUB a 100000\r\n%b\r\n" % (b"x" * 100_000)
+    await sent(fast, QUIET)
+    while not fast_peer.connection.is_stalled:
+        await sent(fast, message)
+        await asyncio.sleep(0)
+    if has_gone:
+        fast.close()
+    else:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(fast, b"PING\r\n"), 1)
+    before = fast_peer.connection.bytes_in
+    assert await turns(0.1) < 60  # it is looked every 5 ms whether the other has caught up
+    assert fast_peer.connection.bytes_in == before
+    while slow_peer.connection.pending_bytes:
+        await until_silent(slow)
+    if not has_gone:
+        assert await read(fast) == b"PONG\r\n"
+    assert world.ended == ([CloseReason.PEER] if has_gone else [])
+
+
+async def test_client_that_has_gone_before_its_login_keeps_nobody_busy(world: World) -> None:
+    theirs, peer = world.client()
+    peer.connection.suspend()
+    await sent(theirs, b"PING\r\n")
+    theirs.shutdown(socket.SHUT_WR)
+    await until(lambda: peer.at_end)
+    assert await turns(0.1) < 20
+    peer.connection.resume()
+    world.sockets.login_ended(peer)
+    assert await read_all(theirs) == b"PONG\r\n"
+
+
+async def test_last_word_comes_though_more_was_said(world: World) -> None:
+    theirs, _ = world.client()
+    await sent(theirs, QUIET + b"HELLO\r\n" + b"x" * (2 << 20))
+    await until(lambda: bool(world.ended))
+    await asyncio.sleep(0.05)  # a reset would be there by now
+    assert await read_all(theirs) == b"-ERR 'Unknown Protocol Operation'\r\n"
+    assert world.ended == [CloseReason.PROTOCOL]
+
+
+async def test_peer_that_stays_after_its_last_word_is_closed(world: World) -> None:
+    theirs, peer = world.client()
+    await sent(theirs, QUIET + b"HELLO\r\n")
+    assert await read_all(theirs) == b"-ERR 'Unknown Protocol Operation'\r\n"
+    assert peer.sock.fileno() >= 0
+    await until(lambda: peer.sock.fileno() < 0)
+
+
+async def test_peer_that_never_stops_talking_is_closed(world: World) -> None:
+    theirs, peer = world.client()
+    await sent(theirs, QUIET + b"HELLO\r\n")
+    with pytest.raises(OSError):
+        while True:
+            await sent(theirs, b"x" * JUNK_BYTES)
+    assert peer.sock.fileno() < 0
+
+
+async def test_close_ends_those_that_have_got_their_last_word(world: World) -> None:
+    theirs, peer = world.client()
+    await sent(theirs, QUIET + b"HELLO\r\n")
+    assert await read_all(theirs) == b"-ERR 'Unknown Protocol Operation'\r\n"
+    world.shut()
+    assert peer.sock.fileno() < 0
