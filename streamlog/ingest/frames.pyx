@@ -618,7 +618,7 @@ cdef class FrameParser:
                 return self._last
             self._last = None
             self._last_spread = target
-        return self._last_spread.choose(message, self._headers)
+        return self._last_spread.choose(message, self._headers, False)
 
 
 @cython.final
@@ -644,12 +644,16 @@ cdef class IngestEndpoint(Endpoint):
     cdef int deliver(self, Subscription subscription, const Message* message) except -1:
         cdef Message copied = message[0]  # a transform changes its subject
         cdef RecordCollector collector
+        cdef Endpoint source
         if not self.router._in_turn:
             self._headers.turn += 1  # others may have appended since
         if isinstance(subscription.target, RecordCollector):
             collector = <RecordCollector>subscription.target
         else:
-            collector = (<Partitioner>subscription.target).choose(&copied, self._headers)
+            source = self.router.source
+            collector = (<Partitioner>subscription.target).choose(
+                &copied, self._headers, source is None or not source.is_link
+            )
             if collector is None:
                 return 0
         if not collector.touched:
