@@ -7,6 +7,7 @@ connection reads and writes as under TLS, which is where bytes pass through Pyth
 
 import select
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from streamlog.config import NatsListenSection
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S = 1.0
 VERB = "NATS_PORT"
-FD_MIN = 1_000
+
+_numbers = count(1)
 
 
 class SimStream:
@@ -38,6 +40,8 @@ class SimStream:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.number = next(_numbers)
+        """In the place of a descriptor, which compiled code would read and write."""
         self.watched: Callable[[], None] = lambda: None
         """Called when there is something to be read."""
         endpoint.on_change = self._changed
@@ -69,8 +73,11 @@ class SimStream:
     def close(self) -> None:
         self.endpoint.close()
 
+    def shutdown(self, how: int) -> None:
+        raise ConnectionResetError(104, "Connection reset by peer")  # nothing is drained here
+
     def fileno(self) -> int:
-        return -1  # compiled code is to read and write nothing
+        return -1
 
     def setblocking(self, flag: bool) -> None:
         assert not flag
@@ -111,42 +118,37 @@ class SimListener:
 
 
 class SimWatch:
-    """In the place of an epoll object: it tells again and again of what is not read."""
+    """In the place of an epoll object: it reports again and again what is not read."""
 
     def __init__(self) -> None:
         self.ready: Callable[[], None] | None = None
-        self._watched: dict[SimStream, tuple[int, int]] = {}
-        """With a descriptor, and the events that are looked for."""
+        self._watched: dict[SimStream, int] = {}
+        """With the events that are looked for."""
 
     @property
     def is_readable(self) -> bool:
-        return any(sock.is_readable for sock, (_, events) in self._watched.items() if events)
+        return any(self._is_ready(sock) for sock in self._watched)
 
-    def number(self, sock: SimStream, fd: int) -> None:
-        self._watched[sock] = fd, select.EPOLLIN
+    def register(self, sock: SimStream, events: int) -> None:
+        self._watched[sock] = events
         sock.watched = self._ring
         self._ring()
 
-    def register(self, sock: SimStream, events: int) -> None:
-        """``number`` does it, which knows the descriptor."""
-
-    def modify(self, sock: SimStream, events: int) -> None:
-        self._watched[sock] = self._watched[sock][0], events & select.EPOLLIN
-        self._ring()
-
     def unregister(self, sock: SimStream) -> None:
-        self._watched.pop(sock, None)
+        del self._watched[sock]
 
     def poll(self, timeout: float, events_max: int) -> list[tuple[int, int]]:
         found = [
-            (fd, select.EPOLLIN)
-            for sock, (fd, events) in self._watched.items()
-            if events and sock.is_readable
+            (sock.number, events) for sock, events in self._watched.items() if self._is_ready(sock)
         ]
         return found[:events_max]
 
     def close(self) -> None:
         self._watched.clear()
+
+    def _is_ready(self, sock: SimStream) -> bool:
+        """All that is written is taken at once, so that nothing waits for that."""
+        return sock.is_readable and bool(self._watched[sock] & select.EPOLLIN)
 
     def _ring(self) -> None:
         if self.ready is not None and self.is_readable:
@@ -184,11 +186,11 @@ class SimSockets(Sockets):
 
     def __init__(self, router: Router) -> None:
         super().__init__(router, write_timeout_ms=10_000)
-        if self._watch is not None:
-            self._watch.close()
-        self._simulated = SimWatch()
-        self._watch = self._simulated  # type: ignore[assignment]
-        self._fd = FD_MIN
+        for watch in (self._watch, self._full):
+            if watch is not None:
+                watch.close()
+        watches: Any = SimWatch(), SimWatch()
+        self._watch, self._full = watches
 
     def add(
         self,
@@ -202,10 +204,8 @@ class SimSockets(Sockets):
         clear: Any = Clear(connection, self)
         peer = super().add(sock, connection, tls=clear, ended=ended)
         del self._peers[peer.fd]
-        self._fd += 1
-        peer.fd = self._fd
+        peer.fd = sock.number
         self._peers[peer.fd] = peer
-        self._simulated.number(sock, peer.fd)
         return peer
 
     def replace(self, peer: ServedSocket, connection: Connection) -> None:
@@ -251,6 +251,7 @@ class NatsPort:
             tls=lambda: None,
             payload_bytes_max=1 << 20,
             changed=lambda: self._port.tell_info() if self._is_open else None,
+            linked=lambda linked: node.source.reach(frozenset(map(NodeId, linked))),
         )
         requests.register(VERB, answer)
         self._port = Port(

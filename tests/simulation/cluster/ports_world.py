@@ -95,9 +95,17 @@ class PortsWorld(SwarmWorld):
         return [self._end_links, self._hold_links]
 
     def _config(self, name: str, nodes: int) -> StreamConfig:
+        """Now with a subject for each partition, now spread by a token of the subject."""
         rng = self.rng
+        partitions, replicas = rng.choice((1, 2)), rng.choice((1, 3, 3))
+        if rng.random() < 0.5:
+            return StreamConfig.of(name=name, partitions=partitions, replicas=replicas)
         return StreamConfig.of(
-            name=name, partitions=rng.choice((1, 2)), replicas=rng.choice((1, 3, 3))
+            name=name,
+            subjects=(f"{name}.*",),
+            partitions=partitions + 1,
+            replicas=replicas,
+            partition_by="tokens:2",
         )
 
     def run(self) -> None:

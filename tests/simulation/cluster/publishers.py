@@ -1,5 +1,6 @@
 """Those who publish over NATS, and what they are told."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from typing import Protocol
 from uuid import UUID
 
 from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import partition_subject
+from streamlog.record.compiled.keys import murmur2
 from tests.simulation.checkers import AcknowledgedNeverLost, PublisherOrder, Violation
 from tests.simulation.cluster.api_publisher import ApiPublisher
 from tests.simulation.cluster.links import Links
@@ -88,7 +91,7 @@ class Publishers:
                 place = Replica(stream.stream_id, number)
                 self._places[name] = place
                 self._streams[place] = config.name, self._events.now_us
-                self._subjects[name] = partition_subject(config.subjects[0], number)
+                self._subjects[name] = _subject_of(config, number)
                 self._by_name[name] = publisher = kind(
                     name,
                     window=window,
@@ -204,3 +207,14 @@ class Publishers:
                 self.tell(reply, NO_RESPONDERS)
 
         self._events.after(self._rng.randint(50, SEND_US_MAX), arrive)
+
+
+def _subject_of(config: StreamConfig, number: int) -> str:
+    """One whose messages go to that partition."""
+    if not config.is_spread:
+        return partition_subject(config.subjects[0], number)
+    tokens = (str(token) for token in itertools.count())
+    chosen = next(
+        it for it in tokens if murmur2(it.encode()) % (1 << 31) % config.partitions == number
+    )
+    return config.subjects[0].replace("*", chosen)
