@@ -391,6 +391,7 @@ class Node:
             tls=self._certificates.outgoing,
             payload_bytes_max=settings.payload_bytes_max,
             changed=self._ports_changed,
+            linked=lambda linked: self._source.reach(frozenset(map(NodeId, linked))),
         )
         nodes.register(NATS_PORT, answer)
         port = Port(

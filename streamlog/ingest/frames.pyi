@@ -114,8 +114,14 @@ class Partitioner:
     def __init__(
         self, *, tokens: Sequence[int] = (), envelope_key: EnvelopeKey | None = None
     ) -> None: ...
-    def share(self, collectors: Sequence[RecordCollector | None]) -> None:
-        """By partition; None: its messages are none of ours."""
+    def share(
+        self,
+        collectors: Sequence[RecordCollector | None],
+        own: Sequence[RecordCollector | None] | None = None,
+    ) -> None:
+        """By partition; None: its messages are none of ours. ``own``: of messages that the router has from this
+        node's own clients, if that differs.
+        """
 
 class IngestEndpoint(Endpoint):
     """Hands messages of the router to the collectors that are subscribed, and has these taken at the end of

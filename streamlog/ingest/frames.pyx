@@ -399,12 +399,16 @@ cdef class IngestEndpoint(Endpoint):
     cdef int deliver(self, Subscription subscription, const Message* message) except -1:
         cdef Message copied = message[0]  # a transform changes its subject
         cdef RecordCollector collector
+        cdef Endpoint source
+        cdef bint is_own
         if not self.router._in_turn:
             self._headers.turn += 1  # others may have appended since
         if isinstance(subscription.target, RecordCollector):
             collector = <RecordCollector>subscription.target
         else:
-            collector = (<Partitioner?>subscription.target).choose(&copied, self._headers)
+            source = self.router.source
+            is_own = message.is_routed and (source is None or not source.is_link)
+            collector = (<Partitioner?>subscription.target).choose(&copied, self._headers, is_own)
             if collector is None:
                 return 0
         if not collector.touched:

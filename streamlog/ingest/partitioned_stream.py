@@ -2,10 +2,11 @@
 
 Every node that leads one of them hears all messages, and takes its own. What cannot be stored is
 refused by exactly one: a partition's leader that may not store yet, or not at the moment, says so
-itself; for partitions without a leader, the leader of the lowest one that is led does.
+itself; for partitions without a leader, the leader of the lowest one that is led does. A message of a client
+of this node's port takes the link to that leader; while there is no link this node refuses it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.ingest.frames import Partitioner, RecordCollector
@@ -83,8 +84,16 @@ class PartitionedStream:
         self._refuser.patterns = config.subjects
         self._leaders = [partition.leader for partition in stream.partitions]
 
-    def share(self, ingests: Mapping[TopicPartition, PartitionIngest], *, may_store: bool) -> None:
-        """Have each message go where it belongs now."""
+    def share(
+        self,
+        ingests: Mapping[TopicPartition, PartitionIngest],
+        *,
+        may_store: bool,
+        linked: Set[NodeId] | None = None,
+    ) -> None:
+        """Have each message go where it belongs now. ``linked``: nodes that this node's clients reach; None:
+        all.
+        """
         refused = self._refuser.inflow
         lowest = next((leader for leader in self._leaders if leader != NO_LEADER), NO_LEADER)
         shared: list[RecordCollector | None] = []
@@ -97,7 +106,12 @@ class PartitionedStream:
                 shared.append(refused)
             else:
                 shared.append(None)
-        self.target.share(shared)
+        answering = (lowest if leader == NO_LEADER else leader for leader in self._leaders)
+        own = [
+            refused if it is None and linked is not None and node_id not in linked else it
+            for it, node_id in zip(shared, answering, strict=True)
+        ]
+        self.target.share(shared, own)
 
 
 def moves_keys(old: StreamImage, new: StreamImage) -> bool:

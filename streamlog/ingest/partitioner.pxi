@@ -8,34 +8,37 @@ cdef class Partitioner:
     cdef public tuple tokens
     cdef public object envelope_key
     cdef list _collectors
+    cdef list _own  # of messages of this node's own clients
     cdef Buffer _chosen  # tokens of the subject, joined
 
     def __cinit__(self, *, tokens=(), envelope_key=None):
         self.tokens = tuple(tokens)
         self.envelope_key = envelope_key
-        self._collectors = []
+        self._collectors = self._own = []
 
     def __dealloc__(self):
         release(&self._chosen)
 
-    def share(self, collectors):
-        """By partition; None: its messages are none of ours."""
-        shared = []
-        for collector in collectors:
-            if not (collector is None or isinstance(collector, RecordCollector)):
-                raise TypeError(f"{collector!r} is no collector")
-            shared.append(collector)
-        self._collectors = shared
+    def share(self, collectors, own=None):
+        """By partition; None: its messages are none of ours. ``own``: of messages of this node's own clients,
+        if that differs."""
+        self._collectors = checked_collectors(collectors)
+        self._own = self._collectors if own is None else checked_collectors(own)
+        if len(self._own) != len(self._collectors):
+            raise ValueError("there are as many partitions for this node's clients")
 
-    cdef RecordCollector choose(self, Message* message, Headers headers):
+    cdef RecordCollector choose(self, Message* message, Headers headers, bint is_own):
         """None: it is none of ours."""
+        cdef Py_ssize_t number
         if not self._collectors:
             return None
         if self.tokens:
-            return self._hashed(self._by_tokens(message.subject))
-        if message.block.size or is_like_an_envelope(message.payload):
-            return self._by_key(message, headers)
-        return self._hashed(message.subject)
+            number = self._hashed(self._by_tokens(message.subject))
+        elif message.block.size or is_like_an_envelope(message.payload):
+            number = self._by_key(message, headers)
+        else:
+            number = self._hashed(message.subject)
+        return <RecordCollector>(self._own if is_own else self._collectors)[number]
 
     cdef Span _by_tokens(self, Span subject) except *:
         cdef Py_ssize_t wanted
@@ -62,7 +65,7 @@ cdef class Partitioner:
         add(&self._chosen, start, (end if dot == NULL else dot) - start)
         return True
 
-    cdef RecordCollector _by_key(self, Message* message, Headers headers):
+    cdef Py_ssize_t _by_key(self, Message* message, Headers headers) except -1:
         cdef bytes key
         cdef PlainEnvelope envelope
         cdef int i
@@ -80,6 +83,13 @@ cdef class Partitioner:
             return self._hashed(message.subject if key is None else of_bytes(key))
         return self._hashed(message.subject if headers.key.size < 0 else headers.key)
 
-    cdef RecordCollector _hashed(self, Span chosen):
-        cdef Py_ssize_t number = (hashed(chosen.data, chosen.size) & 0x7FFFFFFF) % len(self._collectors)
-        return <RecordCollector>self._collectors[number]
+    cdef Py_ssize_t _hashed(self, Span chosen) except -1:
+        return (hashed(chosen.data, chosen.size) & 0x7FFFFFFF) % len(self._collectors)
+
+
+cdef list checked_collectors(collectors):
+    found = list(collectors)
+    for collector in found:
+        if not (collector is None or isinstance(collector, RecordCollector)):
+            raise TypeError(f"{collector!r} is no collector")
+    return found

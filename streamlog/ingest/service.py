@@ -132,6 +132,8 @@ class IngestService:
         self._outage = ConnectionState(metrics, login=access.login if access is not None else "")
         self._is_linked = access is not None
         self._leaf = leaf
+        self._linked: frozenset[NodeId] | None = None
+        """None: the node has no port."""
         self._spreadings: dict[str, PartitionedStream] = {}
         """By stream; the partition ingests of these listen to nothing by themselves."""
         self._room = InFlightBytes(
@@ -492,9 +494,18 @@ class IngestService:
             spreading = PartitionedStream(name, node_id=self._node_id, answers=self._answers)
             self._spreadings[name] = spreading
         spreading.follow(stream)
-        spreading.share(self._ingests, may_store=self._may_listen)
+        self._share(spreading)
         sids = self._listening.replace(spreading.sids, spreading.sources, spreading.target)
         spreading.sids = sids
+
+    def _share(self, spreading: PartitionedStream) -> None:
+        spreading.share(self._ingests, may_store=self._may_listen, linked=self._linked)
+
+    def reach(self, linked: frozenset[NodeId]) -> None:
+        """The nodes that clients of this node's port reach, over links to these."""
+        self._linked = linked
+        for spreading in self._spreadings.values():
+            self._share(spreading)
 
     def _stop_spreading(self, name: str) -> None:
         spreading = self._spreadings.pop(name, None)
@@ -529,7 +540,7 @@ class IngestService:
         ingest.opened = True
         spreading = self._spreadings.get(ingest.partition.tp.stream)
         if spreading is not None:
-            spreading.share(self._ingests, may_store=self._may_listen)
+            self._share(spreading)
         if self._may_listen and not self._stopping:
             ingest.sids = self._listening.replace(ingest.sids, ingest.sources, ingest.target)
 
@@ -539,7 +550,7 @@ class IngestService:
             return
         ingests = self._ingests.values()
         for spreading in self._spreadings.values():  # which hear on, and refuse
-            spreading.share(self._ingests, may_store=held)
+            self._share(spreading)
         if held:
             for ingest in ingests:
                 if ingest.opened:

@@ -1,7 +1,7 @@
 """A link in NATS's leafnode protocol, compiled: interest and messages, both ways.
 
-After the handshake (``links``) ``Router.attach`` has it tell the other side what this node wants. What the
-other side wants are its subscriptions at the router.
+After the handshake (``links``) ``open`` has it tell the other side what this node wants. What the other side
+wants are its subscriptions at the router from then on.
 """
 
 from collections.abc import Mapping
@@ -53,6 +53,11 @@ class LeafConnection(Connection):
         payload_bytes_max: int = 1_048_576,
         pending_bytes_max: int = 67_108_864,
     ) -> None: ...
+    def open(self) -> None:
+        """Tell the other side what this node wants; only then have it get what it wants. Else its answer to a
+        message could come before the subscription that the answer is for.
+        """
+
     @property
     def interest(self) -> dict[tuple[bytes, bytes], Subscription]:
         """What the other side wants, by subject and queue group."""

@@ -19,11 +19,11 @@ from streamlog.nats.connection cimport Connection, Line
 from streamlog.nats.lexer cimport (
     digits, is_word, put, put_number, reserve, span, split, to_bytes,
 )
-from streamlog.nats.router cimport Message, Router, Subscription
+from streamlog.nats.router cimport Message, Router, Subscription, is_subject
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
-from streamlog.errors import FrameTooLarge, InvalidRequest, MalformedFrame
+from streamlog.errors import FrameTooLarge, MalformedFrame
 
 SOURCES = STREAMLOG_SOURCES
 
@@ -38,6 +38,7 @@ cdef class LeafConnection(Connection):
     cdef public bint headers
     cdef public Py_ssize_t interest_max
     cdef readonly dict interest
+    cdef bint _is_open
 
     def __init__(self, Router router not None, *, Py_ssize_t interest_max=1_000_000, **options):
         super().__init__(router, **options)
@@ -45,6 +46,15 @@ cdef class LeafConnection(Connection):
         self.headers = True
         self.interest_max = interest_max
         self.interest = {}
+
+    def open(self):
+        """Tell the other side what this node wants; only then have it get what it wants. Else its answer to a
+        message could come before the subscription that the answer is for."""
+        cdef Subscription subscription
+        self.router.attach(self)
+        self._is_open = True
+        for subscription in self.interest.values():
+            self.router.add(subscription)
 
     # What comes
 
@@ -95,16 +105,16 @@ cdef class LeafConnection(Connection):
         if len(self.interest) >= self.interest_max:
             raise FrameTooLarge(f"interest in more than {self.interest_max} subjects")
         subscription = Subscription(self, subject, queue=queue)
-        try:
+        if not is_subject(subject):
+            return 0  # no message has such a one
+        if self._is_open:
             self.router.add(subscription)
-        except InvalidRequest:
-            return 0  # no message has such a subject
         self.interest[subject, queue] = subscription
         return 0
 
     cdef int _end_interest(self, bytes subject, bytes queue) except -1:
         subscription = self.interest.pop((subject, queue), None)
-        if subscription is not None:
+        if subscription is not None and self._is_open:
             self.router.remove(subscription)
         return 0
 
@@ -221,7 +231,8 @@ cdef class LeafConnection(Connection):
         """Take and send nothing more; what the other side wants is forgotten."""
         if not self.is_closed:
             self.router.detach(self)
-            for subscription in self.interest.values():
-                self.router.remove(subscription)
+            if self._is_open:
+                for subscription in self.interest.values():
+                    self.router.remove(subscription)
             self.interest = {}
         super().close()

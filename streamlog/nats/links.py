@@ -380,9 +380,9 @@ class Link:
                 logger.warning(LINK_LOST, extra={"link": self.name, "error": self.complaint})
 
     def _opened(self, connection: LeafConnection) -> None:
+        connection.open()
         self._connection = connection
         self.complaint = self._told = ""
-        self._router.attach(connection)
         self._changed()
         logger.info("link open", extra={"link": self.name})
 
@@ -423,9 +423,11 @@ class NodeLinks:
         tls: Callable[[], ssl.SSLContext | None],
         payload_bytes_max: int,
         changed: Callable[[], None],
+        linked: Callable[[frozenset[int]], None] = lambda _: None,
     ) -> None:
         """``token``: of this process; ``address``: of this node's port, as others reach it; ``ask``: another
-        node where its port is; ``changed``: ``urls`` are others now.
+        node where its port is; ``changed``: ``urls`` are others now; ``linked``: called with the nodes to which
+        there is a link, whenever these change.
         """
         self._urls: dict[int, str] = {}
         """Of the other nodes' ports, by node, as far as they are known."""
@@ -441,6 +443,8 @@ class NodeLinks:
         self._tls = tls
         self._payload_bytes_max = payload_bytes_max
         self._changed = changed
+        self._tell_linked = linked
+        self._linked: frozenset[int] = frozenset()
         self._nodes: dict[int, int] = {}
         """Registration epochs of the other nodes, by node."""
         self._anew = asyncio.Event()
@@ -473,6 +477,7 @@ class NodeLinks:
 
     async def run(self) -> None:
         """Keep a link to each other node with a lesser id, and know where the others are."""
+        self._tell_linked(self._linked)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._end_silent())
             while True:
@@ -519,12 +524,19 @@ class NodeLinks:
                 tls=self._tls_to,
                 payload_bytes_max=self._payload_bytes_max,
                 interest_max=NODE_INTEREST_MAX,
+                changed=lambda: self._set_linked(node_id, link.is_open),
             )
             await link.run()
         while node_id not in self._urls:  # it calls; clients are told of its port
             with contextlib.suppress(StreamlogError, OSError, TimeoutError):
                 await self._place(node_id)
             await asyncio.sleep(RETRY_S)
+
+    def _set_linked(self, node_id: int, is_linked: bool) -> None:
+        linked = self._linked | {node_id} if is_linked else self._linked - {node_id}
+        if linked != self._linked:
+            self._linked = linked
+            self._tell_linked(linked)
 
     async def _place(self, node_id: int) -> Place:
         answer = await self._ask(node_id)
@@ -596,12 +608,14 @@ class NodeLinks:
         def ended(_: ServedSocket, reason: CloseReason) -> None:
             if self._taken.get(node_id) is peer:
                 del self._taken[node_id]
+                self._set_linked(node_id, False)
             logger.warning(LINK_LOST, extra={"link": name, "error": reason.value})
 
         def begin() -> None:  # after the read that brought CONNECT has been carried out
             if peer.closing is None:
                 self._sockets.replace(peer, connection)
-                self._router.attach(connection)
+                connection.open()
+                self._set_linked(node_id, True)
                 logger.info("link open", extra={"link": name})
 
         peer.ended = ended

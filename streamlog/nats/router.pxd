@@ -111,3 +111,6 @@ cdef class Router:
     cdef Route _match(self, bytes subject)
     cdef list _levels(self, bytes subject, list found)
     cdef int _forget(self, bytes subject, list tokens) except -1
+
+
+cdef bint is_subject(bytes subject)

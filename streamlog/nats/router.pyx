@@ -144,12 +144,17 @@ cdef class Level:
         return not (self.children or self.star is not None or self.here or self.rest)
 
 
+cdef bint is_subject(bytes subject):
+    """Whether something can be subscribed to by it."""
+    cdef list tokens = subject.split(b".")
+    return b"" not in tokens and b">" not in tokens[: len(tokens) - 1]
+
+
 cdef list split_subject(bytes subject):
     """Raises InvalidRequest for a subject that nothing can be subscribed to by."""
-    cdef list tokens = subject.split(b".")
-    if b"" in tokens or b">" in tokens[: len(tokens) - 1]:
+    if not is_subject(subject):
         raise InvalidRequest(f"{subject[:80]!r} is no subject")
-    return tokens
+    return subject.split(b".")
 
 
 cdef inline bint is_literal(list tokens):

@@ -1,9 +1,10 @@
 """Known mistakes of replicated logs, each planted into streamlog's own code, one at a time."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.service import Applier
 from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartition
+from streamlog.nats import links
+from streamlog.nats.leaf_connection import LeafConnection
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -53,6 +56,7 @@ from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync
 from streamlog.replication.leader import LeaderProgress
 from streamlog.replication.progress import FollowerProgress
+from tests.simulation.cluster.ports import Clear
 
 # Partitions
 
@@ -454,3 +458,64 @@ def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
 def count_what_is_not_committed_as_stored(patch: pytest.MonkeyPatch) -> None:
     """Whoever repeats a batch is told so at once."""
     patch.setattr(deduplicator, "REPEATED_SOON", REPEATED_IN_BATCH)
+
+
+# Links between nodes
+
+
+def pass_on_what_came_over_a_link(patch: pytest.MonkeyPatch) -> None:
+    """To the other nodes: one of them passes it back."""
+
+    def take(self: Clear, data: bytes) -> bytes:
+        if isinstance(self.connection, LeafConnection):
+            for peer in self.sockets.links():
+                if peer.connection is not self.connection:
+                    peer.connection.send(b"".join(_messages_of(data)))
+        return data
+
+    patch.setattr(Clear, "take", take)
+
+
+def _messages_of(data: bytes) -> Iterator[bytes]:
+    """Of whole lines of the leafnode protocol."""
+    while data:
+        line, end, data = data.partition(b"\r\n")
+        if line.startswith((b"LMSG", b"HMSG")):
+            size = int(line.split(b" ")[-1]) + 2
+            yield line + end + data[:size]
+            data = data[size:]
+
+
+def keep_what_an_ended_link_wanted(patch: pytest.MonkeyPatch) -> None:
+    """Messages go to a connection that is no more, and nobody is told."""
+
+    class Forgetful(LeafConnection):
+        def close(self) -> None:
+            self.router.detach(self)
+
+    patch.setattr(links, "LeafConnection", Forgetful)
+
+
+def take_links_by_any_token(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a link is a node."""
+    digests = SimpleNamespace(compare_digest=lambda _shown, _own: True)
+    patch.setattr(links, "hmac", digests)
+
+
+def call_each_other(patch: pytest.MonkeyPatch) -> None:
+    """Not only the node with the greater id calls: there are two links between two nodes."""
+    inner = links.NodeLinks._keep
+
+    async def keep(self: links.NodeLinks, node_id: int) -> None:
+        await inner(CallsAll(self), node_id)  # type: ignore[arg-type]
+
+    class CallsAll:
+        """Links that are those of the greatest node."""
+
+        def __init__(self, own: links.NodeLinks) -> None:
+            self._own = own
+
+        def __getattr__(self, name: str) -> Any:
+            return 1 << 30 if name == "_node_id" else getattr(self._own, name)
+
+    patch.setattr(links.NodeLinks, "_keep", keep)

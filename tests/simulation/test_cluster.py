@@ -20,6 +20,7 @@ from tests.simulation.cluster.late import (
 )
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.operations import OperationsWorld
+from tests.simulation.cluster.ports_world import PortsWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -57,6 +58,7 @@ SWARMS = [
     pytest.param(FilesLostWhileJoining, range(4), id="files-lost-while-joining"),
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
     pytest.param(NatsHangs, range(3), id="nats-hangs"),
+    pytest.param(PortsWorld, range(6), id="ports-and-links"),
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
     pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
@@ -111,7 +113,7 @@ def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Playe
     player.play(FollowersLag, chosen(range(1_000, 1_300)), LONG_BUDGET)
 
 
-@pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld])
+@pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld, PortsWorld])
 def test_a_seed_tells_the_same_story_twice(world: Make) -> None:
     assert told(world, 7) == told(world, 7)
 

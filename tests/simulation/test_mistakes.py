@@ -18,6 +18,7 @@ from tests.simulation.cluster.cruel import (
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.operations import OperationsWorld
+from tests.simulation.cluster.ports_world import PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
@@ -43,6 +44,7 @@ from tests.simulation.mistakes import (
     await_the_high_watermark_alone,
     believe_whoever_has_the_time_of_append,
     bring_back_by_what_was_there_before,
+    call_each_other,
     commit_older_epochs_by_counting,
     count_what_is_not_committed_as_stored,
     count_what_is_not_synced,
@@ -54,14 +56,17 @@ from tests.simulation.mistakes import (
     forget_the_ids_of_batches,
     forget_the_vote_at_restart,
     ignore_incarnations,
+    keep_what_an_ended_link_wanted,
     lend_to_unaware_nodes,
     open_without_ids_that_cannot_be_read,
     owe_no_erasure,
+    pass_on_what_came_over_a_link,
     repair_without_the_leaders_word,
     send_again_what_may_be_done,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_ingests,
     take_high_watermarks_by_name,
+    take_links_by_any_token,
     take_what_deposed_leaders_send,
     trust_older_copies,
     trust_that_leader_epochs_match,
@@ -88,6 +93,7 @@ STORED_TWICE = r": \S+ at \d+, \d+"
 CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
 ACKNOWLEDGED_GONE = r"is acknowledged at \d+, wrongly"
 ACTS_LATE = "knows the metadata up to"
+HEARD_TWICE = "hears .* twice"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
 NOT_IN_THE_LOG = "and something else is there|are given away twice"
@@ -119,6 +125,10 @@ CASES = [
     (trust_that_leader_epochs_match, LeadersForAMoment, range(2, 62), LOST),
     (trust_older_copies, OlderCopiesReturn, range(23, 83), LOST),
     (take_what_deposed_leaders_send, DeposedLeadersSend, range(1, 61), LOST),
+    (pass_on_what_came_over_a_link, PortsWorld, range(40), HEARD_TWICE),
+    (call_each_other, PortsWorld, range(40), HEARD_TWICE),
+    (keep_what_an_ended_link_wanted, PortsWorld, range(1, 41), "all is not well"),
+    (take_links_by_any_token, PortsWorld, range(40), "a stranger is taken for"),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(3, 43), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(30, 200), VOTES_TWICE),

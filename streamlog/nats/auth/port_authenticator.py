@@ -150,7 +150,7 @@ class AdmittedClient:
     stay: Stay = _stays
     is_tolerated: bool = False
     """It has proved nothing, and only ``security.permissive`` lets it in."""
-    expiry: bytes = err.AUTHENTICATION_EXPIRED
+    expiry: str = err.AUTHENTICATION_EXPIRED
     """What it is told when its login ends."""
     _rules: object = None
     _answers: dict[tuple[Operation, str], bool] = field(default_factory=dict)

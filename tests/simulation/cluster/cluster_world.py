@@ -2,6 +2,7 @@
 
 import random
 from functools import partial
+from typing import Any
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import ConfigError, StreamlogError
@@ -57,6 +58,8 @@ class ClusterWorld:
         self.sync = self.rng.choice(policies)
         self.cluster = settings.cluster_section(self.rng.choice((nodes, 3)))
         self.replication = settings.replication_section(self.rng.choice((None, None, 600)))
+        self.of_nodes: dict[str, Any] = {}
+        """What else each node is made with."""
         self._until_us = TROUBLE_FROM_US + self.rng.choice(TROUBLE_S) * 1_000_000
         self.observer = Observer()
         self.publishers = Publishers(
@@ -126,6 +129,7 @@ class ClusterWorld:
                 log=settings.log_section(self.sync),
                 replication=self.replication,
                 failed=failed,
+                **self.of_nodes,
             )
         finally:
             Host.current = before

@@ -7,9 +7,11 @@ from functools import partial
 import streamlog.kafka.net.connection as server_connection
 from streamlog.client import connection as client_connection
 from streamlog.ingest.nats.server_link import ServerLink
+from streamlog.nats import links
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.machine import simulated
 from tests.simulation.cluster.nats import SimNats, SimServerLink
+from tests.simulation.cluster.ports import dialled
 from tests.simulation.cluster.sockets import connected, read_warm
 from tests.simulation.cluster.tcp import Tcp
 
@@ -21,6 +23,7 @@ def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
     replaced = [
         (server_connection.read_warm, read_warm),  # type: ignore[attr-defined]
         (client_connection.connected, partial(connected, tcp)),
+        (links.dialled, partial(dialled, tcp)),
         (ServerLink, SimServerLink),
     ]
     try:

@@ -136,7 +136,33 @@ class SimLoop(asyncio.AbstractEventLoop):
         threads = executor or self._threads
         return asyncio.wrap_future(threads.submit(func, *args), loop=self)
 
-    # Sockets; see ``sockets.SimSocket``
+    # Sockets; see ``sockets.SimSocket`` and ``ports``
+
+    def add_reader(self, fd: Any, callback: Callback, *args: Any) -> None:  # type: ignore[override]
+        """``fd``: what calls its ``ready`` when there is something to be read, until that has been read."""
+        is_due = False
+
+        def run() -> None:
+            nonlocal is_due
+            is_due = False
+            if fd.ready is ready:
+                callback(*args)
+                if fd.is_readable:
+                    ready()
+
+        def ready() -> None:
+            nonlocal is_due
+            if not is_due:
+                is_due = True
+                self.call_soon(run)
+
+        fd.ready = ready
+        if fd.is_readable:
+            ready()
+
+    def remove_reader(self, fd: Any) -> bool:
+        was_read, fd.ready = fd.ready is not None, None
+        return was_read
 
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         await sock.send_all(data)

@@ -15,6 +15,7 @@ from streamlog.config import (
     ClusterSection,
     GroupsSection,
     LogSection,
+    NatsSection,
     ReplicationSection,
     SyncPolicy,
 )
@@ -48,9 +49,10 @@ from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.loop import SimLoop
 from tests.simulation.cluster.machine import SimThreads
 from tests.simulation.cluster.path import path_on
+from tests.simulation.cluster.ports import NatsPort
 from tests.simulation.cluster.settings import CLUSTER_ID
 from tests.simulation.cluster.sockets import PORT, SimChannel, host_name
-from tests.simulation.cluster.tcp import Endpoint
+from tests.simulation.cluster.tcp import NATS_PORT, Endpoint
 
 
 class ClusterNode:
@@ -64,8 +66,12 @@ class ClusterNode:
         log: LogSection,
         replication: ReplicationSection,
         failed: Callable[[BaseException], None],
+        nats: NatsSection = settings.NATS,
+        has_port: bool = False,
     ) -> None:
-        """``failed``: the process ends by itself, with that."""
+        """``failed``: the process ends by itself, with that. ``has_port``: it has a NATS port, and links to
+        other nodes' ports.
+        """
         self.host = host
         self.is_built = False
         self.listens = False
@@ -74,6 +80,9 @@ class ClusterNode:
         self.tail_lost = False
         self._failed = failed
         self._cluster = cluster
+        self._nats = nats
+        self._has_port = has_port
+        self.port: NatsPort | None = None
         self._log = log
         self._replication = replication
         self._path = path_on(host.disk, "/data")
@@ -83,6 +92,12 @@ class ClusterNode:
         """Changes of the metadata that the ingests are still to be told of."""
         self._threads = SimThreads(max_workers=2)
         self.loop.call_soon(self._begin)
+
+    def acceptor(self, port: int) -> Callable[[Endpoint], None] | None:
+        """What takes connections to a port; None: nobody listens there."""
+        if port == NATS_PORT:
+            return None if self.port is None else self.port.acceptor
+        return self.accept if self.listens else None
 
     def accept(self, endpoint: Endpoint) -> None:
         if not self.listens:
@@ -104,7 +119,11 @@ class ClusterNode:
     async def stop(self) -> None:
         """In order; the process is gone after it."""
         self.stopping = True
+        if self.port is not None:
+            self.port.retire()
         await self.source.stop()
+        if self.port is not None:
+            await self.port.stop()
         await self.metadata.leave()
         self.listens = False
         for connection in self._connections:
@@ -145,9 +164,13 @@ class ClusterNode:
         registry, source = self.registry, self.source
         await self.metadata.attach(registry.apply, self._open_partitions, registry.settled)
         self.spawn(self.registry.run())
+        if self.port is not None:
+            self.port.begin(source.room)
         await self.metadata.attach(self._tell_source, self._begin_ingest, source.settled)
         self.spawn(self.source.run())
         self.ready = True
+        if self.port is not None:
+            await self.port.open(self.metadata)
         await self.metadata.join()
 
     def _build(self) -> None:
@@ -216,10 +239,10 @@ class ClusterNode:
             groups=groups,
             control_service=control,
         )
-        router = Router()
+        router = Router(seed=self.host.rng.getrandbits(32))
         self.source = IngestService(
             node_id=node_id,
-            nats=settings.NATS,
+            nats=self._nats,
             ingest=settings.INGEST,
             message_bytes_max=self._log.message_bytes_max,
             partitions=self.registry,
@@ -228,6 +251,8 @@ class ClusterNode:
             metrics=metrics,
             lease=self.metadata.lease,
         )
+        if self._has_port:
+            self.port = NatsPort(self, router, control.nodes, metrics)
         self.is_built = True
 
     def _registration(self) -> RegisterNode:

@@ -1,16 +1,19 @@
 """Those who publish over NATS, and what they are told."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
+from typing import Protocol
 from uuid import UUID
 
 from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.subjects import partition_subject
+from streamlog.record.compiled.keys import murmur2
 from tests.simulation.checkers import AcknowledgedNeverLost, PublisherOrder, Violation
 from tests.simulation.cluster.api_publisher import ApiPublisher
 from tests.simulation.cluster.links import Links
-from tests.simulation.cluster.nats import SimNats
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.observer import Observer
 from tests.simulation.cluster.partition_checkers import Replica
@@ -34,12 +37,19 @@ class _Told:
         self.order = PublisherOrder()
 
 
+class Way(Protocol):
+    """By which messages come to the nodes."""
+
+    def publish(self, subject: str, reply: str, head: bytes, body: bytes) -> int:
+        """0: the publisher is told at once that nobody is there."""
+
+
 class Publishers:
     """Two for each partition of each stream, be it one more of an old name: one waits for each
     answer, one has several on the way.
     """
 
-    nats: SimNats
+    nats: "Way"
 
     def __init__(
         self,
@@ -57,6 +67,8 @@ class Publishers:
         self._until_us = until_us
         self._by_name: dict[str, Publisher | ApiPublisher] = {}
         self._places: dict[str, Replica] = {}
+        self.kinds: list[tuple[int, type[Publisher]]] = [(1, Publisher), (4, Publisher)]
+        """Of each partition's publishers, with how many messages each has on the way."""
         self._ended: set[str] = set()
         """Their streams are deleted."""
         self._subjects: dict[str, str] = {}
@@ -74,13 +86,13 @@ class Publishers:
         until_us = max(self._until_us, self._events.now_us + PUBLISH_US_MIN)
         config = stream.config
         for number in range(config.partitions):
-            for window in (1, 4):
+            for window, kind in self.kinds:
                 name = f"{config.name}{number}{'xo'[window == 1]}{len(self._by_name)}"
                 place = Replica(stream.stream_id, number)
                 self._places[name] = place
                 self._streams[place] = config.name, self._events.now_us
-                self._subjects[name] = partition_subject(config.subjects[0], number)
-                self._by_name[name] = publisher = Publisher(
+                self._subjects[name] = _subject_of(config, number)
+                self._by_name[name] = publisher = kind(
                     name,
                     window=window,
                     pause_us_max=PAUSE_US_MAX,
@@ -128,7 +140,7 @@ class Publishers:
             line, _, data = data.partition(b"\r\n")
             _, reply, size = line.decode().split(" ")
             payload, data = data[: int(size)], data[int(size) + 2 :]
-            self._tell(reply, payload)
+            self.tell(reply, payload)
 
     def check(self) -> None:
         """At the end: order, and that something was acknowledged at all."""
@@ -176,7 +188,8 @@ class Publishers:
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
 
-    def _tell(self, reply: str, payload: bytes) -> None:
+    def tell(self, reply: str, payload: bytes) -> None:
+        """A publisher is answered."""
         publisher = self._by_name[reply.partition(".")[0]]
         assert isinstance(publisher, Publisher)
         delay_us = self._rng.randint(50, 1_000)
@@ -191,6 +204,17 @@ class Publishers:
 
         def arrive() -> None:
             if not self.nats.publish(subject, reply, head, body):
-                self._tell(reply, NO_RESPONDERS)
+                self.tell(reply, NO_RESPONDERS)
 
         self._events.after(self._rng.randint(50, SEND_US_MAX), arrive)
+
+
+def _subject_of(config: StreamConfig, number: int) -> str:
+    """One whose messages go to that partition."""
+    if not config.is_spread:
+        return partition_subject(config.subjects[0], number)
+    tokens = (str(token) for token in itertools.count())
+    chosen = next(
+        it for it in tokens if murmur2(it.encode()) % (1 << 31) % config.partitions == number
+    )
+    return config.subjects[0].replace("*", chosen)

@@ -10,10 +10,10 @@ from streamlog.kafka.net.channel import ChannelEnded, SliceTruncated
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
-from tests.simulation.cluster.tcp import Endpoint, Tcp
+from tests.simulation.cluster.tcp import KAFKA_PORT, Endpoint, Tcp
 
 RECEIVE_BYTES = 64 * 1024
-PORT = 9092
+PORT = KAFKA_PORT
 
 
 def host_name(node_id: NodeId) -> str:
@@ -164,6 +164,19 @@ def read_warm(part: FileSlice) -> bytearray | None:
 
 async def connected(tcp: Tcp, host: str, port: int, timeout_ms: int) -> SimSocket:
     """A socket that is connected. Raises NodeUnreachable, RequestTimedOut."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return SimSocket(await called(tcp, host, port))
+    except ConnectionRefusedError:
+        unreachable = NodeUnreachable(f"{host}:{port}: Connection refused")
+        unreachable.refused = True
+        raise unreachable from None
+    except TimeoutError:
+        raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
+
+
+async def called(tcp: Tcp, host: str, port: int) -> Endpoint:
+    """This machine's side of a new connection. Raises ConnectionRefusedError."""
     source = Host.current
     assert source is not None
     done: asyncio.Future[Endpoint] = asyncio.get_running_loop().create_future()
@@ -178,13 +191,5 @@ async def connected(tcp: Tcp, host: str, port: int, timeout_ms: int) -> SimSocke
         if not done.done():
             done.set_exception(ConnectionRefusedError(111, "Connection refused"))
 
-    tcp.connect(source, NodeId(int(host[1:])), accepted, refused)
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return SimSocket(await done)
-    except ConnectionRefusedError:
-        unreachable = NodeUnreachable(f"{host}:{port}: Connection refused")
-        unreachable.refused = True
-        raise unreachable from None
-    except TimeoutError:
-        raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
+    tcp.connect(source, NodeId(int(host[1:])), accepted, refused, port=port)
+    return await done

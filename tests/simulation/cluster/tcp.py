@@ -13,6 +13,8 @@ from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import Links
 
+KAFKA_PORT = 9092
+NATS_PORT = 4222
 RESEND_US = 200_000
 CONNECT_AGAIN_US = 1_000_000
 
@@ -27,8 +29,10 @@ class _End:
 class Endpoint:
     """One side of a connection, in one life of its host."""
 
-    def __init__(self, tcp: "Tcp", host: Host, far: Host) -> None:
+    def __init__(self, tcp: "Tcp", host: Host, far: Host, port: int) -> None:
         self.host = host
+        self.port = port
+        """Of the side that was called."""
         self.closed = False
         """By this side."""
         self.ended = False
@@ -40,6 +44,10 @@ class Endpoint:
         """Called when there is something to be read, or the end has come."""
         self._life = host.life
         self._out = _Pipe(tcp, self, host, far)
+
+    @property
+    def far(self) -> Host:
+        return self._out.far
 
     def join(self, other: "Endpoint") -> None:
         self._out.target, other._out.target = other, self
@@ -99,14 +107,14 @@ class _Pipe:
         self._tcp = tcp
         self._source = source
         self._host = host
-        self._far = far
+        self.far = far
         self._queue: deque[bytes | _End] = deque()
         self._due_us = 0
         self._resending = False
 
     def push(self, item: bytes | _End) -> None:
         events = self._host.events
-        near, far = self._host.node_id, self._far.node_id
+        near, far = self._host.node_id, self.far.node_id
         delay_us = self._tcp.links.delay_us(near, far) if near != far else 1
         self._due_us = max(self._due_us, events.now_us + delay_us)
         self._queue.append(item)
@@ -115,15 +123,19 @@ class _Pipe:
     def _deliver(self) -> None:
         if self._resending or not self._queue:
             return
-        links, near, far = self._tcp.links, self._host.node_id, self._far.node_id
-        if near != far and (links.is_cut(near, far) or links.loses()):
+        links, near, far = self._tcp.links, self._host.node_id, self.far.node_id
+        if near != far and (
+            links.is_cut(near, far)
+            or (near, far, self._source.port) in self._tcp.held
+            or links.loses()
+        ):
             self._resending = True
             self._host.events.after(RESEND_US, self._resend)
             return
         item = self._queue.popleft()
         if self.target.alive and not self.target.closed:
             self.target.receive(item)
-        elif self._far.powered and not isinstance(item, _End):
+        elif self.far.powered and not isinstance(item, _End):
             self._tcp.reset(self._source)
 
     def _resend(self) -> None:
@@ -141,9 +153,25 @@ class Tcp:
     def __init__(self, links: Links, hosts: Mapping[NodeId, Host]) -> None:
         self.links = links
         self._hosts = hosts
-        self._open: dict[Host, list[Endpoint]] = {host: [] for host in hosts.values()}
+        self.held: set[tuple[int, int, int]] = set()
+        """Ways on which nothing of one port's connections passes, while other ports' do: from, to, port."""
+        self._open: dict[Host, list[Endpoint]] = {}
         for host in hosts.values():
-            host.on_end.append(partial(self._process_ended, host))
+            self.add(host)
+
+    def add(self, host: Host) -> None:
+        """A machine that calls others."""
+        self._open[host] = []
+        host.on_end.append(partial(self._process_ended, host))
+
+    def endpoints(self, port: int) -> list[Endpoint]:
+        """Those of the connections to that port that are not over."""
+        return [
+            it
+            for endpoints in self._open.values()
+            for it in endpoints
+            if it.port == port and not (it.closed or it.broken)
+        ]
 
     def connect(
         self,
@@ -151,6 +179,8 @@ class Tcp:
         target: NodeId,
         connected: Callable[[Endpoint], None],
         refused: Callable[[], None],
+        *,
+        port: int = KAFKA_PORT,
     ) -> None:
         """One of the two is called, or none, for as long as the machine does not answer."""
         far = self._hosts[target]
@@ -170,12 +200,12 @@ class Tcp:
             nonlocal done
             if done or source.life != life or not far.powered:
                 return
-            if far.process is None or not far.process.listens:
+            accept = None if far.process is None else far.process.acceptor(port)
+            if accept is None:
                 answer(refused)
                 return
-            near_end, far_end = self._join(source, far)
-            process = far.process
-            far.after(0, lambda: process.accept(far_end))
+            near_end, far_end = self._join(source, far, port)
+            far.after(0, lambda: accept(far_end))
             answer(lambda: connected(near_end))
 
         def ask() -> None:
@@ -185,8 +215,8 @@ class Tcp:
 
         ask()
 
-    def _join(self, source: Host, far: Host) -> tuple[Endpoint, Endpoint]:
-        near_end, far_end = Endpoint(self, source, far), Endpoint(self, far, source)
+    def _join(self, source: Host, far: Host, port: int) -> tuple[Endpoint, Endpoint]:
+        near_end, far_end = Endpoint(self, source, far, port), Endpoint(self, far, source, port)
         near_end.join(far_end)
         self._open[source].append(near_end)
         self._open[far].append(far_end)
@@ -195,7 +225,7 @@ class Tcp:
     def reset(self, endpoint: Endpoint) -> None:
         """Whoever sent something to nobody is told."""
         target = endpoint.host.node_id
-        source = endpoint._out._far.node_id
+        source = endpoint._out.far.node_id
         self.links.carry(source, target, endpoint.reset, once=True)
 
     def _process_ended(self, host: Host, kernel: bool) -> None:

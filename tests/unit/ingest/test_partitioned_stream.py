@@ -1,11 +1,15 @@
 import json
 from typing import Any
 
-from streamlog.ingest.frames import RecordCollector
+import pytest
+
+from streamlog.ingest.frames import IngestEndpoint, RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.nats.leaf_connection import LeafConnection
+from streamlog.nats.router import Router
 from streamlog.record.compiled.keys import murmur2
 from tests import enveloped
 from tests.ingest_way import Way
@@ -129,3 +133,29 @@ async def test_a_stream_that_does_not_answer_refuses_in_silence() -> None:
     node.take(node.subject(1))
     assert node.way.answered() == []
     assert node.way.count("publish_rejected", reason="not_leader") == 1
+
+
+@pytest.mark.parametrize("leaders", [(ME, OTHER), (ME, NO_LEADER), (OTHER, ME, NO_LEADER)])
+async def test_client_is_refused_what_only_a_node_without_a_link_could_take(
+    leaders: tuple[NodeId, ...],
+) -> None:
+    """Nobody else hears it; what came over a link, its own node answers for."""
+    node, router = Node(*leaders), Router()
+    IngestEndpoint(router).subscribe(b"o.>", node.spreading.target)
+    link = LeafConnection(router)
+    last = node.subject(len(leaders) - 1)
+
+    def refused(linked: frozenset[NodeId], *, over_link: bool = False) -> bool:
+        before = node.way.count("publish_rejected", reason="not_leader")
+        node.spreading.share(node.ingests, may_store=True, linked=linked)
+        if over_link:
+            link.feed(b"LMSG %b a 1\r\nx\r\n" % last)
+        else:
+            router.publish(last, b"x", reply=b"a")
+        router.end_turn()
+        return node.way.count("publish_rejected", reason="not_leader") > before
+
+    is_refused_anyhow = leaders == (ME, NO_LEADER)
+    assert refused(frozenset())
+    assert refused(frozenset(), over_link=True) == is_refused_anyhow
+    assert refused(frozenset({OTHER})) == is_refused_anyhow

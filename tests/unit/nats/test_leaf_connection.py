@@ -62,7 +62,7 @@ class World:
     def link(self, **options: Any) -> LeafConnection:
         link = LeafConnection(self.router, **options)
         link.session = self.session
-        self.router.attach(link)
+        link.open()
         return link
 
 
@@ -85,6 +85,31 @@ def test_a_link_is_told_what_there_is_and_what_changes(world: World) -> None:
     for subscription in (second, other):
         world.router.remove(subscription)
     assert link.take_output() == b"LS- a.*\r\nLS- b q\r\n"
+
+
+def test_nothing_goes_there_before_the_other_side_knows_what_is_wanted_here(world: World) -> None:
+    """It would answer a request before it knows of the subscription that the answer is for."""
+    link = LeafConnection(world.router)
+    link.session = world.session
+    world.subscribe(b"inbox.*")
+    link.feed(b"LS+ a\r\nLS+ b\r\nLS+ c q 1\r\nLS+ a..b\r\nLS- b\r\nPONG\r\n")
+    assert world.router.publish(b"a", b"x", reply=b"inbox.1") == 0
+    assert link.take_output() == b""
+    link.open()
+    assert world.router.publish(b"b", b"x") == 0
+    assert world.router.publish(b"a", b"x", reply=b"inbox.1") == 1
+    assert world.router.publish(b"c", b"x") == 1
+    assert link.take_output() == b"LS+ inbox.*\r\nLMSG a inbox.1 1\r\nx\r\nLMSG c | q 1\r\nx\r\n"
+    link.close()
+    assert len(world.router) == 1
+
+
+def test_link_that_was_never_open_leaves_nothing_behind(world: World) -> None:
+    link = LeafConnection(world.router)
+    link.session = world.session
+    link.feed(b"LS+ a\r\n")
+    link.close()
+    assert len(world.router) == 0
 
 
 def test_what_is_wanted_there_goes_there_once(world: World) -> None:

@@ -93,8 +93,10 @@ async def test_link_gets_no_message_that_is_traced_only(world: World, is_only: b
         refused=lambda _: None,
     )
     state.info = {"server_name": "hub"}
+    link.open()
     link.feed(b"LS+ a\r\nLS+ b q 1\r\n")
     world.take(b"traces")
+    link.take_output()
     only = b"Nats-Trace-Only: true\r\n" if is_only else b""
     for subject in (b"a", b"b"):
         world.publish(subject, b"Nats-Trace-Dest: traces\r\n" + only)
