@@ -46,6 +46,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_REST = re.compile(r"(?:\s|\#.*|//.*)*\Z")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 _DURATION_MS: Final = {None: 1000, "ms": 1, "s": 1000, "m": 60_000}
 
@@ -71,8 +72,8 @@ def parse(text: str) -> Configuration:
 
 
 def _words(text: str) -> Iterator[Word]:
-    position, end = 0, len(re.sub(r"(?:\s|#.*|//.*)*\Z", "", text))
-    while position < end:
+    position = 0
+    while _REST.match(text, position) is None:
         match = _TOKEN.match(text, position)
         if match is None:
             raise ValueError(f"{text[position : position + 20]!r} is no word")
