@@ -137,5 +137,6 @@ def output() -> Iterator[io.StringIO]:
     handlers, level = root.handlers[:], root.level
     yield io.StringIO()
     logging.captureWarnings(False)
+    logging.setLogRecordFactory(logging.LogRecord)
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -51,7 +51,9 @@ class Machine(ServerProcess):
             "nats_listen": {"port": self.nats_port},
             "cluster": {"id": "machine"},
         }
-        self.config.write_text(tomli_w.dumps({**content, **more}))
+        for section, keys in more.items():
+            content[section] = {**content.get(section, {}), **keys}
+        self.config.write_text(tomli_w.dumps(content))
 
     @property
     def kafka(self) -> str:
@@ -105,7 +107,9 @@ def new_machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
     machines: list[Machine] = []
 
     def create(processes: int = PROCESSES) -> Machine:
-        machines.append(Machine(tmp_path, processes))
+        folder = tmp_path / f"machine-{len(machines)}"
+        folder.mkdir()
+        machines.append(Machine(folder, processes))
         return machines[-1]
 
     yield create
@@ -228,6 +232,31 @@ def test_replicas_are_not_on_one_machine(machine: Machine) -> None:
     code, said = machine.command_line(*arguments, "--bootstrap-server", machine.kafka)
     assert code == 1
     assert "2 asked for, and the 2 nodes that can take them are on 1 machine" in said
+
+
+async def test_a_machine_that_is_lost_takes_no_partition_along(
+    new_machine: Callable[..., Machine],
+) -> None:
+    """Two machines of two nodes each, one of which votes."""
+    machine, other = new_machine(), new_machine()
+    voters: dict[str, object] = {"voters": [f"1@{machine.kafka}"]}
+    machine.configure(PROCESSES, cluster=voters)
+    other.configure(PROCESSES, cluster=voters, node={"id": 11})
+    machine.spawn()
+    other.spawn()
+    machine.wait_ready()
+    other.wait_ready()
+    published: Published = {name: [] for name in ("a", "b", "c", "d")}
+    for name in published:
+        machine.ask("stream", "add", name, "--subject", name, "--replicas", "2", "--min-isr", "1")
+    assert set(leaders(machine).values()) == {1, 2, 11, 12}
+    await publish(machine, published)
+    lost = [*other.nodes().values()]
+    for process in (psutil.Process(other.pid), *lost):
+        process.kill()
+    wait_until(lambda: set(leaders(machine).values()) == {1, 2}, "the other machine leads all")
+    await publish(machine, published)
+    check_read(machine, published)
 
 
 def test_commands_know_all_nodes(machine: Machine) -> None:

@@ -176,6 +176,7 @@ def test_every_kind_of_record_is_told() -> None:
     partition = world.partition()
     made: list[facts.MetadataRecord] = [
         facts.NodeRegistered(node_id=TWO, incarnation=UUID(int=1), host="h", port=1),
+        facts.NodePlaced(node_id=TWO, machine=ONE),
         facts.NodeFenced(node_id=TWO, fenced=False),
         facts.NodeDraining(node_id=TWO, draining=True),
         facts.NodeFull(node_id=TWO, full=True),
@@ -196,7 +197,6 @@ def test_every_kind_of_record_is_told() -> None:
         facts.LeaderEpochsReserved(end=8),
         facts.MetadataLogBegun(log_id=UUID(int=3), begun_ms=1, first_producer_id=4),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
-        facts.NodePlaced(node_id=TWO, machine=ONE),
         facts.FeatureLevelChanged(level=1),
         AlterQuotaRecord,
         facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": CREDENTIAL}),

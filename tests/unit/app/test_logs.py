@@ -38,6 +38,23 @@ def test_json_has_the_event_and_its_keys_in_order(output: io.StringIO) -> None:
     assert str(line["time"]).endswith("Z")
 
 
+def test_nodes_that_share_a_log_are_told_apart(output: io.StringIO) -> None:
+    """Also where a line is about another node, and in the line that stands for many."""
+    configure_logs("json", "info", output, node_id=12)
+    logger.info("link open", extra={"node": 11})
+    for _ in range(30):
+        logger.info("again")
+    for handler in logging.getLogger().handlers:
+        handler.close()
+    found = lines(output)
+    assert {it["node_id"] for it in found} == {12}
+    assert found[0]["node"] == 11
+    assert found[-1]["event"] == "repeated: again"
+    configure_logs("json", "info", output)
+    logger.info("alone")
+    assert "node_id" not in lines(output)[-1]
+
+
 def test_a_traceback_stays_on_the_line(output: io.StringIO) -> None:
     configure_logs("json", "info", output)
     try:

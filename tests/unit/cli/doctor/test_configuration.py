@@ -65,6 +65,15 @@ def test_the_defaults_are_well() -> None:
             "it listens on port 9999",
         ),
         (
+            {
+                "cluster": {"id": "c", "voters": ("1@node-1:9092", "2@node-1:9093", "9@node-2:1")},
+                "kafka": FAR,
+                "node": {"data_dir": "/d", "processes": 2},
+            },
+            "warning",
+            "2 of 3 voters are nodes of this machine",
+        ),
+        (
             {"cluster": {"id": "c", "voters": THREE}, "kafka": FAR, "node": SEVENTH},
             "note",
             "this node is no voter",

@@ -5,6 +5,8 @@ import pytest
 from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.image.feature_level import check_writable
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import (
     NodeFenced,
     NodeFull,
@@ -43,6 +45,31 @@ def test_a_registration_begins_fenced_until_a_heartbeat_has_seen_it() -> None:
     again = world.ask(ready)
     assert again.result == {"fenced": False}
     assert not again.changes
+
+
+def test_a_registration_says_which_machine_it_shares() -> None:
+    """Until the next one, also over a snapshot; a node alone says nothing."""
+    world = World(2, machines=[1, 1])
+    assert [world.image.machine_of(it) for it in (ONE, TWO, THREE)] == [1, 1, 3]
+    read = MetadataImage("c").apply_all([*world.image.records()], offset=0, epoch=1)
+    assert read.nodes[TWO].machine == ONE
+    world.machines.clear()
+    world.register(2)
+    assert world.image.machine_of(TWO) == 2
+    register = c.RegisterNode(
+        node_id=TWO, incarnation=UUID(int=1), directory_id=UUID(int=2), host="h", port=1
+    )
+    assert b"machine" not in c.encode_command(register), "an older controller would refuse it"
+    shared = register.model_copy(update={"machine": ONE})
+    assert c.decode_command(c.encode_command(shared)) == shared
+
+
+def test_a_machine_is_not_told_below_the_feature_level() -> None:
+    world = World(1, machines=[1])
+    records = world.register(1).records
+    check_writable(records, 2)
+    with pytest.raises(InvalidRequest, match="needs feature level 2"):
+        check_writable(records, 1)
 
 
 def test_the_same_incarnation_registers_once() -> None:
