@@ -28,10 +28,11 @@ from streamlog.config import LogSection
 from streamlog.config.node_settings import SyncPolicy
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.backpressure import InFlightBytes
+from streamlog.ingest.frames import IngestEndpoint
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode
 from streamlog.metadata.controller import create_stream, decide
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -39,6 +40,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.nats.router import Router
+from streamlog.nats.server_connection import ServerConnection
 from streamlog.partition.replica_manager import ReplicaManager
 
 STREAMS: Final = 10_000
@@ -90,14 +92,16 @@ class Intake:
         self._streams = streams
         self.metrics = NodeMetrics()
         self.acks = AckCount()
-        self._answers = PubAcks(self.acks, self.metrics, Router())
+        self._router = Router()
+        self._answers = PubAcks(self.acks, self.metrics, self._router)
         self._room = InFlightBytes(
             in_flight_bytes_max=IN_FLIGHT_BYTES, backpressure_timeout_ms=1_000, metrics=self.metrics
         )
         self._staging = BatchStagingLimit(
             self._room, in_flight_bytes_max=IN_FLIGHT_BYTES, given_up=lambda *_: None
         )
-        self._parser = FrameParser()
+        self._connection = ServerConnection(self._router)
+        self._endpoint = IngestEndpoint(self._router)
         self.partitions = ReplicaManager(
             directory,
             node_id=NODE,
@@ -131,17 +135,19 @@ class Intake:
                 now_ms=wall_ms,
                 grown=grown,
             )
-            self._parser.bind(sid, ingest.target)
+            subscription = self._endpoint.subscribe(b"many.%d" % sid, ingest.target)
+            self._connection.bind(sid, subscription)
 
     async def take(self, reads: Sequence[bytes]) -> Cost:
         """Each read in a turn of the event loop, as from a socket; until all is acknowledged."""
         count = sum(read.count(b"MSG ") for read in reads)
         self.acks.want(count)
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-        feed = self._parser.feed
+        router, feed = self._router, self._connection.feed
         for read in reads:
-            for collector in feed(read):
-                collector.owner.take()
+            router.begin_turn()
+            feed(read)
+            router.end_turn()
             await asyncio.sleep(0)
         await self.acks.all.wait()
         wall = time.perf_counter() - began

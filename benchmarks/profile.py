@@ -25,13 +25,14 @@ from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
-from streamlog.ingest.frames import FrameParser, RecordCollector
+from streamlog.ingest.frames import IngestEndpoint, RecordCollector
 from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.nats.router import Router
+from streamlog.nats.server_connection import ServerConnection
 from streamlog.record.codec import RecordRun
 
 README = Path(__file__).with_name("README.md")
@@ -74,9 +75,10 @@ def main() -> int:
 def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     """Nanoseconds for each message, by step; medians over the repeats."""
     frames, count = inflow_bytes(size)
-    parser, inflow = FrameParser(), RecordCollector(message_bytes_max=1 << 20)
-    parser.bind(1, inflow)
-    router = Router()
+    router, inflow = Router(), RecordCollector(message_bytes_max=1 << 20)
+    connection, endpoint = ServerConnection(router), IngestEndpoint(router)
+    connection.bind(1, endpoint.subscribe(b">", inflow))
+    router.begin_turn()
     disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))
     spent: dict[str, list[float]] = {step: [] for step in STEPS}
@@ -88,7 +90,8 @@ def step_ns(size: int, directory: Path) -> Mapping[str, float]:
         return result
 
     for _ in range(REPEATS):
-        timed("parse", parser.feed, frames)
+        timed("parse", connection.feed, frames)
+        endpoint.take_touched()
         base = log.log_end_offset
         batch = timed("seal", seal, inflow.run, base)
         timed("append", log.append, batch, 0)

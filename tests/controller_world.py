@@ -18,7 +18,11 @@ def ids(*numbers: int) -> tuple[NodeId, ...]:
 class World:
     """Nodes 1 to ``count``, all alive."""
 
-    def __init__(self, count: int = 0, *, racks: Iterable[str | None] = ()) -> None:
+    def __init__(
+        self, count: int = 0, *, racks: Iterable[str | None] = (), machines: Iterable[int] = ()
+    ) -> None:
+        """``machines``: of the first nodes, the id of the first node on their machine."""
+        self.machines = dict(enumerate(machines, 1))
         self.image = MetadataImage("c")
         self.live: set[NodeId] = set()
         self.hearsay: set[NodeId] = set()
@@ -78,6 +82,7 @@ class World:
                 host=f"host-{node}",
                 port=9092,
                 rack=rack,
+                machine=NodeId(self.machines[node]) if node in self.machines else None,
                 stamps=self.stamps(node) if stamps is None else stamps,
                 tail_lost=tail_lost,
             )

@@ -1,5 +1,6 @@
 """An ingest with all that it needs, and the frames that nats-server would send it."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
-from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
 from streamlog.record.codec import iter_records
 from tests.led_partition import FakePartition, as_partition
+from tests.nats_frames import FrameParser
 
 
 class Written(list[bytes]):
@@ -22,6 +24,23 @@ class Written(list[bytes]):
 
     def write(self, data: bytes) -> None:
         self.append(data)
+
+
+class TurnsWritten(Written):
+    """To one that gathers what is written in a turn of the event loop."""
+
+    is_gathering = False
+
+    def write(self, data: bytes) -> None:
+        if self and self.is_gathering:
+            self[-1] += data
+        else:
+            self.append(data)
+            self.is_gathering = True
+            asyncio.get_running_loop().call_soon(self.end_turn)
+
+    def end_turn(self) -> None:
+        self.is_gathering = False
 
 
 class StrictIngest(PartitionIngest):
@@ -48,7 +67,7 @@ class Way:
         self.now_ms = 1_000_000
         self.partition = FakePartition()
         self.metrics = NodeMetrics()
-        self.written = Written()
+        self.written = TurnsWritten()
         self.answers = PubAcks(self.written, self.metrics, Router())
         self.room = InFlightBytes(
             in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
@@ -88,7 +107,6 @@ class Way:
 
     def answered(self) -> list[tuple[str, bytes]]:
         """(reply subject, payload)."""
-        self.answers.flush()
         data, self.written[:] = b"".join(self.written), []
         found = []
         while data:

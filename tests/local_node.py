@@ -23,6 +23,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.tracing import TracedPartition, Traces
@@ -76,6 +77,12 @@ class LocalNode:
             new_partition=partial(TracedPartition, traces=traces) if traces else Partition,
         )
         self.router = Router()
+        self.sockets = Sockets(
+            self.router,
+            write_timeout_ms=settings.nats_listen.write_timeout_ms,
+            read_buffer_bytes=settings.ingest.read_buffer_bytes,
+            around_turn=traces.reading if traces else None,
+        )
         self.source = IngestService(
             node_id=NODE_ID,
             nats=settings.nats,
@@ -84,8 +91,8 @@ class LocalNode:
             partitions=self.registry,
             router=self.router,
             metrics=self.metrics,
+            sockets=self.sockets,
             lease=self.metadata.lease,
-            around_read=traces.reading if traces else None,
         )
         self.control = ControlService(
             node_id=NODE_ID,
@@ -101,6 +108,7 @@ class LocalNode:
             partitions=self.registry,
             metrics=self.metrics,
             router=self.router,
+            sockets=self.sockets,
             control=self.control,
             lease=self.metadata.lease,
         )
@@ -127,6 +135,8 @@ class LocalNode:
         await self.metadata.attach(source.apply, self._begin_ingest, source.settled)
         await self.metadata.attach(self.api.apply, self._begin_admin)
         self._run(self.registry.run())
+        self.sockets.begin(source.room)
+        self._run(self.sockets.run())
         self._run(self.source.run())
         self._run(self.metadata.join())
         self._run(self.api.run())
@@ -170,6 +180,7 @@ class LocalNode:
         running, self._running = self._running, []
         await self.api.stop()
         await self.source.stop()
+        self.sockets.close()
         await self.metadata.close()
         await self.registry.close()
         self._data_dir.close()

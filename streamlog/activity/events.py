@@ -135,7 +135,13 @@ def _told(record: facts.MetadataRecord, before: MetadataDelta) -> tuple[str, Fie
             return _node(record, before.nodes.get(record.node_id))
         case facts.NodeStamped():
             return "node_stamped", {"node": record.node_id}
-        case facts.NodeFenced() | facts.NodeDraining() | facts.NodeFull() | facts.NodeUnfit():
+        case (
+            facts.NodePlaced()
+            | facts.NodeFenced()
+            | facts.NodeDraining()
+            | facts.NodeFull()
+            | facts.NodeUnfit()
+        ):
             return _node_state(record, before.nodes.get(record.node_id))
         case _:
             return _of_cluster(record, before)
@@ -251,7 +257,11 @@ def _node_fields(it: facts.NodeRegistered | NodeImage) -> Fields:
 
 
 def _node_state(
-    record: facts.NodeFenced | facts.NodeDraining | facts.NodeFull | facts.NodeUnfit,
+    record: facts.NodePlaced
+    | facts.NodeFenced
+    | facts.NodeDraining
+    | facts.NodeFull
+    | facts.NodeUnfit,
     before: NodeImage | None,
 ) -> tuple[str, Fields]:
     """What a node may be, and now is or is not any more."""
@@ -259,6 +269,7 @@ def _node_state(
     del now["node_id"]
     was = {name: getattr(before, name) for name in now} if before is not None else {}
     kind = {
+        facts.NodePlaced: "node_placed",
         facts.NodeFenced: "node_fenced",
         facts.NodeDraining: "node_draining",
         facts.NodeFull: "node_full",

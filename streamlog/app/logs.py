@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO
+from functools import partial
+from typing import Any, Final, Literal, TextIO
 
 from streamlog.app.escapes import visible, visible_json, visible_lines
 from streamlog.authz import audit
@@ -20,7 +21,9 @@ from streamlog.condition import Condition
 from streamlog.config import SECRETS
 from streamlog.rate_limit import WindowLimit
 
-KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
+NODE_ID: Final = "node_id"
+"""The node that logs, where several nodes of a machine share one log."""
+KEYS_FIRST: Final = (NODE_ID, "stream", "partition", "epoch", "offset")
 """Where an event has these they come first and in this order, so that lines can be compared."""
 KEYS_LAST: Final = ("code", "remedy")
 """The same at the end of a line."""
@@ -44,9 +47,19 @@ _USER_INFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def configure_logs(
-    format_name: Literal["json", "console"], level: str, output: TextIO | None = None
+    format_name: Literal["json", "console"],
+    level: str,
+    output: TextIO | None = None,
+    *,
+    node_id: int | None = None,
 ) -> None:
-    """Send what this process logs to ``output`` (standard error), in place of what was set up."""
+    """Send what this process logs to ``output`` (standard error), in place of what was set up.
+
+    Each line has ``node_id``, if it is given: also those of the audit log.
+    """
+    logging.setLogRecordFactory(
+        logging.LogRecord if node_id is None else partial(_record_of, node_id)
+    )
     handler = LimitedHandler(output or sys.stderr)
     handler.setFormatter(JsonLines() if format_name == "json" else ConsoleLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -116,6 +129,12 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             return self._limit.admit(key, now)
 
 
+def _record_of(node_id: int, *arguments: Any, **more: Any) -> logging.LogRecord:
+    record = logging.LogRecord(*arguments, **more)
+    setattr(record, NODE_ID, node_id)
+    return record
+
+
 async def summarise_logs() -> None:
     """Report repeated lines that were left out, for as long as the node runs."""
     while True:
@@ -131,7 +150,7 @@ def _summary_line(
     name, event = key
     said = f"repeated: {event}"
     message = said if condition is None else condition.logged_as(said)
-    record = logging.LogRecord(name, level, "", 0, message, None, None)
+    record = logging.getLogRecordFactory()(name, level, "", 0, message, None, None)
     record.count, record.seconds = count, seconds
     return record
 

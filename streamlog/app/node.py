@@ -177,12 +177,16 @@ class Node:
         *,
         tail_lost: bool = False,
         keys: KeyRing | None = None,
+        machine: int | None = None,
     ) -> None:
-        """``incarnation``: of this run, and noted in the folder; ``keys``: to encrypted streams."""
+        """``incarnation``: of this run, and noted in the folder; ``keys``: to encrypted streams;
+        ``machine``: see ``MachineNode``.
+        """
         self.stopping = asyncio.Event()
         self._settings = settings
         self._data_dir = data_dir
         self._tail_lost = tail_lost
+        self._machine = None if machine is None else NodeId(machine)
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = incarnation
         metrics = NodeMetrics()
@@ -239,7 +243,10 @@ class Node:
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
         self._sockets = Sockets(
-            self._router, write_timeout_ms=settings.nats_listen.write_timeout_ms
+            self._router,
+            write_timeout_ms=settings.nats_listen.write_timeout_ms,
+            read_buffer_bytes=settings.ingest.read_buffer_bytes,
+            around_turn=self._tracing.traces.reading if self._tracing else None,
         )
         self._leaf = self._leaf_link()
         self._source, self._admin = self._nats_side(metrics)
@@ -324,8 +331,8 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             router=self._router,
+            sockets=self._sockets,
             lease=self._metadata.lease,
-            around_read=self._tracing.traces.reading if self._tracing else None,
             leaf=self._leaf,
         )
         admin = ManagementApi(
@@ -336,6 +343,7 @@ class Node:
             metrics=metrics,
             control=self._control,
             router=self._router,
+            sockets=self._sockets,
             payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
             lease=self._metadata.lease,
             identity=self._security.identity,
@@ -660,6 +668,7 @@ class Node:
                 host=host,
                 port=port,
                 rack=self._settings.node.rack,
+                machine=self._machine,
                 stamps=self._data_dir.stamps,
                 tail_lost=self._tail_lost,
                 sync=self._settings.log.sync,

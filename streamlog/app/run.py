@@ -19,8 +19,9 @@ from streamlog.app.extensions import PACKAGE, stale_extensions
 from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
-from streamlog.condition import FAULT, NO_ACTION, Condition
-from streamlog.config import Settings
+from streamlog.app.supervisor import STOPPING_AT_ONCE, Leash
+from streamlog.condition import FAULT
+from streamlog.config import MachineNode
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
@@ -64,23 +65,22 @@ def leave_garbage() -> None:
 
 logger = logging.getLogger(__name__)
 
-STOPPING_AT_ONCE: Final = Condition(
-    "SL-0004",
-    "stopping at once",
-    NO_ACTION,
-    meaning="A second signal came while the node was stopping: it ends without the rest of the "
-    "steps.",
-)
-
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_node(settings: Settings) -> None:
-    """Run until a signal. A second one does not wait: the next start recovers what is missing."""
+def run_node(node: MachineNode, leash: Leash | None = None) -> None:
+    """Run until a signal, or the end of the ``leash``. A second signal does not wait: the next start
+    recovers what is missing.
+    """
+    settings = node.settings
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end a process that is just starting
+    if leash is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # as the supervisor left it
+        leash.watch(settings.node.stop_timeout_ms / 1000)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     set_umask()
-    configure_logs(settings.logging.format, settings.logging.level)
+    own_id = settings.node.id if node.machine is not None else None
+    configure_logs(settings.logging.format, settings.logging.level, node_id=own_id)
     check_extensions()
     check_exposure(settings)
     allow_open_files()
@@ -91,7 +91,7 @@ def run_node(settings: Settings) -> None:
         DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,
         asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,
     ):
-        clean = runner.run(_run(settings, data_dir, keys))
+        clean = runner.run(_run(node, data_dir, keys, leash))
         if clean:
             data_dir.end_run()
     leave_garbage()
@@ -109,13 +109,19 @@ def check_extensions(package: Path = PACKAGE) -> None:
         )
 
 
-async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
+async def _run(
+    machine_node: MachineNode, data_dir: DataDir, keys: KeyRing, leash: Leash | None
+) -> bool:
+    settings, machine = machine_node
     incarnation = uuid4()
     tail_lost = data_dir.begin_run(incarnation)
-    node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys)
+    node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys, machine=machine)
     loop = asyncio.get_running_loop()
+    stop = NodeStop(node, loop)
+    if leash is not None:
+        leash.hold(stop.by_supervisor)
     for number in SIGNALS:
-        loop.add_signal_handler(number, _stop, node, number)
+        loop.add_signal_handler(number, stop.by_signal, number)
     loop.add_signal_handler(signal.SIGHUP, _reload, node)
     try:
         return await node.run()
@@ -135,13 +141,31 @@ def _reload(node: Node) -> None:
         logger.info("SIGHUP: there are no certificates to load again")
 
 
-def _stop(node: Node, number: signal.Signals) -> None:
-    if node.stopping.is_set():
-        logger.warning(STOPPING_AT_ONCE, extra={"signal": number.name})
-        sys.stderr.flush()
-        os._exit(128 + number)
-    logger.info("stopping", extra={"signal": number.name})
-    node.stopping.set()
+class NodeStop:
+    """What stops a node: a signal, or the supervisor. A second signal ends it at once."""
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._loop = loop
+        self._is_signalled = False
+
+    def by_signal(self, number: signal.Signals) -> None:
+        if self._is_signalled:
+            logger.warning(STOPPING_AT_ONCE, extra={"signal": number.name})
+            sys.stderr.flush()
+            os._exit(128 + number)
+        self._is_signalled = True
+        self._stop(number.name)
+
+    def by_supervisor(self) -> None:
+        """Called in another thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+            self._loop.call_soon_threadsafe(self._stop, "supervisor")
+
+    def _stop(self, by: str) -> None:
+        if not self._node.stopping.is_set():
+            logger.info("stopping", extra={"signal": by})
+            self._node.stopping.set()
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -18,7 +18,14 @@ from streamlog.app.security import NodeSecurity, missing_logins
 from streamlog.authn.principal_mapping import PrincipalMapping
 from streamlog.authz.rule_file import read_rules
 from streamlog.client.security import secret_in
-from streamlog.config import ClientAuth, NatsListenAuthSection, SecretFile, Settings
+from streamlog.config import (
+    ClientAuth,
+    NatsListenAuthSection,
+    SecretFile,
+    Settings,
+    check_folders,
+    mistakes_of,
+)
 from streamlog.errors import ConfigError
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.kafka.auth.authenticator import token_keys_of
@@ -35,6 +42,7 @@ PROGRAM: Final = "command:"
 def refusals(settings: Settings) -> list[ConfigError]:
     """Opens no port, writes nothing, and runs no program. Blocking."""
     found = [
+        *mistakes_of(settings),
         *exposed_listeners(settings),
         *useless_permission(settings),
         *missing_logins(settings),
@@ -65,6 +73,7 @@ def nats_listen_refusals(
 
 def _checks(it: Settings) -> Iterator[Callable[[], object]]:
     """Each raises ConfigError."""
+    yield partial(check_folders, it)
     if it.cluster.voters:
         yield partial(configured_voters, it.cluster.voters)
     yield partial(NatsOptions, it.nats)

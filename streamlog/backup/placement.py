@@ -20,6 +20,7 @@ from streamlog.metadata.image.records import (
     NodeDraining,
     NodeFenced,
     NodeFull,
+    NodePlaced,
     NodeRegistered,
     NodeStamped,
     NodeUnfit,
@@ -31,6 +32,7 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 _OF_THE_OLD: Final = (
     NodeRegistered,
+    NodePlaced,
     NodeFenced,
     NodeDraining,
     NodeFull,

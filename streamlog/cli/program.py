@@ -66,7 +66,9 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "Try it out: a node, or several, on this machine, until Ctrl-C. Any NATS client connects to it.",
     ),
     "serve": CommandPlace(
-        "node.serve", "serve", "Run one node until it is told to stop (Ctrl-C, SIGTERM)."
+        "node.serve",
+        "serve",
+        "Run one node, or the nodes of node.processes, until told to stop (Ctrl-C, SIGTERM).",
     ),
     "config": CommandPlace(
         "node.config", "app", "Write a node's configuration file, and check it."

@@ -1,10 +1,20 @@
 """The configuration of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
 
 - ``node_settings`` the tables of the file and their settings; ``settings_loader`` reads and checks them.
+- ``machine`` the nodes that one file stands for, where ``node.processes`` is more than 1.
 - ``secret_file``, ``token_file`` and ``watched_file`` files that settings name, read when they are used.
 - ``description`` what there is to say about each; ``value_type`` and ``units`` read types and numbers.
 """
 
+from streamlog.config.machine import (
+    MachineNode,
+    check_folders,
+    load_node,
+    load_nodes,
+    mistakes_of,
+    node_of,
+    nodes_of,
+)
 from streamlog.config.node_settings import (
     ActivitySection,
     AuthorizationSection,
@@ -60,6 +70,7 @@ __all__ = [
     "KafkaSection",
     "LogSection",
     "LoggingSection",
+    "MachineNode",
     "NatsListenAuthSection",
     "NatsListenSection",
     "NatsPermissionsSection",
@@ -75,6 +86,12 @@ __all__ = [
     "SyncPolicy",
     "TlsSection",
     "TracingSection",
+    "check_folders",
+    "load_node",
+    "load_nodes",
     "load_settings",
+    "mistakes_of",
+    "node_of",
+    "nodes_of",
     "read_settings",
 ]

@@ -305,6 +305,10 @@ class TracingSection(Section):
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 
 
+PROCESSES_MAX: Final = 256
+"""More processes than any machine has cores for."""
+
+
 class NodeSection(Section):
     """The identity and the data folder of this node."""
 
@@ -312,8 +316,14 @@ class NodeSection(Section):
     """Unique number of the node in its cluster."""
     data_dir: Annotated[Path, example("/var/lib/streamlog")]
     """Folder of logs, metadata and checkpoints. Each node needs a folder of its own."""
+    processes: Annotated[int, Field(ge=1, le=PROCESSES_MAX)] = 1
+    """Number of nodes that ``streamlog serve`` runs on this machine, each a process on a core of its
+    own. The first one has ``id``, ``data_dir`` and the ports of this file. Each further one has the
+    next id, the next port of each listener, and the folder ``node-ID`` in ``data_dir``. A machine
+    keeps one replica of a partition at most."""
     rack: Annotated[str | None, example("eu-1a")] = None
-    """Rack or zone of the node, as reported to Kafka clients."""
+    """Rack or zone of the node, as reported to Kafka clients. Default: none, or with ``processes``
+    the name of the machine."""
     event_loop: Literal["auto", "asyncio"] = "auto"
     """Implementation of the event loop. ``auto`` uses uvloop if it is installed."""
     stop_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 20_000
@@ -758,7 +768,7 @@ class IngestSection(Section):
     """Limits of messages that wait for their commit."""
 
     read_buffer_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
-    """Maximum size of one read from the NATS socket, and so the approximate maximum size of a
+    """Maximum size of one read from a NATS socket, and so the approximate maximum size of a
     batch."""
     in_flight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
     """Maximum number of bytes that are appended but not committed, over all partitions. When the

@@ -137,10 +137,11 @@ def without_node(
         raise NodeNotFound(f"node {leaving} does not keep the partition")
     staying = [node_id for node_id in target if node_id != leaving]
     racks = {image.nodes[node_id].rack for node_id in staying if node_id in image.nodes} - {None}
+    taken = {image.machine_of(node_id) for node_id in staying}
     others = [
         node
         for node_id, node in sorted(image.nodes.items())
-        if node_id not in target and is_able(node)
+        if node_id not in target and is_able(node) and node.machine_id not in taken
     ]
     if not others:
         raise NoReplacement(f"no other node can take the place of node {leaving}")

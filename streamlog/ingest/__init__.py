@@ -1,14 +1,13 @@
 """NATS messages to sequenced appends; an ack when, and only when, what it answers is committed.
 
-One read of the socket is one feed of the parser, then one append for each partition in it, then,
-when the partition reports the commit, one buffer of acks. Only a header that needs a decision costs
-a Python object.
+What one turn of the event loop brings is one append for each partition in it, then, when the partition
+reports the commit, one buffer of acks. Only a header that needs a decision costs a Python object.
 
 - ``service`` all led partitions of a node; ``partition_ingest`` one leadership of one partition;
   ``partitioned_stream`` a stream whose messages are partitioned by hash.
-- ``nats`` the connection: login, TLS, subscriptions, reconnection (around nats-py's client);
-  backpressure, and one write for the acks of a turn.
-- ``frames`` (compiled) frames into runs of records, each for its partition; commits into acks.
+- ``nats`` the link to nats-servers, as a client or a leafnode: login, TLS, subscriptions, reconnection.
+- ``frames`` (compiled) messages into runs of records, each for its partition.
+- ``backpressure`` the bytes that wait for a commit; ``pub_acks`` what publishers are told.
 - ``admission`` whether a message is stored: headers, duplicates, expectations, TTL, rollups, atomic
   batches, ``discard=new``; a ``refusal`` where it is not. Pure, but for what watches a partition.
 - ``pub_ack_format`` what publishers are told, in bytes. Pure.

@@ -1,13 +1,10 @@
-"""NATS frames to records, compiled.
+"""NATS messages to records, compiled.
 
 ::
 
-    parser = FrameParser(frame_bytes_max=limit)
-    parser.bind(sid, collector)
-    for collector in parser.feed(data):       # what one read of the socket brought
-        append(collector.run, collector.take_replies())
-    for name, argument in parser.take_controls():
-        ...
+    endpoint = IngestEndpoint(router)
+    endpoint.subscribe(b"orders.>", collector)
+    # at the end of each turn in which messages came: collector.owner.take()
 
 A message becomes a record: its payload the value, its headers the headers, after ``subject`` and,
 where the reply is not an inbox, ``reply``. The first header ``Streamlog-Key`` is the key as well.
@@ -16,15 +13,14 @@ objects, for ``admit`` decides about it, unless ``checks`` know all that it asks
 holds; and one that begins as Liftbridge's envelope does, for ``open_envelope`` looks into it, unless
 it is an ordinary one, which ``checks`` hold as well and ``addresses`` has a place for.
 
-A sid may be bound to a ``Partitioner`` instead, which chooses among the collectors of several partitions.
+A subscription's target may be a ``Partitioner`` instead, which chooses among the collectors of several partitions.
 
 What a publisher can put into a message is never an error of the connection: odd subjects are kept,
-broken header lines left out, what is too large refused. Only a line that no nats-server writes is
-one.
+broken header lines left out, what is too large refused.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.liftbridge.envelope_codec import AckAddresses
@@ -35,11 +31,7 @@ from streamlog.record.codec import RecordRun
 Admit = Callable[[bytes, bytes, bytes, int], bool | RecordRun]
 OpenEnvelope = Callable[[bytes, bytes, bytes, bytes], TranslatedEnvelope | None]
 EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
-Control = tuple[str, bytes]
 SOURCES: int
-
-FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
-LINE_BYTES_MAX: Final = 1024 * 1024
 
 class RecordCollector:
     """What one subscription gathered since the last take. Not thread-safe; one owner.
@@ -131,41 +123,6 @@ class Partitioner:
         node's own clients, if that differs.
         """
 
-class FrameParser:
-    """NATS protocol lines and payloads in any pieces; messages go to the collector of their sid.
-
-    After an error the connection is of no more use. What was parsed before it is still handed out:
-    the error is raised by the first ``feed`` or ``take_controls`` that has nothing else to return.
-    Messages that are kept whole are to be taken after each ``feed``.
-    """
-
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, whole: bool = False) -> None:
-        """``whole``: messages of all sids are kept for ``take_messages`` and become no records."""
-
-    @property
-    def dropped(self) -> int:
-        """Messages of an unknown sid."""
-
-    def bind(self, sid: int, target: RecordCollector | Partitioner) -> None:
-        """Messages of ``sid`` go to ``target``, or to the collector that it chooses."""
-
-    def unbind(self, sid: int) -> None:
-        """Messages of ``sid`` are dropped, and counted."""
-
-    def take_controls(self) -> list[Control]:
-        """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
-
-    def take_messages(self) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
-        """Of each its sid, subject, reply, header block and payload, in the order in which they came;
-        the reply and the block may be empty. Raises TypeError where none are kept.
-        """
-
-    def feed(self, data: bytes | memoryview) -> list[RecordCollector]:
-        """Parse; the collectors touched, in the order of the first touch.
-
-        Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
-        """
-
 class IngestEndpoint(Endpoint):
     """Hands messages of the router to the collectors that are subscribed, and has these taken at the end of
     the turn: all that was readable in it is one append for each partition.
@@ -177,4 +134,9 @@ class IngestEndpoint(Endpoint):
     ) -> Subscription:
         """Messages go to ``target``, or to the collector that it chooses, until the router removes the
         subscription.
+        """
+
+    def take_touched(self) -> list[RecordCollector]:
+        """The collectors that got something in this turn, in the order in which they did. The end of the
+        turn has the owner of each take it.
         """

@@ -1,12 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""NATS frames to records, compiled. ``frames.pyi`` says what it means.
+"""NATS messages to records, compiled. ``frames.pyi`` says what it means.
 
 A message goes from the socket's bytes into its run without becoming a Python object, unless a header
 of it asks for a decision.
 
-Memory: spans point into the bytes of the feed under way, or into ``FrameParser._rest``, which does not
-move while a frame in it is parsed: a feed within a feed is refused. A message's spans are good for the
-frame only.
+Memory: a message's spans are good for as long as its delivery takes.
 """
 
 cimport cython
@@ -22,25 +20,19 @@ from streamlog.ingest.liftbridge.envelope_codec cimport (
     AckAddresses, PlainEnvelope, read_envelope
 )
 from streamlog.nats.lexer cimport (
-    Buffer, add, begins_with, clear, find, find_crlf, is_word, literal, number, of_bytes,
-    release, reserve, span, split, to_bytes,
+    Buffer, add, begins_with, clear, find, find_crlf, is_word, literal, of_bytes, release, reserve,
+    span, to_bytes,
 )
 from streamlog.nats.router cimport Endpoint, Message, Router, Subscription
 from streamlog.record.compiled.codec cimport RecordRun, Span
 from streamlog.record.compiled.primitives cimport hashed
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
-from streamlog.errors import FrameTooLarge, MalformedFrame
 from streamlog.record.batch import PUBLISHED
 
 SOURCES = STREAMLOG_SOURCES
-FRAME_BYTES_MAX = 64 << 20
-LINE_BYTES_MAX = 1 << 20
-
-cdef dict CONTROLS = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK": "OK", b"-ERR": "ERR"}
 
 cdef enum:
-    FIELDS_MAX = 6  # HMSG subject sid reply header-bytes total-bytes
     REPLY_ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     REPLY_BYTES_MAX = 65535
     ROUTED = 0  # before a reply subject that the router answers; no subject has such a byte
@@ -49,8 +41,6 @@ cdef enum:
     PAIR_OVERHEAD_BYTES = 16  # more than the lengths of a header out of an envelope take
     POLICY_ALL = 1  # of an envelope's acks; 0 and 2 are the others
     POLICY_NONE = 2
-
-cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
 
 
 # Messages and their headers
@@ -91,7 +81,7 @@ cdef class Headers:
     cdef Span key  # of the record
     cdef bint asks  # for a decision
     cdef Asked asked  # what for
-    cdef int64_t turn  # of the parser: it is another one after each decision that Python code made
+    cdef int64_t turn  # of the endpoint: it is another one after each decision that Python code made
 
     def __dealloc__(self):
         free(self.spans)
@@ -205,7 +195,7 @@ cdef class RecordCollector:
     cdef public object open_envelope
     cdef public object transform
     cdef public object owner
-    cdef bint touched  # it is in the list that the feed under way returns
+    cdef bint touched  # it is in the list of its endpoint
     cdef Buffer _replies
     cdef list _oversize
     cdef list _keyless
@@ -386,241 +376,6 @@ include "message_size_limit.pxi"
 include "partitioner.pxi"
 
 
-cdef int check_line(Py_ssize_t size) except -1:
-    """Of a line without its line feed, which may be to come."""
-    if size > line_bytes_max + 1:
-        raise FrameTooLarge(f"line of more than {line_bytes_max} bytes")
-    return 0
-
-
-cdef int64_t checked_number(Span text) except -1:
-    cdef int64_t value = number(text)
-    if value < 0:
-        raise MalformedFrame(f"{to_bytes(text)[:24]!r} is not a number")
-    return value
-
-
-cdef tuple whole_message(int64_t sid, Message* message):
-    return (
-        sid,
-        to_bytes(message.subject),
-        to_bytes(message.reply),
-        to_bytes(message.block),
-        to_bytes(message.payload),
-    )
-
-
-@cython.final
-cdef class FrameParser:
-    """NATS protocol lines and payloads in any pieces; messages go to the collector of their sid."""
-
-    cdef readonly int64_t dropped
-    cdef list _messages  # those of all sids, where they are kept whole; else None
-    cdef Py_ssize_t _frame_bytes_max
-    cdef dict _targets
-    cdef list _controls
-    cdef object _error
-    cdef bint _feeding
-    cdef Buffer _rest  # the beginning of a frame of which the end is still to come
-    cdef Py_ssize_t _needed  # the size of that frame, where its line is there; else 0
-    cdef Headers _headers
-    cdef int64_t _last_sid
-    cdef RecordCollector _last  # of _last_sid; None: none, or that of ...
-    cdef Partitioner _last_spread
-
-    def __cinit__(self, *, Py_ssize_t frame_bytes_max=FRAME_BYTES_MAX, bint whole=False):
-        self._frame_bytes_max = frame_bytes_max
-        self._messages = [] if whole else None
-        self._targets = {}
-        self._controls = []
-        self._headers = Headers()
-
-    def __dealloc__(self):
-        release(&self._rest)
-
-    def bind(self, int64_t sid, target not None):
-        """Messages of ``sid`` go to ``target``, or to the collector that it chooses."""
-        if not isinstance(target, (RecordCollector, Partitioner)):
-            raise TypeError(f"{target!r} takes no messages")
-        self._targets[sid] = target
-        self._last = None
-        self._last_spread = None
-
-    def unbind(self, int64_t sid):
-        """Messages of ``sid`` are dropped, and counted."""
-        self._targets.pop(sid, None)
-        self._last = None
-        self._last_spread = None
-
-    def take_controls(self):
-        """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
-        controls, self._controls = self._controls, []
-        if self._error is not None and not controls:
-            raise self._error
-        return controls
-
-    def take_messages(self):
-        """(sid, subject, reply, header block, payload) of each, in the order in which they came."""
-        messages = self._messages
-        if messages is None:
-            raise TypeError("messages are not kept whole")
-        self._messages = []
-        return messages
-
-    def feed(self, const uint8_t[::1] data not None):
-        """Parse; the collectors touched, in the order of the first touch.
-
-        Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
-        """
-        cdef list touched = []
-        cdef const uint8_t* start
-        cdef const uint8_t* end
-        cdef Py_ssize_t used
-        if self._feeding:
-            raise RuntimeError("a feed within a feed")
-        if self._error is None and data.shape[0]:
-            self._feeding = True
-            self._headers.turn += 1
-            start = &data[0]
-            end = start + data.shape[0]
-            try:
-                if self._rest.size:
-                    start += self._complete(start, end - start, touched)
-                if not self._rest.size:  # else all of it went there
-                    used = self._frame(start, end, touched)
-                    while used:
-                        start += used
-                        used = self._frame(start, end, touched)
-                    if self._needed:
-                        reserve(&self._rest, self._needed - self._rest.size)
-                    add(&self._rest, start, end - start)
-            except Exception as error:
-                self._error = error
-            finally:
-                self._feeding = False
-            for collector in touched:
-                (<RecordCollector>collector).touched = False
-        if self._error is not None and not (touched or self._controls or self._messages):
-            raise self._error
-        return touched
-
-    cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size, list touched) except -1:
-        """Add to the rest until it is a frame; how many bytes that took. No byte is looked at twice,
-        however small the pieces."""
-        cdef const uint8_t* found
-        cdef Py_ssize_t used = 0, more
-        if not self._needed:
-            found = find(data, data + size, 10)
-            used = size if found == NULL else found + 1 - data
-            add(&self._rest, data, used)
-            if found == NULL:
-                check_line(self._rest.size)
-                return used
-            if self._frame_of_rest(touched):
-                return used
-        more = min(self._needed - self._rest.size, size - used)
-        add(&self._rest, data + used, more)
-        if self._rest.size == self._needed:
-            self._frame_of_rest(touched)
-        return used + more
-
-    cdef bint _frame_of_rest(self, list touched) except -1:
-        """Parse the rest if it is a frame; whether it was."""
-        cdef const uint8_t* start = self._rest.start
-        if not self._frame(start, start + self._rest.size, touched):
-            if self._needed:
-                reserve(&self._rest, self._needed - self._rest.size)
-            return False
-        clear(&self._rest)
-        return True
-
-    cdef Py_ssize_t _frame(
-        self, const uint8_t* start, const uint8_t* end, list touched
-    ) except -1:
-        """The size of the frame at ``start``, which is parsed, and gathered if it is a message; 0 if
-        its end is to come."""
-        cdef const uint8_t* body = find(start, end, 10)
-        cdef const uint8_t* body_end
-        cdef Span[FIELDS_MAX] fields
-        cdef Message message
-        cdef RecordCollector collector
-        cdef int count
-        cdef bint has_headers = False
-        cdef int64_t sid, total, head = 0
-        self._needed = 0
-        check_line((end if body == NULL else body) - start)
-        if body == NULL:
-            return 0
-        if body == start or (body - 1)[0] != 13:
-            raise MalformedFrame("line does not end with CRLF")
-        body += 1
-        count = split(start, body - 2, fields, FIELDS_MAX)
-        if not (count and is_word(fields[0], b"msg", 3)):
-            has_headers = count and is_word(fields[0], b"hmsg", 4)
-            if not has_headers:
-                self._control(to_bytes(span(start, body - 2)).strip(b" \t"))
-                return body - start
-        if count != 4 + has_headers and count != 5 + has_headers:
-            raise MalformedFrame(f"message with {count} fields")
-        sid, total = checked_number(fields[2]), checked_number(fields[count - 1])
-        if has_headers:
-            head = checked_number(fields[count - 2])
-        if head > total:
-            raise MalformedFrame(f"{head} bytes of headers in a message of {total}")
-        if total > self._frame_bytes_max:
-            raise FrameTooLarge(f"message of {total} bytes, limit {self._frame_bytes_max}")
-        if total + 2 > end - body:
-            self._needed = body - start + total + 2
-            return 0
-        body_end = body + total
-        if body_end[0] != 13 or body_end[1] != 10:
-            raise MalformedFrame("payload does not end with CRLF")
-        message.is_routed = False
-        message.subject = fields[1]
-        message.reply = fields[3] if count == 5 + has_headers else span(body, body)
-        message.block = span(body, body + head)
-        message.payload = span(body + head, body_end)
-        if self._messages is not None:
-            self._messages.append(whole_message(sid, &message))
-            return body_end + 2 - start
-        collector = self._last
-        if collector is None or sid != self._last_sid:
-            collector = self._collector_of(sid, &message)
-        if collector is not None:
-            if not collector.touched:
-                collector.touched = True
-                touched.append(collector)
-            collector.gather(&message, self._headers)
-        return body_end + 2 - start
-
-    cdef int _control(self, bytes line) except -1:
-        operation = line.replace(b"\t", b" ").partition(b" ")[0]
-        name = CONTROLS.get(operation.upper())
-        if name is None:
-            raise MalformedFrame(f"{line[:24]!r} is no operation")
-        argument = line[len(operation) :].strip(b" \t")
-        if name == "ERR":
-            argument = argument.strip(b"'")
-        self._controls.append((name, argument))
-        return 0
-
-    cdef RecordCollector _collector_of(self, int64_t sid, Message* message):
-        """Where the message goes; None: nowhere."""
-        if self._last_spread is None or sid != self._last_sid:
-            target = self._targets.get(sid)
-            if target is None:
-                self.dropped += 1
-                return None
-            self._last_sid = sid
-            if isinstance(target, RecordCollector):
-                self._last = target
-                self._last_spread = None
-                return self._last
-            self._last = None
-            self._last_spread = target
-        return self._last_spread.choose(message, self._headers, False)
-
-
 @cython.final
 cdef class IngestEndpoint(Endpoint):
     """Hands messages of the router to the collectors that are subscribed, and has these taken at the end of
@@ -645,15 +400,15 @@ cdef class IngestEndpoint(Endpoint):
         cdef Message copied = message[0]  # a transform changes its subject
         cdef RecordCollector collector
         cdef Endpoint source
+        cdef bint is_own
         if not self.router._in_turn:
             self._headers.turn += 1  # others may have appended since
         if isinstance(subscription.target, RecordCollector):
             collector = <RecordCollector>subscription.target
         else:
             source = self.router.source
-            collector = (<Partitioner>subscription.target).choose(
-                &copied, self._headers, source is None or not source.is_link
-            )
+            is_own = message.is_routed and (source is None or not source.is_link)
+            collector = (<Partitioner?>subscription.target).choose(&copied, self._headers, is_own)
             if collector is None:
                 return 0
         if not collector.touched:
@@ -662,11 +417,23 @@ cdef class IngestEndpoint(Endpoint):
             self.router.touch(self)
         return collector.gather(&copied, self._headers)
 
-    cdef int end_turn(self) except -1:
+    def take_touched(self):
+        """The collectors that got something since, in the order in which they did."""
         cdef RecordCollector collector
         touched, self._touched = self._touched, []
         self._headers.turn += 1
         for collector in touched:
             collector.touched = False
-            collector.owner.take()
+        return touched
+
+    cdef int end_turn(self) except -1:
+        cdef RecordCollector collector
+        cdef object failure = None
+        for collector in self.take_touched():
+            try:
+                collector.owner.take()
+            except Exception as error:  # the others must be taken, too
+                failure = error
+        if failure is not None:
+            raise failure
         return 0

@@ -33,6 +33,7 @@ from streamlog.ingest.admission.rollup_deletes import (
 )
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.liftbridge.envelope import ALL, LEADER, NONE
@@ -42,7 +43,6 @@ from streamlog.ingest.liftbridge.translate import (
     TranslatedEnvelope,
     pattern_of,
 )
-from streamlog.ingest.nats.connection import NS_PER_MS, InFlightBytes, PubAcks
 from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.pub_ack_format import (
     Replies,
@@ -52,6 +52,7 @@ from streamlog.ingest.pub_ack_format import (
     pack_reply,
     select_replies,
 )
+from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import UNAWAITED

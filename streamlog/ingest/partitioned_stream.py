@@ -15,10 +15,10 @@ from streamlog.ingest.liftbridge.translate import (
     TranslatedEnvelope,
     envelope_key,
 )
-from streamlog.ingest.nats.connection import NS_PER_MS, PubAcks
 from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
 from streamlog.ingest.pub_ack_format import Replies
+from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition

@@ -18,6 +18,7 @@ from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
 from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.scheduler import (
     DedupRecoveryScheduler,
     knows_all_ids,
@@ -25,7 +26,6 @@ from streamlog.ingest.dedup_recovery.scheduler import (
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.dedup_recovery.standby import Prepared, Standby
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import AroundRead, InFlightBytes, PubAcks
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.errors import NatsError, understood
 from streamlog.ingest.nats.leaf import LeafLink
@@ -39,6 +39,7 @@ from streamlog.ingest.partitioned_stream import (
     moves_keys,
 )
 from streamlog.ingest.pub_ack_format import PREFIX, advisory
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
@@ -49,6 +50,7 @@ from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
@@ -112,14 +114,12 @@ class IngestService:
         partitions: ReplicaManager,
         metrics: NodeMetrics,
         router: Router,
+        sockets: Sockets,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = wall_ms,
-        around_read: AroundRead | None = None,
         leaf: LeafLink | None = None,
     ) -> None:
-        """``leaf``: the link to NATS, where the node is a leafnode of it. ``around_read``: called around
-        each read of NATS.
-        """
+        """``leaf``: the link to NATS, where the node is a leafnode of it."""
         self._node_id = node_id
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
@@ -150,11 +150,9 @@ class IngestService:
         self._listening = Subscriber(
             access=access,
             router=router,
+            sockets=sockets,
             name=f"streamlog node {node_id} ingest",
-            read_buffer_bytes=ingest.read_buffer_bytes,
-            room=self._room,
             outage=self._outage,
-            around_read=around_read,
         )
         self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
         self._grown: dict[PartitionIngest, None] = {}
@@ -235,7 +233,6 @@ class IngestService:
             logger.warning(STOPPED_UNCOMMITTED, extra=extra)
         for ingest in self._ingests.values():
             ingest.give_up()
-        self._answers.flush()
         await self._listening.round_trip()
         await self._snapshots.save(self._known(self._ingests.values()))
         self._ingests.clear()

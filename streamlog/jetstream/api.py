@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.subscription import Subscription
 
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
@@ -27,10 +26,10 @@ from streamlog.config import NatsSection
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, BrokenInvariant, Overloaded, StreamlogError
-from streamlog.ingest.nats.connection import DEFAULT_PAYLOAD_BYTES_MAX
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
+from streamlog.ingest.nats.server_link import DEFAULT_PAYLOAD_BYTES_MAX
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import NOT_ASKED, ReplayGuard, RequestIdentities
 from streamlog.jetstream.connection import (
@@ -55,8 +54,8 @@ from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.subjects import takes_inboxes
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.nats.router import Router
-from streamlog.nats.router import Subscription as RoutedSubscription
+from streamlog.nats.router import Router, Subscription
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -107,6 +106,7 @@ class ManagementApi:
         metrics: NodeMetrics,
         control: ControlService,
         router: Router,
+        sockets: Sockets,
         payload_bytes_max: int = DEFAULT_PAYLOAD_BYTES_MAX,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,
@@ -117,7 +117,8 @@ class ManagementApi:
         ``payload_bytes_max``: of a message to a client of the node's port.
         """
         self._node_id = node_id
-        self._access = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
+        options = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
+        self._login: object = "" if options is None else options.login
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
@@ -139,23 +140,34 @@ class ManagementApi:
         self._prefixes = [f"$JS.{nats.domain}.API."]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
-        self._client = None if self._access is None else AdminConnection(self._access)
-        """None: there is no link to NATS, and requests come through the router alone."""
+        self._client: AdminConnection | None = None
+        """None: the node is no client of NATS, and requests come through the router alone."""
+        if options is not None:
+            self._client = AdminConnection(
+                options,
+                router,
+                sockets,
+                name=f"streamlog node {node_id} admin",
+                connected=self._connected,
+                disconnected=self._disconnected,
+                failed=self._failed,
+            )
+        self._is_there = asyncio.Event()
+        """NATS is."""
         self._local = RouterConnection(router, payload_bytes_max=payload_bytes_max)
-        self._local_clients: list[RoutedSubscription] = []
+        self._local_clients: list[Subscription] = []
         """As ``_clients``, at the router."""
         self._complaints = NatsErrorCounts(metrics, "admin")
         self.complaint: NatsError | None = None
         """Why it is not heard, as far as that is known."""
-        self._clients: list[Subscription] = []
-        """What is subscribed to for clients; empty without the lease."""
+        self._clients: list[int] = []
+        """What is subscribed to at NATS for clients; empty without the lease."""
         self._wanted = lease is None or lease.held
         self._changed = asyncio.Event()
         if lease is not None:
             lease.add_listener(self._lease_changed)
         self._stopping = False
         self._stopped = asyncio.Event()
-        self._closed = asyncio.Event()
         self.latency = NatsLatency()
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
         self._reply_subjects = ReplySubjects()
@@ -171,11 +183,11 @@ class ManagementApi:
             self._requests.begin(group)
             services = [self._telling.run(), self._republishing.run()]
             self._listen_locally_or_not()
-            if self._access is None:
-                self.is_ready = True
-                logger.info("management API ready", extra={"prefixes": self._prefixes})
+            client = self._client
+            if client is None:
+                self._be_ready()
             else:
-                services += [self._stay_connected(self._access), self._measure()]
+                services += [client.run(), self._serve(client), self._measure(client)]
             tasks = [group.create_task(service) for service in services]
             await self._stopped.wait()
             for task in tasks:
@@ -206,32 +218,20 @@ class ManagementApi:
             await self._listen_or_not(client)
         await self._requests.wait_all_done()
         if client is not None:
-            client.flush_answers()
             await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
         self._stopped.set()
         if client is not None:
-            with contextlib.suppress(OSError):  # NATS is gone, too
-                await client.close()
+            client.close()
 
-    async def _stay_connected(self, access: NatsOptions) -> None:
-        while True:
-            self._client = client = AdminConnection(access)
-            options = access.options(f"streamlog node {self._node_id} admin")
-            self._closed.clear()
-            try:
-                await self._serve(client, options)
-            except Exception:
-                logger.exception(FAULT.logged_as("connecting to NATS failed"))
-                await client.close()
-                await asyncio.sleep(options["reconnect_time_wait"])
-            self._clients = []
+    def _be_ready(self) -> None:
+        self.is_ready = True
+        logger.info("management API ready", extra={"prefixes": self._prefixes})
 
-    async def _measure(self) -> None:
+    async def _measure(self, client: AdminConnection) -> None:
         """On this connection, where no messages of streams are in the way of the answer."""
         while True:
             await asyncio.sleep(ROUND_TRIP_S)
-            client = self._client
-            if client is None or not (self.is_ready and client.is_connected):
+            if not (self.is_ready and client.is_connected):
                 self.latency.lost()
                 continue
             self.latency.asked()
@@ -240,26 +240,13 @@ class ManagementApi:
             else:
                 self.latency.lost()
 
-    async def _serve(self, client: AdminConnection, options: dict[str, Any]) -> None:
-        """Until the client is closed."""
-        await client.connect(
-            **options,
-            error_cb=self._failed,
-            disconnected_cb=self._disconnected,
-            reconnected_cb=self._reconnected,
-            closed_cb=self._client_closed,
-        )
-        self.complaint = None
+    async def _serve(self, client: AdminConnection) -> None:
+        """Listen at NATS while the lease is held, once NATS is there."""
+        await self._is_there.wait()
         await self._listen_or_not(client)
-        await client.flush()
-        self.is_ready = True
-        logger.info("management API ready", extra={"prefixes": self._prefixes})
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow_lease(client))
-            await self._closed.wait()
-            following.cancel()
-
-    async def _follow_lease(self, client: AdminConnection) -> None:
+        while not await client.round_trip(DRAIN_TIMEOUT_S):
+            await self._is_there.wait()
+        self._be_ready()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -269,13 +256,13 @@ class ManagementApi:
         """Nodes share the clients' requests, each of which is answered once."""
         if self._wanted and not self._clients:
             self._clients = [
-                await client.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
+                client.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
                 for prefix in self._prefixes
             ]
         elif self._clients and not self._wanted:
             ended, self._clients = self._clients, []
-            for subscription in ended:
-                await _end(client, subscription)
+            for sid in ended:
+                await client.stop_listening(sid, DRAIN_TIMEOUT_S)
 
     def _listen_locally_or_not(self) -> None:
         if self._wanted and not self._local_clients:
@@ -295,8 +282,7 @@ class ManagementApi:
             if self._tasks is not None:
                 self._listen_locally_or_not()
 
-    # Requests, within the read that brings them. None is left waiting in nats-py, which drops what
-    # it cannot keep.
+    # Requests, within the turn that brings them
 
     def _asked_by_client(self, request: Request) -> None:
         if not self._reply_subjects.allows(request.reply):
@@ -380,7 +366,7 @@ class ManagementApi:
             else:
                 with contextlib.suppress(nats.errors.MaxPayloadError):
                     self._local.publish(subject, payload, block, clients_only=True)
-                await client.publish(subject, payload, headers=headers)
+                await client.publish(subject, payload, block)
         except nats.errors.MaxPayloadError:
             return "too large"
         except nats.errors.BadSubjectError:
@@ -391,10 +377,9 @@ class ManagementApi:
             return "disconnected"
         return None
 
-    async def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """``ingest`` tells of a NATS that is not there; once is enough."""
-        assert self._access is not None, "there is a link to NATS"
-        complaint = understood(error, self._access.login)
+        complaint = understood(error, self._login)
         if not self._complaints.hear(complaint):
             self.complaint = complaint
             extra = {"error": complaint.text}
@@ -402,16 +387,13 @@ class ManagementApi:
         elif complaint.kind is NatsErrorKind.SUBSCRIBE:
             self.complaint = complaint
 
-    async def _disconnected(self) -> None:
+    def _connected(self) -> None:
+        self.complaint = None  # what may not be subscribed to is yet to come
+        self._is_there.set()
+
+    def _disconnected(self, _: Exception | None) -> None:
         self.complaint = None
-
-    async def _reconnected(self) -> None:
-        """What may not be subscribed to has been said by now."""
-        if self.complaint is not None and self.complaint.kind is not NatsErrorKind.SUBSCRIBE:
-            self.complaint = None
-
-    async def _client_closed(self) -> None:
-        self._closed.set()
+        self._is_there.clear()
 
 
 def _fitting(reply: dict[str, Any], payload_bytes_max: int) -> bytes:
@@ -429,18 +411,6 @@ async def _telling(answering: Awaitable[None]) -> None:
         logger.warning(REPLY_NOT_SENT, extra={"error": str(error)})
     except Exception:
         logger.exception(FAULT.logged_as("a management request was not answered"))
-
-
-async def _end(client: AdminConnection, subscription: Subscription) -> None:
-    """No more is wanted; what is here already is handed on, so that no client waits in vain."""
-    try:
-        if client.is_connected:
-            async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                await subscription.drain()  # type: ignore[no-untyped-call]
-    except (nats.errors.Error, OSError):  # a time-out, too
-        pass
-    finally:
-        client.stop_listening(subscription)  # else it would be said again at a reconnect
 
 
 RESERVED: Final = "$"

@@ -1,33 +1,23 @@
-"""The connection that requests come by and answers leave by; and its latency.
+"""The connections that requests come by and answers leave by; and the latency of NATS.
 
-nats-py connects. Messages are parsed by our parser and handed on within the read that brings them, and
-all answers of a turn of the event loop leave in one write: a task, a queue and a write for each
-message took most of a request's time.
+Requests are handed on within the turn of the event loop that brings them, and all answers of a turn leave in one
+write: a task, a queue and a write for each message took most of a request's time.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import nats.errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from streamlog.authn.session import Session
 from streamlog.condition import FAULT, Condition
-from streamlog.errors import BrokenInvariant
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.nats.client import SUBJECTS_BYTES_MAX
-from streamlog.ingest.nats.connection import (
-    WRITE_BUFFER_BYTES_MAX,
-    FrameClient,
-    IngestTransport,
-)
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.nats.router import Callback, Endpoint, Router
-from streamlog.nats.router import Subscription as RoutedSubscription
+from streamlog.ingest.nats.server_link import SUBJECTS_BYTES_MAX, ServerLink
+from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.nats.router import Callback, Endpoint, Router, Subscription
+from streamlog.nats.sockets import Sockets
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +28,8 @@ REPLY_NOT_UTF8: Final = Condition(
     meaning="The answer to a request of the management API has nowhere to go.",
 )
 
-READ_BUFFER_BYTES: Final = 64 * 1024
+KEPT_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Of answers that wait for a connection."""
 SPACES: Final = b" \t\n\v\f\r\x1c\x1d\x1e\x1f"
 """What ``str.isspace`` knows of ASCII: nats-py refuses a header's name that holds one of them."""
 
@@ -103,100 +94,120 @@ def headers_of(block: bytes) -> dict[str, str]:
 Take = Callable[[Request], None]
 
 
-class AdminConnection(FrameClient):
-    """Neither a subject need be UTF-8 nor headers be any; nats-py would end its reading for good."""
+class AdminConnection:
+    """The management API's connection to the nats-servers that the node is a client of: ``run`` until ``close``.
 
-    def __init__(self, access: NatsOptions) -> None:
-        self._takers: dict[int, Take] = {}
-        """By sid; nothing else is listened to."""
-        self._answers: list[bytes] = []
-        """They leave at the end of this turn of the event loop."""
-        self._answers_bytes = 0
-        super().__init__(access, read_buffer_bytes=READ_BUFFER_BYTES)
+    Neither a subject need be UTF-8 nor headers be any. What there is no room for is refused, not left with NATS.
+    """
 
-    async def listen(self, subject: str, take: Take, *, queue: str = "") -> Subscription:
-        """Hand each message with a reply subject to ``take``, within the read that brings it."""
-        sid = self._sid + 1  # nats-py takes it before it waits for anything
-        self._takers[sid] = take
-        try:
-            subscription = await self.subscribe(subject, queue=queue, cb=_nothing)
-        except BaseException:
-            del self._takers[sid]
-            raise
-        if subscription._id != sid:
-            raise BrokenInvariant("nats-py numbers subscriptions in turn")
-        return subscription
-
-    def stop_listening(self, subscription: Subscription) -> None:
-        """At once; what still comes is dropped."""
-        self._takers.pop(subscription._id, None)
-        self._remove_sub(subscription._id)
-
-    async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
-        if not self.is_connected:
-            if block:
-                raise nats.errors.ConnectionReconnectingError
-            await self.publish(reply, payload)  # nats-py keeps it until it is connected again
-            return
-        subject, size_bytes = reply.encode(), len(block) + len(payload)
-        if size_bytes > self.max_payload:
-            raise nats.errors.MaxPayloadError  # the server would end the connection
-        if len(subject) > SUBJECTS_BYTES_MAX or len(subject.split()) != 1:
-            raise nats.errors.BadSubjectError
-        if block:
-            head = b"HPUB %b %d %d\r\n" % (subject, len(block), size_bytes)
-            self._post(b"%b%b%b\r\n" % (head, block, payload))
-        else:
-            self._post(b"PUB %b %d\r\n%b\r\n" % (subject, size_bytes, payload))
-        if self._answers_bytes > WRITE_BUFFER_BYTES_MAX:
-            self.flush_answers()
-        transport = self._transport
-        if isinstance(transport, IngestTransport) and transport.is_full:
-            await transport.drain_if_full()
-
-    def _post(self, data: bytes) -> None:
-        if not self._answers:
-            asyncio.get_running_loop().call_soon(self.flush_answers)
-        self._answers.append(data)
-        self._answers_bytes += len(data)
-
-    def flush_answers(self) -> None:
-        """Write those that wait for the end of this turn."""
-        answers, self._answers, self._answers_bytes = self._answers, [], 0
-        if answers:
-            self.write(answers[0] if len(answers) == 1 else b"".join(answers))
-
-    # As a ``FrameClient``
-
-    def _new_parser(self, frame_bytes_max: int) -> FrameParser:
-        return FrameParser(frame_bytes_max=frame_bytes_max, whole=True)
-
-    def take(self, data: memoryview) -> None:
-        self.parser.feed(data)
-        for sid, subject, reply, block, payload in self.parser.take_messages():
-            taker = self._takers.get(sid)
-            if taker is not None and reply:
-                self._hand_on(taker, subject, reply, block, payload)
-
-    def _hand_on(
-        self, taker: Take, subject: bytes, reply: bytes, block: bytes, payload: bytes
+    def __init__(
+        self,
+        options: NatsOptions,
+        router: Router,
+        sockets: Sockets,
+        *,
+        name: str,
+        connected: Callable[[], None],
+        disconnected: Callable[[Exception | None], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """A name that is not UTF-8 is no stream's; no client can be answered at such a reply."""
-        try:
-            text = reply.decode()
-        except UnicodeDecodeError:
-            logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
-            return
-        name = subject.decode(errors="surrogateescape")
-        taker(Request(name, text, payload, block, connection=self))
+        self._told_connected = connected
+        self._endpoint = Callback(router, failed=_failed)
+        self._subscriptions = Subscriptions()
+        self._kept: list[bytes] = []
+        """Answers that wait for a connection."""
+        self._kept_bytes = 0
+        self._link = ServerLink(
+            options,
+            router,
+            sockets,
+            self._subscriptions,
+            name=name,
+            heeds_room=False,
+            connected=self._connected,
+            disconnected=disconnected,
+            failed=failed,
+        )
 
     @property
-    def has_room(self) -> bool:
-        """What there is no room for is refused, not left with NATS."""
-        return True
+    def is_connected(self) -> bool:
+        return self._link.is_connected
 
-    async def wait_room(self) -> None:
-        pass
+    @property
+    def max_payload(self) -> int:
+        return self._link.max_payload
+
+    async def run(self) -> None:
+        """Be connected until ``close``; wait for a NATS that is not there."""
+        await self._link.run()
+
+    def close(self) -> None:
+        self._link.close()
+
+    async def round_trip(self, timeout_s: float) -> bool:
+        """All that was said is at the server, and all that it had sent before is received."""
+        return await self._link.round_trip(timeout_s)
+
+    def listen(self, subject: str, take: Take, *, queue: str = "") -> int:
+        """Hand each message with a reply subject to ``take``, within the turn that brings it; whenever the
+        server is there. Returns what ends it.
+        """
+        subscription = Subscription(
+            self._endpoint,
+            subject.encode(),
+            queue=queue.encode(),
+            target=_handed(take, self),
+        )
+        sid = self._subscriptions.add(subscription)
+        self._link.subscribe([sid])
+        return sid
+
+    async def stop_listening(self, sid: int, timeout_s: float) -> None:
+        """No more is wanted; what is here already is handed on, so that no client waits in vain."""
+        self._subscriptions.remove(sid)
+        self._link.unsubscribe([sid])
+        await self._link.round_trip(timeout_s)
+        self._link.forget([sid])
+
+    async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
+        lines = self._publication(reply, payload, block)
+        if self.is_connected:
+            await self._write(lines)
+        elif block:
+            raise nats.errors.ConnectionReconnectingError
+        elif self._kept_bytes + len(lines) > KEPT_BYTES_MAX:
+            raise nats.errors.OutboundBufferLimitError
+        else:
+            self._kept.append(lines)
+            self._kept_bytes += len(lines)
+
+    async def publish(self, subject: str, payload: bytes, block: bytes = b"") -> None:
+        """Waits where NATS takes nothing. Raises nats.errors.Error."""
+        if not self.is_connected:
+            raise nats.errors.ConnectionReconnectingError
+        await self._write(self._publication(subject, payload, block))
+
+    async def _write(self, lines: bytes) -> None:
+        self._link.write(lines)
+        if self._link.is_full:
+            await self._link.wait_written()
+
+    def _publication(self, subject: str, payload: bytes, block: bytes) -> bytes:
+        """Raises nats.errors.Error for what the server would end the connection for."""
+        name, size_bytes = subject.encode(), len(block) + len(payload)
+        if size_bytes > self.max_payload:
+            raise nats.errors.MaxPayloadError
+        if len(name) > SUBJECTS_BYTES_MAX or len(name.split()) != 1:
+            raise nats.errors.BadSubjectError
+        if block:
+            head = b"HPUB %b %d %d\r\n" % (name, len(block), size_bytes)
+            return b"%b%b%b\r\n" % (head, block, payload)
+        return b"PUB %b %d\r\n%b\r\n" % (name, size_bytes, payload)
+
+    def _connected(self) -> None:
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        self._link.write(b"".join(kept))
+        self._told_connected()
 
 
 class RouterConnection:
@@ -207,28 +218,16 @@ class RouterConnection:
         self._router = router
         self._endpoint = Callback(router, failed=_failed)
 
-    def listen(self, subject: str, take: Take, *, queue: str) -> RoutedSubscription:
+    def listen(self, subject: str, take: Take, *, queue: str) -> Subscription:
         """Hand each message with a reply subject to ``take``, within the turn that brings it."""
-
-        def taken(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
-            if not reply:
-                return
-            try:
-                text = reply.decode()
-            except UnicodeDecodeError:
-                logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
-                return
-            name = subject.decode(errors="surrogateescape")
-            session = session_of(self._router.source)
-            take(Request(name, text, payload, block, connection=self, session=session))
-
-        subscription = RoutedSubscription(
+        taken = _handed(take, self, lambda: session_of(self._router.source))
+        subscription = Subscription(
             self._endpoint, subject.encode(), queue=queue.encode(), target=taken
         )
         self._router.add(subscription)
         return subscription
 
-    def stop_listening(self, subscription: RoutedSubscription) -> None:
+    def stop_listening(self, subscription: Subscription) -> None:
         self._router.remove(subscription)
 
     async def answer(self, reply: str, payload: bytes, block: bytes = b"") -> None:
@@ -246,6 +245,27 @@ class RouterConnection:
     def _check(self, payload: bytes, block: bytes) -> None:
         if len(block) + len(payload) > self.max_payload:
             raise nats.errors.MaxPayloadError
+
+
+def _handed(
+    take: Take, connection: Answering, session: Callable[[], Session | None] = lambda: None
+) -> Callable[[bytes, bytes, bytes, bytes], None]:
+    """The target of a subscription, which makes requests of messages. A name that is not UTF-8 is no stream's;
+    no client can be answered at such a reply.
+    """
+
+    def taken(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+        if not reply:
+            return
+        try:
+            text = reply.decode()
+        except UnicodeDecodeError:
+            logger.warning(REPLY_NOT_UTF8, extra={"reply": repr(reply)})
+            return
+        name = subject.decode(errors="surrogateescape")
+        take(Request(name, text, payload, block, connection=connection, session=session()))
+
+    return taken
 
 
 def session_of(source: Endpoint | None) -> Session | None:
@@ -267,10 +287,6 @@ def block_of(headers: Mapping[str, str]) -> bytes:
 
 def _failed(error: Exception) -> None:
     logger.error(FAULT.logged_as("a management request was not taken"), exc_info=error)
-
-
-async def _nothing(_: Msg) -> None:
-    """Messages of ``listen`` do not come to nats-py."""
 
 
 HANGS_S: Final = 5.0

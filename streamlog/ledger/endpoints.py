@@ -22,7 +22,6 @@ from streamlog.clock import wall_ms
 from streamlog.condition import Condition
 from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, RequestTimedOut, StreamlogError
-from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ledger.channel.broadcast import BroadcastAck, Broadcaster
 from streamlog.ledger.channel.channel import Channel
@@ -47,6 +46,7 @@ from streamlog.ledger.protocol import (
     subject,
 )
 from streamlog.ledger.storage.store import StoredBlock
+from streamlog.nats_tools.client import NatsClient
 
 HEADERS_BYTES: Final = 4 * 1024
 """Room in a message for the headers."""

@@ -11,7 +11,9 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
 )
 
 from streamlog.acl.filters import RuleFilter
@@ -130,6 +132,16 @@ class RegisterNode(Command):
     """The machine may have lost writes that were not synced."""
     sync: SyncPolicy = "commit"
     """The node's default, for streams that name none."""
+    machine: NodeId | None = None
+    """The id of the first node of its machine, where it shares that with others."""
+
+    @model_serializer(mode="wrap")
+    def _without_machine(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A controller of 0.1.0 does not know the field: it is sent only where it says something."""
+        body: dict[str, Any] = dump(self)
+        if self.machine is None:
+            del body["machine"]
+        return body
 
 
 class Heartbeat(Command):

@@ -7,6 +7,8 @@ know the nodes as one cluster by the name in CONNECT, and pass on nothing from o
 
 **The handshake.** The side that was called greets with INFO. The caller starts TLS where that is wanted, sends
 CONNECT and PING; the first PONG says that it was let in, and each side begins to tell what it wants.
+``OutgoingCall`` is the caller's side of it, of a link and of a client of nats-servers (``ingest.nats``) alike.
+Of what came in the clear before TLS nothing but a refusal is believed.
 
 **Between nodes** the one with the greater id calls. It asks the other node over the socket API, where nodes
 are authenticated, where the NATS port is, and gets a token of that process with the answer, which it shows in
@@ -24,8 +26,9 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from streamlog.condition import Condition
-from streamlog.errors import StreamlogError
+from streamlog.condition import FAULT, Condition
+from streamlog.errors import MalformedFrame, ProtocolViolation, StreamlogError
+from streamlog.nats.connection import Connection
 from streamlog.nats.leaf_connection import LeafConnection
 from streamlog.nats.port_session import LINK_OPTION
 from streamlog.nats.router import Router
@@ -72,55 +75,203 @@ class LinkState:
 
     def __init__(
         self,
-        connection: LeafConnection,
+        connection: Connection,
         *,
-        greeted: Callable[[dict[str, Any]], None],
-        opened: Callable[[], None],
-        ended: Callable[[CloseReason], None],
-        complained: Callable[[str], None],
+        ended: Callable[[CloseReason, Exception | None], None],
+        refused: Callable[[str], None],
+        greeted: Callable[[dict[str, Any]], None] = lambda _: None,
+        told: Callable[[dict[str, Any]], None] = lambda _: None,
+        opened: Callable[[], None] = lambda: None,
+        ponged: Callable[[], None] = lambda: None,
     ) -> None:
-        """``greeted``: with the first INFO; ``complained``: with the words of an error line."""
-        self._greeted = greeted
-        self._opened = opened
+        """``greeted``: with the first INFO; ``told``: with a later one; ``refused``: with the words of an error
+        line, as they are; ``opened``: at the first PONG; ``ponged``: at a later one.
+        """
         self._ended = ended
-        self._complained = complained
-        self.is_greeted = self.is_open = False
+        self._refused = refused
+        self._greeted = greeted
+        self._told = told
+        self._opened = opened
+        self._ponged = ponged
         self.info: dict[str, Any] = {}
+        """What the other side said last of itself."""
+        self.is_greeted = self.is_open = False
+        self.is_clear = False
+        """What comes now could be anybody's: TLS has not begun yet."""
         connection.session = self
 
     def informed(self, info: bytes) -> None:
-        try:
-            self.info = json.loads(info)
-            if not isinstance(self.info, dict):
-                raise ValueError
-        except (ValueError, RecursionError):
-            self._ended(CloseReason.PROTOCOL)
-            return
-        if not self.is_greeted:
+        found = _fields(info)
+        if self.is_clear:
+            self.violated(MalformedFrame("INFO between the greeting and TLS"))
+        elif self.is_greeted:
+            if found is not None:
+                self.info = found
+                self._told(found)
+        elif found is None:
+            self.violated(MalformedFrame("the greeting is no INFO"))
+        else:
+            self.info = found
             self.is_greeted = True
-            self._greeted(self.info)
+            self._greeted(found)
 
     def ponged(self) -> None:
-        if self.is_greeted and not self.is_open:
+        if self.is_clear:
+            self.violated(MalformedFrame("PONG between the greeting and TLS"))
+        elif self.is_open:
+            self._ponged()
+        elif self.is_greeted:
             self.is_open = True
             self._opened()
 
     def refused(self, words: bytes) -> None:
-        self._complained(words.decode(errors="replace").strip("' "))
+        self._refused(words.decode(errors="replace").strip())
 
     def violated(self, error: Exception) -> None:
-        self._complained(str(error))
-        self._ended(CloseReason.PROTOCOL)
+        self._ended(CloseReason.PROTOCOL, error)
 
     def too_slow(self) -> None:
-        self._ended(CloseReason.SLOW)
+        self._ended(CloseReason.SLOW, None)
 
-    def broken(self, _: OSError) -> None:
-        self._ended(CloseReason.SOCKET)
+    def broken(self, error: OSError) -> None:
+        self._ended(CloseReason.SOCKET, error)
+
+
+def _fields(info: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(info)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class OutgoingCall:
+    """One connection that this side has dialled, from the greeting to its end."""
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        sock: socket.socket,
+        connection: Connection,
+        *,
+        connect: Callable[[dict[str, Any]], Mapping[str, Any]],
+        tls: Callable[[dict[str, Any]], TlsFilter | None],
+        tls_first: bool,
+        refused: Callable[[str], None],
+        told: Callable[[dict[str, Any]], None] = lambda _: None,
+        ponged: Callable[[], None] = lambda: None,
+        heeds_room: bool = True,
+        unwritten_bytes_max: int | None = None,
+    ) -> None:
+        """``connect``: the fields of CONNECT, for a server that greets so; ``tls``: what begins then, None:
+        nothing is encrypted. What they raise ends the call. ``tls_first``: without waiting for the greeting,
+        which is {} then; raises what ``tls`` does. The rest: see ``LinkState`` and ``Sockets.add``.
+        """
+        loop = asyncio.get_running_loop()
+        self.connection = connection
+        self.info: dict[str, Any] = {}
+        """The greeting."""
+        self.error: Exception | None = None
+        """What it has ended for, as far as that is known."""
+        self.over: asyncio.Future[CloseReason] = loop.create_future()
+        self._has_greeted: asyncio.Future[None] = loop.create_future()
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._sockets = sockets
+        self._connect = connect
+        self._tls = tls
+        self._tls_first = tls_first
+        self._state = LinkState(
+            connection,
+            greeted=self._greeted,
+            opened=lambda: self._opened.set_result(None),
+            ended=self.end,
+            refused=refused,
+            told=told,
+            ponged=ponged,
+        )
+        try:
+            first = tls({}) if tls_first else None
+        except BaseException:
+            sock.close()
+            raise
+        self._peer = sockets.add(
+            sock, connection, tls=None, ended=self._over, heeds_room=heeds_room,
+            unwritten_bytes_max=unwritten_bytes_max,
+        )  # fmt: skip
+        if first is not None:
+            sockets.start_tls(self._peer, first)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._peer.tls is not None and self._peer.tls.is_open
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self._peer.unwritten_bytes
+
+    async def is_let_in(self, *, greeting_s: float, handshake_s: float) -> bool:
+        """False: the other side has ended it without a word. Raises what it has ended for, and TimeoutError."""
+        for step, timeout_s in ((self._has_greeted, greeting_s), (self._opened, handshake_s)):
+            await asyncio.wait(
+                (self.over, step), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self.over.done():
+                if self.error is not None:
+                    raise self.error
+                return False
+            if not step.done():
+                raise TimeoutError("no answer to the handshake")
+        return True
+
+    def end(self, reason: CloseReason, error: Exception | None = None) -> None:
+        """Write what the socket takes, and close it, soon. The first error is kept."""
+        if self.error is None and not self.over.done():
+            self.error = error
+        self._sockets.end(self._peer, reason)
+
+    def close(self) -> None:
+        """At once."""
+        self._sockets.end(self._peer, CloseReason.STOP)
+        self._sockets.end_turn()
+
+    def _over(self, peer: ServedSocket, reason: CloseReason) -> None:
+        if self.error is None and peer.tls is not None:
+            self.error = peer.tls.error
+        if not self.over.done():
+            self.over.set_result(reason)
+
+    def _greeted(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self._has_greeted.set_result(None)
+        try:
+            tls = None if self._tls_first else self._tls(info)
+            if tls is None:
+                self._introduce()
+            else:
+                self._state.is_clear = True
+                self._peer.opened = self._encrypted
+                self._sockets.start_tls(self._peer, tls)
+        except Exception as error:  # an unreadable file, for one: ``is_let_in`` raises it
+            self.end(CloseReason.LOGIN, error)
+
+    def _encrypted(self) -> None:
+        """The TLS handshake is over."""
+        self._state.is_clear = False
+        if self.connection.take_rest():
+            self._state.violated(MalformedFrame("a frame that begins in the clear"))
+            return
+        try:
+            self._introduce()
+        except Exception as error:
+            self.end(CloseReason.LOGIN, error)
+
+    def _introduce(self) -> None:
+        fields = self._connect(self.info)
+        self.connection.send(b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n")
 
 
 class Link:
-    """Calls, and calls again; ``run`` until cancelled."""
+    """A leafnode's link: calls, and calls again; ``run`` until cancelled."""
 
     def __init__(
         self,
@@ -177,16 +328,18 @@ class Link:
                 await self._call()
             except (OSError, StreamlogError, TimeoutError) as error:
                 self._complain(str(error) or type(error).__name__)
+            except Exception:
+                logger.exception(FAULT.logged_as("a link could not be made"))
+                self._complain("a fault of this node: see its log")
             pause_s = min(self._retry_s * (1 << min(self._refusals, 8)), self._retry_s_max)
             await asyncio.sleep(pause_s)
 
     async def _call(self) -> None:
         """Until the link has ended."""
-        loop = asyncio.get_running_loop()
         self._has_complained = False
         async with asyncio.timeout(HANDSHAKE_S):
             place = await self._place()
-            sock = await _dialled(place)
+            sock = await dialled(place.host, place.port)
         connection = LeafConnection(
             self._router,
             fd=sock.fileno(),
@@ -194,60 +347,37 @@ class Link:
             payload_bytes_max=self._payload_bytes_max,
             interest_max=self._interest_max,
         )
-        over: asyncio.Future[CloseReason] = loop.create_future()
-        opened: asyncio.Future[None] = loop.create_future()
 
-        def ended(_: ServedSocket, reason: CloseReason) -> None:
-            if not over.done():
-                over.set_result(reason)
+        def connect(info: dict[str, Any]) -> Mapping[str, Any]:
+            connection.headers = bool(info.get("headers"))
+            return self._connect(place, info)
 
-        def greeted(info: dict[str, Any]) -> None:
-            try:
-                tls = None if self._tls_first else self._tls(place, info)
-                if tls is None:
-                    self._introduce(connection, place, info)
-                else:
-                    peer.opened = lambda: self._introduce(connection, place, info)
-                    self._sockets.start_tls(peer, tls)
-            except StreamlogError as error:
-                self._complain(str(error))
-                self._sockets.end(peer, CloseReason.LOGIN)
-
-        LinkState(
+        call = OutgoingCall(
+            self._sockets,
+            sock,
             connection,
-            greeted=greeted,
-            opened=lambda: None if opened.done() else opened.set_result(None),
-            ended=lambda reason: self._sockets.end(peer, reason),
-            complained=self._complain,
+            connect=connect,
+            tls=lambda info: self._tls(place, info),
+            tls_first=self._tls_first,
+            refused=lambda words: self._complain(words.strip("' ")),
         )
-        tls = self._tls(place, {}) if self._tls_first else None
-        peer = self._sockets.add(sock, connection, tls=None, ended=ended)
-        if tls is not None:
-            self._sockets.start_tls(peer, tls)
         try:
-            await asyncio.wait(
-                (over, opened), timeout=HANDSHAKE_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if opened.done() and not over.done():
+            if await call.is_let_in(greeting_s=HANDSHAKE_S, handshake_s=HANDSHAKE_S):
                 self._opened(connection)
-                await self._stay(connection, over)
-            elif not over.done():
-                self._complain("no answer to the handshake")
+                await self._stay(connection, call.over)
+                if isinstance(call.error, ProtocolViolation):
+                    self._complain(str(call.error))
+                elif call.error is not None:
+                    self.complaint = str(call.error)
+            elif not self._has_complained:
+                self._complain("the other side has closed the connection")
         finally:
-            self._sockets.end(peer, CloseReason.STOP)
-            self._sockets.end_turn()
+            call.close()
             was_open, self._connection = self._connection is not None, None
             self._refusals = 0 if was_open else self._refusals + 1
             if was_open:
                 self._changed()
                 logger.warning(LINK_LOST, extra={"link": self.name, "error": self.complaint})
-            elif over.done() and not self._has_complained:
-                self._complain("the other side has closed the connection")
-
-    def _introduce(self, connection: LeafConnection, place: Place, info: Mapping[str, Any]) -> None:
-        fields = self._connect(place, info)
-        connection.headers = bool(info.get("headers"))
-        connection.send(b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n")
 
     def _opened(self, connection: LeafConnection) -> None:
         connection.open()
@@ -296,8 +426,8 @@ class NodeLinks:
         linked: Callable[[frozenset[int]], None] = lambda _: None,
     ) -> None:
         """``token``: of this process; ``address``: of this node's port, as others reach it; ``ask``: another
-        node where its port is; ``changed``: the nodes' ports are others now; ``linked``: called with the
-        nodes to which there is a link, whenever these change.
+        node where its port is; ``changed``: ``urls`` are others now; ``linked``: called with the nodes to which
+        there is a link, whenever these change.
         """
         self._urls: dict[int, str] = {}
         """Of the other nodes' ports, by node, as far as they are known."""
@@ -340,8 +470,9 @@ class NodeLinks:
         if nodes != self._nodes:
             self._nodes = dict(nodes)
             self._anew.set()
-        if live != self._live:
-            self._live = live
+        before = self.urls
+        self._live = live
+        if self.urls != before:
             self._changed()
 
     async def run(self) -> None:
@@ -416,11 +547,12 @@ class NodeLinks:
         return place
 
     def _know(self, node_id: int, url: str | None) -> None:
-        if self._urls.get(node_id) != url:
-            if url is None:
-                del self._urls[node_id]
-            else:
-                self._urls[node_id] = url
+        before = self.urls
+        if url is None:
+            self._urls.pop(node_id, None)
+        else:
+            self._urls[node_id] = url
+        if self.urls != before:
             self._changed()
 
     def _introduction(self, place: Place, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -445,7 +577,7 @@ class NodeLinks:
         if not isinstance(asked, dict) or asked.get("cluster") != self._cluster_id:
             return False
         node_id, token = asked.get("node"), asked.get("token")
-        if not isinstance(node_id, int) or not isinstance(token, str):
+        if type(node_id) is not int or not isinstance(token, str):  # True is no node
             return False
         if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
             return False
@@ -461,15 +593,16 @@ class NodeLinks:
             interest_max=NODE_INTEREST_MAX,
         )
         name = f"node {node_id}"
-        state = LinkState(
-            connection,
-            greeted=lambda _: None,
-            opened=lambda: None,
-            ended=lambda reason: self._sockets.end(peer, reason),
-            complained=lambda words: logger.warning(
-                LINK_REFUSED, extra={"link": name, "error": words}
-            ),
-        )
+
+        def complain(words: str) -> None:
+            logger.warning(LINK_REFUSED, extra={"link": name, "error": words})
+
+        def end(reason: CloseReason, error: Exception | None) -> None:
+            if isinstance(error, ProtocolViolation):
+                complain(str(error))
+            self._sockets.end(peer, reason)
+
+        state = LinkState(connection, ended=end, refused=lambda words: complain(words.strip("' ")))
         state.info = {"server_name": f"streamlog-{node_id}"}
 
         def ended(_: ServedSocket, reason: CloseReason) -> None:
@@ -490,10 +623,13 @@ class NodeLinks:
         return True
 
 
-async def _dialled(place: Place) -> socket.socket:
+async def dialled(host: str, port: int) -> socket.socket:
     """A connected socket that does not block. Raises OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise OSError(f"{host} is no name of a host") from None
     error: OSError | None = None
     for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)
@@ -509,7 +645,7 @@ async def _dialled(place: Place) -> socket.socket:
             raise
         else:
             return sock
-    raise error or OSError(f"{place.host} has no address")
+    raise error or OSError(f"{host} has no address")
 
 
 def all_urls(own: str, others: Iterable[str]) -> list[str]:

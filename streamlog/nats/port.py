@@ -425,7 +425,7 @@ class Port:
             client.expiry.cancel()
             client.expiry = None
         if login.expires_s is not None and self._loop is not None:
-            client.expiry = self._loop.call_at(login.expires_s, session.expire)
+            client.expiry = self._loop.call_at(login.expires_s, session.expire, login.expiry)
         self._late.pop(client, None)
         session.admit(login, StreamAccess(login, self._streams))
 

@@ -689,8 +689,10 @@ cdef inline uint8_t* put_publication(
 ) noexcept nogil:
     """``sequence``: of a positive ack, whose head ``payload`` is; 0: ``payload`` is all."""
     cdef Py_ssize_t size = payload.size
+    cdef int sequence_digits = 0
     if sequence:
-        size += digits(sequence) + 1
+        sequence_digits = digits(sequence)
+        size += sequence_digits + 1
     out = put(out, b"PUB ", 4)
     out = put(out, reply.data, reply.size)
     out = put(out, b" ", 1)
@@ -698,6 +700,6 @@ cdef inline uint8_t* put_publication(
     out = put(out, b"\r\n", 2)
     out = put(out, payload.data, payload.size)
     if sequence:
-        out = put_number(out, sequence, digits(sequence))
+        out = put_number(out, sequence, sequence_digits)
         out = put(out, b"}", 1)
     return put(out, b"\r\n", 2)

@@ -7,7 +7,8 @@ client's message is appended at once.
 
 **Backpressure.** While more waits for a commit than the ingest allows, nothing is read, for as long as the
 ingest says; sockets that had been full are written to nevertheless. A peer that takes its messages too slowly
-costs ``pending_bytes_max`` of memory, then its connection.
+costs ``pending_bytes_max`` of memory, then its connection. A nats-server that this node is a client of is not
+read while it takes too little: what it is owed are answers to what it has sent.
 
 **The last word.** A system that closes a socket with bytes unread resets the connection, and the reset may
 overtake what was written last. A peer that is told why its connection ends is therefore listened to for a
@@ -22,6 +23,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Final, Protocol
 
@@ -99,9 +101,18 @@ class TlsFilter:
         """The handshake is over."""
         self.has_ended = False
         """The peer says nothing more (close_notify), and may wait for us to close."""
+        self.error: ssl.SSLError | None = None
+        """Why it has failed."""
 
     def take(self, data: bytes) -> bytes:
         """What the peer says, in the clear; b"" where more of it is to come. Raises ssl.SSLError."""
+        try:
+            return self._take(data)
+        except ssl.SSLError as error:
+            self.error = error
+            raise
+
+    def _take(self, data: bytes) -> bytes:
         self._incoming.write(data)
         if not self.is_open:
             try:
@@ -156,6 +167,8 @@ class ServedSocket:
         "sealed",
         "sock",
         "tls",
+        "unwritten_bytes_max",
+        "watch",
     )
 
     def __init__(
@@ -182,18 +195,37 @@ class ServedSocket:
         """Its socket is watched for what it brings."""
         self.at_end = False
         """The peer says nothing more, and what it has said is not yet carried out."""
+        self.unwritten_bytes_max: int | None = None
+        """Above it nothing more is read from the peer. It may take its time; None: it has limits instead."""
+        self.watch: select.epoll | None = None
+        """That looks for what its socket brings."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.connection.pending_bytes + len(self.sealed)
 
 
 class Sockets:
     """``begin`` on the event loop that is to serve them, ``run`` for as long, ``close`` at the end."""
 
-    def __init__(self, router: Router, *, write_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        router: Router,
+        *,
+        write_timeout_ms: int,
+        read_buffer_bytes: int = READ_BYTES,
+        around_turn: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """``read_buffer_bytes``: of one read at most. ``around_turn``: called around each turn that reads."""
         self._router = router
         self._room: Room | None = None
         self._write_timeout_s = write_timeout_ms / 1000
+        self._around_turn = around_turn or contextlib.nullcontext
         has_epoll = hasattr(select, "epoll")
         self._watch = select.epoll() if has_epoll else None
-        """Sockets that are read."""
+        """Sockets that are read where there is room."""
+        self._steady_watch = select.epoll() if has_epoll else None
+        """Sockets that are read whether there is room or not."""
         self._full = select.epoll() if has_epoll else None
         """Sockets that took no more, to be written to."""
         self._peers: dict[int, ServedSocket] = {}
@@ -202,7 +234,7 @@ class Sockets:
         self._drains: dict[socket.socket, Callable[[], None]] = {}
         """Sockets whose peer has got its last word, and how to close each; the oldest first."""
         self._blocked: set[ServedSocket] = set()
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._buffer = memoryview(bytearray(read_buffer_bytes))
         self._paused = asyncio.Event()
         """Nothing is read: there is no room."""
         self._unserved: list[tuple[int, int]] = []
@@ -219,6 +251,8 @@ class Sockets:
         self._router.failed = _failed
         if self._watch is not None:
             self._loop.add_reader(self._watch, self._ready)
+        if self._steady_watch is not None:
+            self._loop.add_reader(self._steady_watch, self._steady_ready, self._steady_watch)
         if self._full is not None:
             self._loop.add_reader(self._full, self._writable)
 
@@ -235,7 +269,7 @@ class Sockets:
         self.end_turn()
         for close in tuple(self._drains.values()):
             close()
-        for watch in (self._watch, self._full):
+        for watch in (self._watch, self._steady_watch, self._full):
             if watch is not None:
                 if self._loop is not None:
                     self._loop.remove_reader(watch)
@@ -255,10 +289,16 @@ class Sockets:
         tls: TlsFilter | None,
         ended: Callable[[ServedSocket, CloseReason], None],
         opened: Callable[[], None] | None = None,
+        heeds_room: bool = True,
+        unwritten_bytes_max: int | None = None,
     ) -> ServedSocket:
-        """Serve a socket that does not block. ``ended`` is called once it is closed."""
+        """Serve a socket that does not block. ``ended`` is called once it is closed. ``heeds_room`` False: it is
+        read also where there is no room. ``unwritten_bytes_max``: see there.
+        """
         assert self._loop is not None, "begin() comes first"
         peer = ServedSocket(sock, connection, tls, ended, opened)
+        peer.unwritten_bytes_max = unwritten_bytes_max
+        peer.watch = self._watch if heeds_room else self._steady_watch
         self._bind(peer)
         self._peers[peer.fd] = peer
         self._watch_input(peer)
@@ -325,20 +365,28 @@ class Sockets:
             self._pause()
             return
         assert self._watch is not None
-        self._router.begin_turn()
-        peers, read_bytes = self._peers, 0
         events, self._unserved = self._unserved or self._watch.poll(0, EVENTS_PER_TURN), []
-        try:
-            for place, (fd, _) in enumerate(events):
-                peer = peers.get(fd)
-                if peer is None:
-                    continue
-                read_bytes += self._read(peer)
-                if read_bytes > TURN_BYTES:
-                    self._unserved = events[place + 1 :]
-                    break
-        finally:
-            self.end_turn()
+        self._unserved = self._turn(events)
+
+    def _steady_ready(self, watch: select.epoll) -> None:
+        self._turn(watch.poll(0, EVENTS_PER_TURN))
+
+    def _turn(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the events that are left for the next one."""
+        with self._around_turn():
+            self._router.begin_turn()
+            peers, read_bytes = self._peers, 0
+            try:
+                for place, (fd, _) in enumerate(events):
+                    peer = peers.get(fd)
+                    if peer is None:
+                        continue
+                    read_bytes += self._read(peer)
+                    if read_bytes > TURN_BYTES:
+                        return events[place + 1 :]
+            finally:
+                self.end_turn()
+        return []
 
     def _writable(self) -> None:
         """Sockets that were full take more."""
@@ -353,11 +401,12 @@ class Sockets:
         if self._room is not None and not self._room.has_room:
             self._pause()
             return
-        self._router.begin_turn()
-        try:
-            self._read(peer)
-        finally:
-            self.end_turn()
+        with self._around_turn():
+            self._router.begin_turn()
+            try:
+                self._read(peer)
+            finally:
+                self.end_turn()
 
     def end_turn(self) -> None:
         """Append, acknowledge and write what this turn brought; then close what is to be closed."""
@@ -401,20 +450,38 @@ class Sockets:
         """
         assert self._loop is not None, "begin() comes first"
         is_read = not (peer.at_end or peer.connection.is_stalled or peer.connection.is_closed)
-        if self._watch is None:
+        if peer.watch is None:
             is_read = is_read and not self._paused.is_set()
         if is_read == peer.is_read:
             return
         peer.is_read = is_read
-        if self._watch is None:
+        if peer.watch is None:
             if is_read:
                 self._loop.add_reader(peer.sock, self._readable, peer)
             else:
                 self._loop.remove_reader(peer.sock)
         elif is_read:
-            self._watch.register(peer.sock, select.EPOLLIN)
+            peer.watch.register(peer.sock, select.EPOLLIN)
         else:
-            self._watch.unregister(peer.sock)
+            peer.watch.unregister(peer.sock)
+
+    def _wait_until_written(self, peer: ServedSocket, unwritten_bytes_max: int) -> None:
+        """Read on when it has taken half of what it may leave."""
+        assert self._loop is not None, "begin() comes first"
+        loop = self._loop
+
+        def look() -> None:
+            if self._peers.get(peer.fd) is not peer or peer.closing is not None:
+                return
+            if peer.unwritten_bytes > unwritten_bytes_max // 2:
+                loop.call_later(STALL_S, look)
+                return
+            peer.connection.is_stalled = False
+            self._watch_input(peer)
+
+        peer.connection.is_stalled = True
+        self._watch_input(peer)
+        loop.call_later(STALL_S, look)
 
     def _read(self, peer: ServedSocket) -> int:
         """How many bytes there were."""
@@ -433,6 +500,9 @@ class Sockets:
         except Exception:
             logger.exception(FAULT.logged_as("a NATS connection could not be served"))
             self.end(peer, CloseReason.PROTOCOL)
+        limit = peer.unwritten_bytes_max
+        if limit is not None and peer.unwritten_bytes > limit and peer.closing is None:
+            self._wait_until_written(peer, limit)
         return peer.connection.bytes_in - before
 
     def _take_end(self, peer: ServedSocket) -> None:
@@ -497,6 +567,8 @@ class Sockets:
             await asyncio.sleep(LOOK_S)
             now_s = time.monotonic()
             for peer in tuple(self._blocked):
+                if peer.unwritten_bytes_max is not None:
+                    continue  # it is pinged
                 if peer.blocked_s is not None and now_s - peer.blocked_s > self._write_timeout_s:
                     self.end(peer, CloseReason.SLOW)
 
@@ -517,12 +589,12 @@ class Sockets:
         assert self._loop is not None, "begin() comes first"
         if peer.closing is not None:
             return
-        pending = peer.connection.pending_bytes + len(peer.sealed)
+        pending = peer.unwritten_bytes
         tls = peer.tls
         done = peer.connection.flush() if tls is None else self._write_sealed(peer, tls)
         if done:
             self._forget_blocked(peer)
-        elif peer.connection.pending_bytes + len(peer.sealed) < pending:
+        elif peer.unwritten_bytes < pending:
             peer.blocked_s = time.monotonic()
 
     def _forget_blocked(self, peer: ServedSocket) -> None:

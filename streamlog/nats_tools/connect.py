@@ -4,9 +4,9 @@ import nats.errors
 
 from streamlog.config import NatsSection
 from streamlog.errors import NodeUnreachable
-from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.errors import understood
 from streamlog.ingest.nats.options import NatsOptions
+from streamlog.nats_tools.client import NatsClient
 
 Nats = str | NatsSection
 """An address, or all about the way to NATS."""

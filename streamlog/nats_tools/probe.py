@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import nats.errors
 
 from streamlog.config import NatsSection
-from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.errors import NatsError, understood
 from streamlog.ingest.nats.options import NatsOptions
+from streamlog.nats_tools.client import NatsClient
 
 ROUNDS: Final = 5
 ADMIN_GROUP: Final = "streamlog-admin"

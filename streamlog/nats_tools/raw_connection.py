@@ -13,7 +13,6 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
 from streamlog.errors import ConfigError, NodeUnreachable, RequestTimedOut
-from streamlog.ingest.nats.connection import SocketReader
 from streamlog.nats_tools.connect import Nats, connect_once
 
 TIMEOUT_S: Final = 5.0
@@ -22,6 +21,99 @@ EDGE_BYTES: Final = len(b"PONG\r\n") - 1
 """Of a read, kept for the next: so much of a line can be without the line."""
 
 T = TypeVar("T")
+
+
+class SocketReader(asyncio.BufferedProtocol):
+    """Reads from NATS straight into one buffer: no stream, and no copy, between socket and parser.
+
+    It takes a connection over from the stream that its handshake was read with. Writing stays with
+    the stream's protocol, which is told of everything that concerns it.
+
+    A subclass takes a read in ``buffer_updated``: the first bytes of ``_buffer``, which are the next
+    read's once it returns, but none any more where ``_error`` is set. It may ``_pause``, or ``_end``
+    the connection by an error.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        self._transport = transport
+        self._reader = reader
+        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._writing = transport.get_protocol()
+        self._error: Exception | None = None
+        """Why nothing more will come."""
+        self._paused = asyncio.Event()
+        """Nothing is read: ``buffer_updated`` asked for it, or there is nothing more to read."""
+
+    def start(self) -> None:
+        """Take what the stream has read too far, and everything after it. Raises OSError."""
+        read_ahead: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        ended = self._transport.is_closing() or self._reader._eof  # type: ignore[attr-defined]
+        if not ended:
+            self._transport.pause_reading()  # uvloop changes its way of reading only at a resume
+            self._transport.set_protocol(self)
+        while read_ahead:
+            count = min(len(read_ahead), len(self._buffer))
+            self._buffer[:count] = read_ahead[:count]
+            del read_ahead[:count]
+            self.buffer_updated(count)
+        if ended:
+            raise ConnectionResetError("NATS closed the connection")
+        if not self._paused.is_set():
+            self._read_on()
+
+    async def wait_paused(self) -> None:
+        """Return after a read has asked for a pause; raises what has ended the connection."""
+        await self._paused.wait()
+        if self._error is not None:
+            raise self._error
+
+    def resume(self) -> None:
+        if self._error is None:
+            self._paused.clear()
+            self._read_on()
+
+    def stop(self) -> None:
+        """Take nothing more, whatever still comes."""
+        self._end(ConnectionAbortedError("stopped"))
+
+    # As a protocol
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        return self._buffer
+
+    def eof_received(self) -> bool:
+        self._end(ConnectionResetError("NATS closed the connection"))
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error or ConnectionResetError("the connection to NATS was lost"))
+        self._writing.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._writing.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writing.resume_writing()
+
+    def _end(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+            self._pause()
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():  # else it is about to tell us so
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        self._paused.set()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
 
 class _RawReader(SocketReader):

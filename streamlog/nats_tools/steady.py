@@ -9,9 +9,9 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from streamlog.errors import StreamlogError, StreamNotFound
-from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.nats_tools.burst import BurstLoad, first_ack, payload
+from streamlog.nats_tools.client import NatsClient
 from streamlog.nats_tools.connect import Nats, section_of
 from streamlog.nats_tools.publisher import nobody_listens, published
 from streamlog.nats_tools.retries import Gap, RetryVerdict, UnackedMessages

@@ -33,6 +33,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.codec import RecordRun
@@ -81,13 +82,16 @@ class Member:
             lease=self.lease,
         )
         self.answers_nodes = True
+        router = Router()
+        self.sockets = Sockets(router, write_timeout_ms=10_000)
         self.api = ManagementApi(
             node_id=node_id,
             nats=NatsSection(servers=(url,), default_api_prefix=node_id == FRONT),
             metadata=self,  # type: ignore[arg-type]
             partitions=self.registry,
             metrics=NodeMetrics(),
-            router=Router(),
+            router=router,
+            sockets=self.sockets,
             control=self.control,
             lease=self.lease,
         )
@@ -163,6 +167,8 @@ class World:
             )
             await member.registry.open(self.image)
             group.create_task(member.registry.run(), name=f"registry {node_id}")
+            member.sockets.begin()
+            group.create_task(member.sockets.run())
             group.create_task(member.api.run())
             granted = await self.request(
                 RegisterNode(

@@ -20,6 +20,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED
@@ -39,13 +40,16 @@ class Ingest:
         self.lease = FakeLease()
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.image = MetadataImage("test")
+        router = Router()
+        self.sockets = Sockets(router, write_timeout_ms=10_000)
         self.source = IngestService(
             node_id=ONE,
             nats=NatsSection(servers=(url,), reconnect_backoff_ms=20),
             ingest=IngestSection(),
             message_bytes_max=1 << 20,
             partitions=cast(ReplicaManager, self),
-            router=Router(),
+            router=router,
+            sockets=self.sockets,
             metrics=NodeMetrics(),
             lease=self.lease,
         )
@@ -84,6 +88,8 @@ class Ingest:
 async def ingest(nats_server: NatsServer) -> AsyncIterator[Ingest]:
     ingest = Ingest(nats_server.url)
     async with asyncio.TaskGroup() as group:
+        ingest.sockets.begin(ingest.source.room)
+        serving = group.create_task(ingest.sockets.run())
         group.create_task(ingest.source.run())
         await until(lambda: ingest.source.is_connected)
         yield ingest
@@ -91,6 +97,8 @@ async def ingest(nats_server: NatsServer) -> AsyncIterator[Ingest]:
             partition.may_read.set()
             partition.fail(NotLeader("the test is over"))
         await ingest.source.stop()
+        serving.cancel()
+        ingest.sockets.close()
 
 
 def publish(
@@ -220,7 +228,8 @@ async def test_another_epoch_of_the_same_leader_stores_each_message_once(
 ) -> None:
     ingest.add("orders")
     written: list[bytes] = []
-    client = ingest.source._listening._linked
+    client = ingest.source._listening._link
+    assert client is not None
     write = client.write
 
     def keep(data: bytes) -> None:

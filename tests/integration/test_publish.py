@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
 from streamlog.log.storage.disk import OsDisk, OsFile
+from streamlog.nats.sockets import CloseReason
 from streamlog.partition.partition import Partition
 from tests.changed_streams import delete_stream, update_stream
 from tests.local_node import LocalNode, until
@@ -284,11 +285,16 @@ async def test_nats_comes_late_goes_and_comes_back(
     assert node.count("streamlog_nats_reconnects_total") == 2
 
 
-async def test_a_client_that_ends_for_good_is_replaced(node: LocalNode, nc: Client) -> None:
+async def test_a_connection_that_a_fault_has_ended_is_made_again(
+    node: LocalNode, nc: Client
+) -> None:
     await node.create("orders")
     for sequence in (1, 2):
         assert (await nc.jetstream().publish("orders", b"x")).seq == sequence
-        await node.source._listening._linked.close()
+        link = node.source._listening._link
+        assert link is not None and link._call is not None
+        link._call.end(CloseReason.PROTOCOL)
+        await until(lambda n=sequence: node.count("streamlog_nats_reconnects_total") == n)  # type: ignore[misc]
         await until(lambda: node.source.is_connected)
         await nc.flush()
     assert len(await node.records("orders")) == 2

@@ -4,6 +4,7 @@ Only a line that no nats-server writes is an error of the connection.
 """
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
@@ -16,7 +17,9 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 LINE_BYTES_MAX: Final = 1024 * 1024
 NUMBER_DIGITS_MAX: Final = 18
 
-_CONTROLS: Final = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK": "OK", b"-ERR": "ERR"}
+_TOLD: Final = {b"PONG": "PONG", b"INFO": "INFO", b"-ERR": "ERR"}
+_QUIET: Final = (b"PING", b"+OK")
+"""Answered, or of no use, without anyone's being told."""
 _BLANKS: Final = b" \t"
 _FIELD: Final = re.compile(rb"[^ \t]+")
 
@@ -28,8 +31,13 @@ class FrameParser:
     the error is raised by the first ``feed`` or ``take_controls`` that has nothing else to return.
     """
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, whole: bool = False) -> None:
-        self._messages: list[tuple[int, bytes, bytes, bytes, bytes]] | None = [] if whole else None
+    def __init__(
+        self, *, frame_bytes_max: int = FRAME_BYTES_MAX, whole: Collection[int] = ()
+    ) -> None:
+        """``whole``: messages of these sids are kept as they are."""
+        self._whole = whole
+        self._messages: list[tuple[int, bytes, bytes, bytes, bytes]] = []
+        self.pings = 0
         self.dropped = 0
         """Messages of an unknown sid."""
         self._frame_bytes_max = frame_bytes_max
@@ -52,7 +60,7 @@ class FrameParser:
         self._targets.pop(sid, None)
 
     def take_controls(self) -> list[Control]:
-        """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
+        """(PONG, INFO or ERR; its argument) in the order in which they came."""
         controls, self._controls = self._controls, []
         if self._error and not controls:
             raise self._error
@@ -77,7 +85,6 @@ class FrameParser:
         return touched
 
     def take_messages(self) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
-        assert self._messages is not None
         messages, self._messages = self._messages, []
         return messages
 
@@ -119,10 +126,15 @@ class FrameParser:
         return line_end + 1
 
     def _control(self, operation: bytes, line: bytes) -> None:
-        name = _CONTROLS.get(operation)
+        name = _TOLD.get(operation)
         if name is None:
+            if operation in _QUIET:
+                self.pings += operation == b"PING"
+                return
             raise MalformedFrame(f"{bytes(line[:24])!r} is no operation")
         argument = line.strip(_BLANKS)[len(operation) :].strip(_BLANKS)
+        if name == "PONG":
+            argument = b""
         if name == "ERR":
             argument = argument.strip(b"'")
         self._controls.append((name, argument))
@@ -154,7 +166,7 @@ class FrameParser:
         reply = fields[3] if count == 5 else b""
         head += body
         message = Message(fields[1], reply, data[body:head], data[head : end - 2])
-        if self._messages is not None:
+        if sid in self._whole:
             self._messages.append((sid, *message))
             return end
         self._deliver(sid, message, touched)

@@ -27,25 +27,15 @@ import nats
 from nats.aio.msg import Msg
 
 from tests.certificate_authority import CertificateAuthority
+from tests.peers.nats_configuration import TOP_LEVEL, NotOfferedError
 from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.server_process import NatsServer
 
 NOT_OFFERED: Final = "not offered by streamlog"
 STOP_TIMEOUT_S: Final = 8.0
-TOP_LEVEL: Final = {
-    "max_payload": "payload_bytes_max",
-    "max_subscriptions": "subscriptions_max",
-    "max_connections": "connections_max",
-    "max_control_line": "control_line_bytes_max",
-}
-"""Keys of nats-server's configuration, and of ``[nats_listen]``."""
 
 _KEY = re.compile(r"^\s*(\w+)\s*[:=]?\s*(.*?)\s*$")
-
-
-class NotOfferedError(Exception):
-    """What the test wants of its server is not to be had."""
 
 
 class Instance(NamedTuple):

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,18 +28,40 @@ KAFKA_VERSION: Final = "4.0"
 class Suite:
     """``collect`` it, then ``run`` it at each place."""
 
-    def __init__(self, peer: Peer, sources: Sources, expected: Expectations, folder: Path) -> None:
-        """``folder`` is made, for a copy of the tests: some of them write beside themselves."""
+    def __init__(
+        self,
+        peer: Peer,
+        sources: Sources,
+        expected: Expectations,
+        folder: Path,
+        *,
+        fixtures: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``folder`` is made, for a copy of the tests: some of them write beside themselves.
+        ``fixtures``: a module inside, by default the one that is called as the peer is.
+        ``environment``: more of it.
+        """
         self.expected = expected
         self.collected: list[str] = []
         self.outcomes: dict[str, str] = {}
         self.details: dict[str, str] = {}
         """What was told of failures."""
-        self._plugins = ["chosen_tests", f"{peer.package.replace('-', '_')}_fixtures"]
+        own = fixtures or f"{peer.package.replace('-', '_')}_fixtures"
+        self._plugins = ["chosen_tests", own]
+        self._environment = {**os.environ, **(environment or {})}
         self._conftest = [] if peer.keeps_conftest else ["--noconftest"]
         self._folder = folder / peer.root
         shutil.copytree(sources.folder, folder)
         (self._folder / "pytest.ini").write_text(SETTINGS)
+
+    def replace(self, texts: Mapping[str, str]) -> None:
+        """In the copy of the tests."""
+        for path in self._folder.rglob("*.py"):
+            content = path.read_text()
+            for old, new in texts.items():
+                content = content.replace(old, new)
+            path.write_text(content)
 
     def collect(self) -> None:
         self.collected = self._pytest("--collect-only")["collected"]
@@ -76,7 +98,7 @@ class Suite:
             [*command, "-c", "pytest.ini", "--rootdir", ".", *options, *self.expected.files],
             cwd=self._folder,
             env={
-                **os.environ,
+                **self._environment,
                 "PYTHONPATH": str(INSIDE),
                 "PEER_TESTS_ORDER": str(order),
                 "KAFKA_VERSION": KAFKA_VERSION,

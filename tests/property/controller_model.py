@@ -22,6 +22,8 @@ from streamlog.model import NO_LEADER, NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]
 RACKS = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "b", NodeId(4): "c", NodeId(5): None}
+MACHINES = {NodeId(1): NodeId(1), NodeId(2): NodeId(1)}
+"""Nodes 1 and 2 share one; the others have one each."""
 NAMES = ["s", "t"]
 PARTITIONS_MAX = 3
 
@@ -124,6 +126,8 @@ class ControllerModel(RuleBasedStateMachine):
             self.log += map(encode_record, batch)
             assert list(self.image.changes(before)) == list(_slow_changes(self.image, before))
         for _, key, partition in self.places():
+            machines = {MACHINES.get(node, node) for node in partition.target}
+            assert len(machines) == len(partition.target), "one machine keeps it twice"
             assert (
                 dict(zip(partition.replicas, partition.incarnations, strict=True))
                 == self.assigned[key]

@@ -24,6 +24,7 @@ from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.property.controller_model import (
+    MACHINES,
     NAMES,
     NODES,
     PARTITIONS_MAX,
@@ -93,7 +94,7 @@ class ControllerMachine(ControllerModel):
         command = c.RegisterNode(
             node_id=node, incarnation=UUID(int=process.number),
             directory_id=UUID(int=node * 1000 + process.directory), host="h", port=node,
-            rack=RACKS[node], stamps=self.stamps[node], tail_lost=torn,
+            rack=RACKS[node], machine=MACHINES.get(node), stamps=self.stamps[node], tail_lost=torn,
             sync=sync,
         )  # fmt: skip
         decision = self.register(command)

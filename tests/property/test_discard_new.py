@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
 from streamlog.record.codec import iter_records
 from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
-from tests.nats_frames import msg
+from tests.nats_frames import FrameParser, msg
 
 START = 10
 names = st.sampled_from([b"a", b"b", b"c.1"])
@@ -84,7 +84,6 @@ class World:
     def told(self) -> list[object]:
         """In the order of the messages: the sequence, or the error's text."""
         self.partition.commit()
-        self.answers.flush()
         data, found = b"".join(self.written), {}
         while data:
             line, _, data = data.partition(b"\r\n")

@@ -1,11 +1,12 @@
-"""The frame parsers are equal on any bytes in any pieces, and on whole frames as a naive model."""
+"""What a ServerConnection takes in is what the oracle does, on any bytes in any pieces; and on whole frames as a naive
+model.
+"""
 
 import functools
 import itertools
 import struct
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ class Outcome(NamedTuple):
     asked: list[tuple[Any, ...]]
     controls: list[tuple[str, bytes]]
     dropped: int
+    pings: int
     error: type | None
 
 
@@ -128,6 +130,7 @@ def parse(twin: Twin, pieces: list[bytes], *, keyed: bool = False) -> Outcome:
         asked,
         found,
         parser.dropped,
+        parser.pings,
         error,
     )
 
@@ -153,7 +156,7 @@ def test_twins_are_equal_in_any_pieces(parts: list[Any], cuts: list[int], keyed:
 
 
 def kept_whole(twin: Twin, pieces: list[bytes]) -> tuple[Any, ...]:
-    parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX, whole=True)
+    parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX, whole=(1, 2, 3))
     found, controls, error = [], [], None
     try:
         for piece in pieces:
@@ -179,11 +182,6 @@ def test_messages_that_are_kept_whole_are_equal_in_any_pieces(
         wanted = [(it.sid, it.subject, it.reply, it.block(), it.payload) for it in parts]
         assert whole[0] == wanted[: len(whole[0])]
         assert whole[3] or len(whole[0]) == len(wanted)
-
-
-def test_who_keeps_no_messages_has_none_to_take() -> None:
-    with pytest.raises(TypeError):
-        COMPILED.FrameParser().take_messages()
 
 
 @given(messages, messages)

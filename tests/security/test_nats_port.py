@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -15,6 +17,9 @@ from nats.aio.msg import Msg
 
 from tests.guarded_node import ADMIN, GuardedNode
 from tests.local_node import until
+from tests.nats_jwts import UNLIMITED, AccountJwt, operator_jwt, operator_key, user_jwt
+from tests.secured_nats import user_key
+from tools.nodes.node_process import NodeProcess
 
 Connect = Callable[..., Any]
 
@@ -223,3 +228,27 @@ async def test_acts_and_refusals_are_audited_with_the_user(
     (act,) = (it for it in node.audited() if it.get("resources") == ["audited"])
     assert act["principal"] == f"User:{ADMIN}"
     assert any("NATS port" in str(it) for it in node.audited())
+
+
+async def test_a_client_is_told_that_its_account_has_ended(tmp_path: Path) -> None:
+    operator, account, key = operator_key(), AccountJwt(), user_key()
+    accounts = tmp_path / "accounts"
+    accounts.mkdir()
+    listen = {"operator": operator_jwt(operator), "account_jwts": [str(accounts)]}
+    node = NodeProcess(
+        1, tmp_path / "node", settings={"nats": {"servers": []}, "nats_listen": listen}
+    )
+    node.start()
+    try:
+        account.claims["exp"] = int(time.time()) + 3
+        (accounts / f"{account.key.public}.jwt").write_text(account.jwt(operator))
+        jwt = user_jwt(account.key, key, {**UNLIMITED, "bearer_token": True})
+        login = {"jwt": jwt, "verbose": False}
+        port = int(node.port_url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"CONNECT %b\r\nPING\r\n" % json.dumps(login).encode())
+        lines = (await asyncio.wait_for(reader.read(), 20)).splitlines()[1:]
+        writer.close()
+    finally:
+        node.end()
+    assert lines == [b"PONG", b"-ERR 'Account Authentication Expired'"]

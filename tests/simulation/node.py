@@ -5,19 +5,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
-from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.log.erasure.erasures_load import load, note_all
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.segment.file_slice import FileSlice
@@ -41,6 +41,7 @@ from streamlog.record.produced import check_inside, check_outside, stamp
 from tests.ingest_way import StrictIngest
 from tests.led_partition import as_partition
 from tests.log_folder import a_key_ring
+from tests.nats_frames import FrameParser
 from tests.simulation.checkers import Checkers, Stored
 from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
@@ -57,15 +58,20 @@ CONFIG = StreamConfig.of(name=TP.stream)
 TOPIC_ID = bytes(range(16))
 
 
-class SimConnection(NamedTuple):
-    write: Callable[[bytes], None]
-
-
-class SimAnswers(PubAcks):
+class SimConnection:
     """Waits for ``flush`` instead of the end of a loop's turn."""
 
-    def _write(self, lines: bytes) -> None:
+    def __init__(self, say: Callable[[bytes], None]) -> None:
+        self._say = say
+        self._waiting: list[bytes] = []
+
+    def write(self, lines: bytes) -> None:
         self._waiting.append(lines)
+
+    def flush(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._say(b"".join(waiting))
 
 
 class SimSubjects:
@@ -229,7 +235,8 @@ class Life:
         self._end = SimPartitionEnd(self)
         self._snapshots = DedupSnapshots(list)
         self._saving = False
-        self._answers = SimAnswers(SimConnection(answer), METRICS, Router())
+        self._connection = SimConnection(answer)
+        self._answers = PubAcks(self._connection, METRICS, Router())
         self._parser = FrameParser()
         acknowledge(self.state.lead(epoch, (ONE,)))
         self._ingest = self._open_ingest(epoch, self._snapshots)
@@ -333,7 +340,7 @@ class Life:
         base_offset = self._end.append_at_once(run, leader_epoch=leader_epoch, now_ms=now_ms)
         if base_offset >= 0:
             self._checkers.watermark.moved(self.high_watermark)
-            self._events.after(0, self._if_alive(self._answers.flush))
+            self._events.after(0, self._if_alive(self._connection.flush))
         return base_offset
 
     def disk_refused(self, error: StreamlogError) -> None:
@@ -391,7 +398,7 @@ class Life:
     def _close_ingest(self) -> None:
         self._parser.unbind(1)
         self._ingest.close()
-        self._answers.flush()
+        self._connection.flush()
 
     def lead_again(self, leader_epoch: int) -> None:
         if self.another is None or self.state.failure is not None:
@@ -422,7 +429,7 @@ class Life:
         def tell() -> None:
             ack.committed(base_offset)
             self._moved()
-            self._answers.flush()
+            self._connection.flush()
 
         self._events.after(0, self._if_alive(tell))
 
@@ -522,7 +529,7 @@ class Life:
             for inflow in self._parser.feed(part):
                 assert inflow is self._ingest.inflow
                 self._ingest.take()
-        self._answers.flush()
+        self._connection.flush()
 
     def _run(self, ticket: SyncTicket) -> None:
         try:
@@ -535,13 +542,13 @@ class Life:
             self._moved()
             if step.wants_sync:
                 self.sync()
-        self._answers.flush()
+        self._connection.flush()
 
     def _settle(self) -> None:
         if self.state.failure is None:
             acknowledge(self.state.settle())
             self._moved()
-            self._answers.flush()
+            self._connection.flush()
 
     def _moved(self) -> None:
         self.erasing.own.committed()

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamlog.ingest.frames import FrameParser, RecordCollector
+from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.nats.router import Router
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.columns import ColumnDecoder
+from tests.nats_frames import FrameParser
 
 MESSAGES = 900
 SIZE_BYTES = 100

@@ -18,16 +18,17 @@ import pytest
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from tests.ingest_way import Written
+from tests.ingest_way import TurnsWritten, Written
 from tests.led_partition import FakePartition, as_partition
+from tests.nats_frames import FrameParser
 from tests.partition_world import World, tp
 from tests.unit.hot_path import MESSAGES, HotPath, frames, instructions
 
@@ -109,7 +110,6 @@ class Way:
         self._parser.feed(self._read)
         self._ingest.take()
         self._partition.commit()
-        self._answers.flush()
 
 
 class ManyWays:
@@ -117,7 +117,7 @@ class ManyWays:
 
     def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
-        self.written = Written()
+        self.written = TurnsWritten()
         self._answers = PubAcks(self.written, metrics, Router())
         self._flusher = registry._flusher
         room = InFlightBytes(
@@ -158,7 +158,7 @@ class ManyWays:
             assert isinstance(ingest, PartitionIngest)
             ingest.take()
         self._flusher._work()
-        self._answers.flush()
+        self.written.end_turn()
 
 
 async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:

@@ -82,6 +82,17 @@ def free_port(host: str = LOOPBACK) -> int:
     return _ports.take(host)
 
 
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row, each as ``free_port`` hands them out."""
+    first, last = 0, -1
+    while last - first + 1 < count:
+        port = free_port()
+        if port != last + 1:
+            first = port
+        last = port
+    return first
+
+
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

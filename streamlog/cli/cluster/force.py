@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import typer
 
-from streamlog.cli.options.options import Yes
+from streamlog.cli.options.options import OneNode, Yes
 from streamlog.cli.output import say
 from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest
@@ -28,12 +28,13 @@ def recover_quorum(
     config: Annotated[
         Path, typer.Option("--config", "-c", help="The file of the node, which must be stopped.")
     ],
+    node: OneNode = None,
     yes: Yes = False,
 ) -> None:
     """Lost majority, lost for good: make this voter the only one. Read docs/operations.md first."""
-    from streamlog.config import load_settings
+    from streamlog.config import load_node
 
-    settings = load_settings(config)
+    settings = load_node(config, node).settings
     if not yes:
         typer.confirm(WARNING.format(node=settings.node.id), abort=True, err=True)
     epoch = make_only_voter(settings)

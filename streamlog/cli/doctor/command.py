@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -47,17 +47,18 @@ def doctor(
     runs or not. Exit code 1 if something of this node is critical: findings on the rest of the
     cluster are printed, and `streamlog cluster check` fails for them. No secret is ever shown.
     """
-    from streamlog.cli.doctor.configuration import examine_file
+    from streamlog.cli.doctor.configuration import examine_file, nodes_that_can_be
 
     settings, found = examine_file(config)
-    if settings is None or not as_json:
+    nodes = [] if settings is None else nodes_that_can_be(settings)
+    if not nodes or not as_json:
         _print(found, as_json=as_json)
-    if settings is None:
+    if not nodes:
         raise typer.Exit(1)
     refused = tuple(it.what.partition(":")[0] + ":" for it in found if it.severity == CRITICAL)
 
     async def look() -> None:
-        asked = _examine(settings, config, servers, http or [], nats_monitor, timeout)
+        asked = _examine(nodes, config, servers, http or [], nats_monitor, timeout)
         async for finding in asked:
             if finding.severity == CRITICAL and finding.what.startswith(refused):
                 continue  # the same file or setting, seen from elsewhere
@@ -74,13 +75,14 @@ def doctor(
 
 
 async def _examine(
-    settings: "Settings",
+    nodes: Sequence["Settings"],
     config: Path | None,
     servers: str | None,
     http: list[str],
     monitor: str | None,
     timeout_s: float,
 ) -> AsyncIterator[Finding]:
+    """``nodes``: those of this machine, which differ by their ids, folders and ports."""
     from streamlog.cli.doctor import (
         certificates,
         clocks,
@@ -91,24 +93,31 @@ async def _examine(
         node,
     )
 
+    settings = nodes[0]
     for finding in limits.examine(settings, config):
         yield finding
     for finding in certificates.examine(settings, datetime.now(UTC)):
         yield finding
-    where, metadata_reserve_bytes = settings.node.data_dir, settings.log.metadata_reserve_bytes
-    for finding in await asyncio.to_thread(
-        lambda: list(disk.examine(where, metadata_reserve_bytes))
-    ):
-        yield finding
-    for finding in await asyncio.to_thread(lambda: node.examine(settings, timeout_s)):
-        yield finding
+    for each in nodes:
+        where, reserve_bytes = each.node.data_dir, each.log.metadata_reserve_bytes
+        if each is settings or where.exists():  # the first start makes those of the others
+            for finding in await asyncio.to_thread(_listed, disk.examine, where, reserve_bytes):
+                yield finding
+        for finding in await asyncio.to_thread(node.examine, each, timeout_s):
+            yield finding
     async for finding in nats.examine(settings, timeout_s):
         yield finding
-    asked = servers or ",".join(_places(settings))
+    asked = servers or ",".join(dict.fromkeys(it for each in nodes for it in _places(each)))
     async for finding in network.examine(settings, asked, timeout_s):
         yield finding
     async for finding in clocks.examine(settings, http, monitor, timeout_s):
         yield finding
+
+
+def _listed(
+    examine: Callable[[Path, int], Iterator[Finding]], where: Path, reserve_bytes: int
+) -> list[Finding]:
+    return list(examine(where, reserve_bytes))
 
 
 def _places(settings: "Settings") -> Iterator[str]:

@@ -106,6 +106,15 @@ SECRET_IN_CLEAR: Final = Condition(
 )
 
 
+VOTERS_SHARE_MACHINE: Final = Condition(
+    "SL-0826",
+    "several voters are on one machine",
+    "let one node of each machine vote: the others follow the metadata as observers",
+    meaning="`node.processes` runs several nodes on this machine, and cluster.voters names more than "
+    "one of them. If the machine is lost, so are their votes.",
+)
+
+
 class ExaminedFile(NamedTuple):
     """A file, with the environment, and all that there is to say about it."""
 
@@ -133,6 +142,16 @@ def examine_file(path: Path | None) -> ExaminedFile:
     if len(found) > 1:
         found = [it for it in found if it.severity != OK]
     return ExaminedFile(None if read.mistakes else read.settings, found)
+
+
+def nodes_that_can_be(settings: "Settings") -> "list[Settings]":
+    """Of the settings' machine; none where they contradict each other."""
+    from streamlog.config import nodes_of
+
+    try:
+        return [it.settings for it in nodes_of(settings)]
+    except ConfigError:
+        return []
 
 
 def examine(settings: "Settings") -> list[Finding]:
@@ -177,6 +196,10 @@ def _quorum(it: "Settings") -> Iterator[Finding]:
     if len(ids) % 2 == 0:
         said = f"there are {len(ids)} voters: they bear no more losses than {len(ids) - 1} would"
         yield Finding.of(EVEN_VOTERS, AREA, said)
+    own = [node_id for node_id in ids if 0 <= node_id - it.node.id < it.node.processes]
+    if 1 < len(own) < len(ids):
+        said = f"{len(own)} of {len(ids)} voters are nodes of this machine, and are lost with it"
+        yield Finding.of(VOTERS_SHARE_MACHINE, AREA, said)
     if it.node.id not in ids:
         yield Finding.of(
             NOT_A_VOTER, AREA, "this node is no voter: it follows the metadata, no more"
@@ -226,6 +249,11 @@ def _promises(it: "Settings") -> Iterator[Finding]:
     if has_secret and far and not has_tls:
         said = "a password or token for NATS may go to another machine in the clear"
         yield Finding.of(SECRET_IN_CLEAR, AREA, said)
+
+
+def own_addresses(it: "Settings") -> str:
+    """Where the nodes of this machine are reached, by commas."""
+    return ",".join(own_address(each) for each in nodes_that_can_be(it) or [it])
 
 
 def own_address(it: "Settings") -> str:

@@ -1,11 +1,15 @@
 import json
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamlog.cli.options.options import Json
+from streamlog.cli.options.options import Json, OneNode
 from streamlog.cli.output import print_json, say
+from streamlog.errors import NodeUnreachable
+
+if TYPE_CHECKING:
+    from streamlog.cli.node.node_http import NodeHttpClient
 
 TIMEOUT_S: Final = 3.0
 
@@ -15,6 +19,7 @@ def health(
         Path | None,
         typer.Option("--config", "-c", help="The node's TOML file; the environment overrides it."),
     ] = None,
+    node: OneNode = None,
     ready: Annotated[
         bool, typer.Option("--ready", help="Does it do all of its work, too? (/readyz)")
     ] = False,
@@ -26,21 +31,43 @@ def health(
     """Is the node on this machine alive? For probes of containers; exit code 1 if it is not.
 
     Asks the node's HTTP at the address and by the TLS that its own configuration tells. No login is
-    needed, also where all else wants one.
+    needed, also where all else wants one. Of the nodes of node.processes all are asked, or the one
+    of --node; it is enough that one of them is not.
     """
     from streamlog.cli.node.node_http import NodeHttpClient
-    from streamlog.config import load_settings
+    from streamlog.config import load_nodes, node_of
 
-    http = NodeHttpClient(load_settings(config))
-    answer = http.get("/readyz" if ready else "/healthz", timeout)
-    well = answer.status == 200
+    nodes = load_nodes(config)
+    asked = nodes if node is None else [node_of(nodes, node)]
     word = "ready" if ready else "alive"
+    path = "/readyz" if ready else "/healthz"
+    answers = [
+        _answer(NodeHttpClient(it.settings), path, word, timeout, alone=len(asked) == 1)
+        for it in asked
+    ]
+    well = all(it[word] for it in answers)
     if as_json:
-        print_json({"url": http.url, word: well, "why": None if well else _why(answer.text)})
+        print_json(answers[0] if len(asked) == 1 else {word: well, "nodes": answers})
     else:
-        say(f"{http.url} is {word}" if well else f"{http.url} is not {word}: {_why(answer.text)}")
+        for it in answers:
+            said = f"is {word}" if it[word] else f"is not {word}: {it['why']}"
+            say(f"{it['url']} {said}")
     if not well:
         raise typer.Exit(1)
+
+
+def _answer(
+    http: "NodeHttpClient", path: str, word: str, timeout_s: float, *, alone: bool
+) -> dict[str, object]:
+    """Raises NodeUnreachable if no other node is asked."""
+    try:
+        answer = http.get(path, timeout_s)
+    except NodeUnreachable as error:
+        if alone:
+            raise
+        return {"url": http.url, word: False, "why": str(error)}
+    well = answer.status == 200
+    return {"url": http.url, word: well, "why": None if well else _why(answer.text)}
 
 
 def _why(text: str) -> str:

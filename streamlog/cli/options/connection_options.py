@@ -261,12 +261,12 @@ def _check_environment(params: Iterable[Any]) -> None:
 def _as_node(config: Path) -> "tuple[str, Security]":
     """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
     from streamlog.app.security import to_nodes
-    from streamlog.cli.doctor.configuration import own_address
+    from streamlog.cli.doctor.configuration import own_addresses
     from streamlog.config import load_settings
     from streamlog.tls.certificates import Certificates
 
     settings = load_settings(config)
-    return own_address(settings), to_nodes(settings, Certificates(settings))
+    return own_addresses(settings), to_nodes(settings, Certificates(settings))
 
 
 def _security(

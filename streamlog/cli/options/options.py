@@ -33,6 +33,10 @@ Servers = Annotated[
         " `streamlog dev` runs: all of its nodes.",
     ),
 ]
+OneNode = Annotated[
+    int | None,
+    typer.Option("--node", min=1, metavar="ID", help="Of the nodes of node.processes, this one."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]

@@ -26,9 +26,10 @@ from streamlog.ingest.admission.refusal import (
 )
 from streamlog.ingest.admission.rollup import asked_rollup
 from streamlog.ingest.admission.rollup_deletes import Rollups
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
 from streamlog.ingest.pub_ack_format import batch_ack_json
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.partition.partition import Partition
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.published import asked

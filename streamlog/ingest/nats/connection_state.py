@@ -24,7 +24,7 @@ REASONS_MAX: Final = 10
 
 
 class ConnectionState:
-    """The callbacks of a client, as one state. ``login``: as whom it comes, without a secret."""
+    """The callbacks of a link, as one state. ``login``: as whom it comes, without a secret."""
 
     def __init__(self, metrics: NodeMetrics, *, login: object = "") -> None:
         self.is_connected = False
@@ -37,7 +37,7 @@ class ConnectionState:
         self._complaints = NatsErrorCounts(metrics, "ingest")
         self._was_connected = False
 
-    async def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """An attempt failed, or the server complains."""
         complaint = understood(error, self._login)
         extra = {"error": complaint.text, "remedy": complaint.remedy}
@@ -52,10 +52,12 @@ class ConnectionState:
                 self._told.add(complaint.text)
                 logger.warning(NATS_GONE.logged_as("waiting for NATS"), extra=extra)
 
-    async def disconnected(self) -> None:
+    def disconnected(self, error: Exception | None) -> None:
+        """``error``: what the connection has ended for, where that is known."""
         if self.is_connected:
             self.closed()
-            logger.warning(NATS_GONE.logged_as("NATS connection lost"))
+            extra = {} if error is None else {"error": understood(error).text}
+            logger.warning(NATS_GONE.logged_as("NATS connection lost"), extra=extra)
 
     def closed(self) -> None:
         """We want no connection any more."""

@@ -1,9 +1,9 @@
-"""What we listen to. Outlives the connection: after a reconnect all of it is said again. Pure."""
+"""What is listened to at NATS. It outlives the connection: after a reconnect all of it is said again. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlog.ingest.frames import FrameParser, Partitioner, RecordCollector
+from streamlog.nats.router import Subscription
 
 
 class SubjectFilter(NamedTuple):
@@ -12,14 +12,6 @@ class SubjectFilter(NamedTuple):
     subject: str
     queue: str | None = None
     """Members of a queue group share the messages."""
-
-
-class Subscription(NamedTuple):
-    """A subject and where its messages go."""
-
-    subject: str
-    target: RecordCollector | Partitioner
-    queue: str | None = None
 
 
 class Subscriptions:
@@ -37,27 +29,23 @@ class Subscriptions:
         self._by_sid[self._sid] = subscription
         return self._sid
 
-    def remove(self, sid: int) -> None:
-        del self._by_sid[sid]
+    def remove(self, sid: int) -> Subscription:
+        return self._by_sid.pop(sid)
 
-    def source(self, sid: int) -> SubjectFilter:
-        subject, _, queue = self._by_sid[sid]
-        return SubjectFilter(subject, queue)
+    def subscription(self, sid: int) -> Subscription:
+        return self._by_sid[sid]
 
     def sids(self) -> list[int]:
         return list(self._by_sid)
-
-    def bind(self, parser: FrameParser, sids: Iterable[int]) -> None:
-        for sid in sids:
-            parser.bind(sid, self._by_sid[sid].target)
 
     def commands(self, sids: Iterable[int]) -> bytes:
         """The SUB lines."""
         lines = []
         for sid in sids:
-            subject, _, queue = self._by_sid[sid]
-            lines.append(f"SUB {subject} {queue} {sid}" if queue else f"SUB {subject} {sid}")
-        return "".join(f"{line}\r\n" for line in lines).encode()
+            it = self._by_sid[sid]
+            source = b"%b %b" % (it.subject, it.queue) if it.queue else it.subject
+            lines.append(b"SUB %b %d\r\n" % (source, sid))
+        return b"".join(lines)
 
 
 def unsubscribe_commands(sids: Iterable[int]) -> bytes:

@@ -58,5 +58,6 @@ are of 64 bits in the machine's order.
 
 def serve_syncs(requests: int, answers: int) -> None:
     """Take requests from a pipe, sync each, and put the answer into another pipe, until the first
-    one ends. The interpreter lock is not held: neither does a sync wait for it, nor anyone for a sync.
+    one ends. The interpreter lock is not held: a sync does not wait for it, and no other thread waits for
+    a sync.
     """

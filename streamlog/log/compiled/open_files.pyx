@@ -121,7 +121,8 @@ SYNC_REQUEST_BYTES = sizeof(SyncRequest)
 
 def serve_syncs(int requests, int answers):
     """Take requests from a pipe, sync each, and put the answer into another pipe, until the first
-    one ends. The interpreter lock is not held: neither does a sync wait for it, nor anyone for a sync.
+    one ends. The interpreter lock is not held: a sync does not wait for it, and no other thread waits for
+    a sync.
     """
     with nogil:
         _serve_syncs(requests, answers)
@@ -144,4 +145,4 @@ cdef int _serve_syncs(int requests, int answers) noexcept nogil:
             request.fd = 0
         while write(answers, &request, sizeof(request)) < 0:
             if errno != EINTR:
-                return 0  # nobody waits any more
+                return 0  # the event loop has closed its end

@@ -105,7 +105,8 @@ def _move_off(changes: PartitionChanges, place: ReplicaPlace, placement: Placeme
 
 
 def _check_room(image: MetadataImage, node_id: NodeId) -> None:
-    able = sum(1 for node in image.nodes.values() if not node.draining) - 1
+    others = [it for it in image.nodes.values() if not it.draining and it.node_id != node_id]
+    able = len({it.machine_id for it in others})
     wanted = max(
         (len(it.partition.target) for it in places(image) if node_id in it.partition.target),
         default=0,
@@ -113,7 +114,7 @@ def _check_room(image: MetadataImage, node_id: NodeId) -> None:
     if wanted > able:
         raise InvalidRequest(
             f"{wanted} replicas are kept of a stream, and without node {node_id} there are {able}"
-            " nodes to keep them"
+            f" {'nodes' if able == len(others) else 'machines'} to keep them"
         )
 
 

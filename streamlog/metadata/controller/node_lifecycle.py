@@ -37,6 +37,7 @@ from streamlog.metadata.image.records import (
     MetadataRecord,
     NodeFenced,
     NodeFull,
+    NodePlaced,
     NodeRegistered,
     NodeRemoved,
     NodeStamped,
@@ -91,7 +92,12 @@ def register(
         node_id=command.node_id, incarnation=command.incarnation, host=command.host,
         port=command.port, rack=command.rack, directory_id=command.directory_id, fenced=True,
     )  # fmt: skip
-    return changes.decision(noted, **_registered(node_epoch, tail_lost, data_lost, older=older))
+    placed = []
+    if command.machine is not None:
+        placed.append(NodePlaced(node_id=command.node_id, machine=command.machine))
+    return changes.decision(
+        noted, *placed, **_registered(node_epoch, tail_lost, data_lost, older=older)
+    )
 
 
 def heartbeat(

@@ -1,8 +1,9 @@
 """On which nodes replicas go. Pure.
 
 The leader of a new partition goes where fewest partitions are led, those of its stream counting
-first. The other replicas go to other racks, as far as there are racks (a node without one is a rack
-of its own), and there to the node with the fewest replicas, those of the stream counting first.
+first. The other replicas go to other machines, without exception, since nodes of one machine are lost
+together (``node.processes``); to other racks, as far as there are racks (a node without one is a rack
+of its own); and there to the node with the fewest replicas, those of the stream counting first.
 Each of these numbers, of a stream or in all, then differs by one at most between nodes that were
 alike before.
 """
@@ -10,9 +11,9 @@ alike before.
 from collections import Counter
 from collections.abc import Sequence
 
-from streamlog.errors import InvalidStreamConfig
+from streamlog.errors import InvalidRequest, InvalidStreamConfig
 from streamlog.metadata.controller.partition_changes import PartitionChanges
-from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NodeId
 
 
@@ -35,7 +36,7 @@ class Placement:
     def new_partition(self, replicas: int) -> PartitionImage:
         """All replicas in sync, the first one leads. Raises InvalidStreamConfig."""
         changes = self._draft
-        check_count(replicas, len(changes.hosts))
+        check_room(changes.image, replicas, changes.hosts)
 
         def cost(node: NodeId) -> tuple[bool, int, int, int, int]:
             return (
@@ -75,8 +76,10 @@ class Placement:
 
     def _more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
         changes = self._draft
-        able = [node for node in changes.hosts if node not in kept]
-        check_count(len(kept) + count, len(kept) + len(able))
+        machines = changes.image.machine_of
+        taken = {machines(node) for node in kept}
+        able = [node for node in changes.hosts if machines(node) not in taken]
+        check_room(changes.image, len(kept) + count, changes.hosts, kept)
         racks = Counter(self._racks[node] for node in kept)
         chosen: list[NodeId] = []
 
@@ -90,7 +93,7 @@ class Placement:
 
         for _ in range(count):
             node = min(able, key=cost)
-            able.remove(node)
+            able = [it for it in able if machines(it) != machines(node)]
             chosen.append(node)
             racks[self._racks[node]] += 1
         return tuple(chosen)
@@ -105,9 +108,30 @@ def new_partition(nodes: tuple[NodeId, ...], leader_epoch: int) -> PartitionImag
     return PartitionImage(nodes, nodes[0], leader_epoch, nodes, 0)
 
 
-def check_count(wanted: int, able: int) -> None:
-    """Raises InvalidStreamConfig with both numbers."""
-    if wanted > able:
-        raise InvalidStreamConfig(
-            f"replicas: {wanted} asked for, and there are {able} nodes that can take them"
-        )
+def check_room(
+    image: MetadataImage, wanted: int, hosts: Sequence[NodeId], kept: Sequence[NodeId] = ()
+) -> None:
+    """Raises InvalidStreamConfig unless so many replicas, of which some are ``kept``, find machines."""
+    machine_of = image.machine_of
+    free = {machine_of(node) for node in hosts} - {machine_of(node) for node in kept}
+    if wanted <= len(kept) + len(free):
+        return
+    nodes = {*hosts, *kept}
+    machines = len({machine_of(node) for node in nodes})
+    if machines == len(nodes):
+        can = f"there are {len(nodes)} nodes that can take them"
+    else:
+        on = "1 machine, which takes one" if machines == 1 else f"{machines} machines, one each"
+        can = f"the {len(nodes)} nodes that can take them are on {on}"
+    raise InvalidStreamConfig(f"replicas: {wanted} asked for, and {can}")
+
+
+def check_machines(image: MetadataImage, nodes: Sequence[NodeId]) -> None:
+    """Raises InvalidRequest where two of them would be lost with one machine."""
+    found: dict[NodeId, NodeId] = {}
+    for node in nodes:
+        other = found.setdefault(image.machine_of(node), node)
+        if other != node:
+            raise InvalidRequest(
+                f"nodes {other} and {node} are on one machine, which keeps one replica of a partition"
+            )

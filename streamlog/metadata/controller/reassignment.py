@@ -16,6 +16,7 @@ from streamlog.metadata.controller.partition_changes import (
     known_node,
     place_of,
 )
+from streamlog.metadata.controller.placement import check_machines
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -36,6 +37,7 @@ def move_partition(changes: PartitionChanges, command: MovePartition) -> Decisio
         if node.draining or node_id not in changes.available:
             state = "is being drained" if node.draining else "is not alive"
             raise InvalidRequest(f"node {node_id} {state}")
+    check_machines(changes.image, target)
     changes.put(place, retargeted(changes, place, target))
     return changes.decision()
 

@@ -19,7 +19,12 @@ from streamlog.metadata.controller.partition_changes import (
     available_nodes,
     known_node,
 )
-from streamlog.metadata.controller.placement import Placement, check_count, new_partition
+from streamlog.metadata.controller.placement import (
+    Placement,
+    check_machines,
+    check_room,
+    new_partition,
+)
 from streamlog.metadata.controller.reassignment import retargeted
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
@@ -58,7 +63,7 @@ def create_stream(
     _check_cluster(image, config)
     check_circle(config, (stream.config for stream in image.streams.values()))
     changes = _draft(image, live)
-    check_count(config.replicas, len(changes.hosts))
+    check_room(image, config.replicas, changes.hosts)
     changes.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
     _add(changes, config, range(config.partitions), Placement(changes), assignments)
     return changes.decision(created=True)
@@ -199,6 +204,7 @@ def _check_assignment(
             raise InvalidRequest(
                 f"partition {number}: node {node_id} is not alive, or is being drained"
             )
+    check_machines(changes.image, nodes)
 
 
 def _resize(changes: PartitionChanges, stream: StreamImage, placement: Placement) -> None:
@@ -216,8 +222,12 @@ def _grown(
     changes: PartitionChanges, partition: PartitionImage, wanted: int, placement: Placement
 ) -> tuple[NodeId, ...]:
     """Those first that a move before this one had yet to let go: they have the data."""
-    back = [node for node in partition.removing if node in changes.hosts]
-    kept = (*partition.target, *back)[:wanted]
+    machine_of = changes.image.machine_of
+    kept = partition.target
+    for node in partition.removing:
+        taken = {machine_of(it) for it in kept}
+        if node in changes.hosts and machine_of(node) not in taken and len(kept) < wanted:
+            kept = (*kept, node)
     return (*kept, *placement.more(kept, wanted - len(kept)))
 
 

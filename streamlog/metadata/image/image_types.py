@@ -45,6 +45,13 @@ class NodeImage:
     """
     stamp: UUID | None = None
     """The last one of its data folder that is known. A folder without it is an older copy."""
+    machine: NodeId | None = None
+    """The first node of the machine that it shares with others; None: it has one for itself."""
+
+    @property
+    def machine_id(self) -> NodeId:
+        """Nodes with the same one are lost together: no two of them keep the same partition."""
+        return self.node_id if self.machine is None else self.machine
 
     @property
     def has_address(self) -> bool:

@@ -31,6 +31,7 @@ from streamlog.metadata.image.records import (
     NodeDraining,
     NodeFenced,
     NodeFull,
+    NodePlaced,
     NodeRegistered,
     NodeRemoved,
     NodeStamped,
@@ -106,6 +107,7 @@ class MetadataDelta:
                 self._partition_changed(record, offset)
             case (
                 NodeRegistered()
+                | NodePlaced()
                 | NodeFenced()
                 | NodeDraining()
                 | NodeFull()
@@ -181,6 +183,7 @@ class MetadataDelta:
         self,
         record: (
             NodeRegistered
+            | NodePlaced
             | NodeFenced
             | NodeDraining
             | NodeFull
@@ -201,6 +204,8 @@ class MetadataDelta:
                 raise CorruptData(f"metadata record at {offset} is about unknown node {node_id}")
             case NodeFenced():
                 known = replace(known, fenced=record.fenced, stopping=record.stopping)
+            case NodePlaced():
+                known = replace(known, machine=record.machine)
             case NodeDraining():
                 known = replace(known, draining=record.draining)
             case NodeFull():

@@ -33,6 +33,7 @@ from streamlog.metadata.image.records import (
     NodeDraining,
     NodeFenced,
     NodeFull,
+    NodePlaced,
     NodeRegistered,
     NodeStamped,
     NodeUnfit,
@@ -118,6 +119,11 @@ class MetadataImage:
         if found is None:
             raise StreamNotFound(f"there is no stream {name!r}")
         return found
+
+    def machine_of(self, node_id: NodeId) -> NodeId:
+        """See ``NodeImage.machine_id``; an unknown node has a machine for itself."""
+        node = self.nodes.get(node_id)
+        return node_id if node is None else node.machine_id
 
     def load(self, node_id: NodeId) -> NodeLoad:
         return self.loads.get(node_id, NodeLoad())
@@ -250,6 +256,8 @@ def _node_records(node: NodeImage) -> Iterator[MetadataRecord]:
         node_id=node.node_id, incarnation=node.incarnation, host=node.host, port=node.port,
         rack=node.rack, directory_id=node.directory_id, epoch=node.epoch, fenced=node.fenced,
     )  # fmt: skip
+    if node.machine is not None:
+        yield NodePlaced(node_id=node.node_id, machine=node.machine)
     if node.stopping:
         yield NodeFenced(node_id=node.node_id, fenced=node.fenced, stopping=True)
     if node.draining:

@@ -66,6 +66,15 @@ class NodeFenced(MetadataRecord):
     """The node said goodbye: no heartbeat unfences this registration of it."""
 
 
+class NodePlaced(MetadataRecord):
+    """A registered node shares its machine with others, by the id of the machine's first node."""
+
+    LEVEL: ClassVar[int] = 2
+
+    node_id: NodeId
+    machine: NodeId
+
+
 class NodeDraining(MetadataRecord):
     """A draining node gets no replica, and the ones it has are moved away. Outlives restarts."""
 
@@ -289,6 +298,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         FeatureLevelChanged,
         NodeRegistered,
         NodeFenced,
+        NodePlaced,
         NodeDraining,
         NodeFull,
         NodeUnfit,

@@ -47,8 +47,9 @@ def min_isr_of(replicas: int) -> int:
 
 
 def host_count(image: MetadataImage) -> int:
-    """Nodes that may get replicas."""
-    return sum(not (node.fenced or node.draining) for node in image.nodes.values())
+    """Nodes that may get replicas: of those that share a machine, one."""
+    able = (it for it in image.nodes.values() if not (it.fenced or it.draining))
+    return len({it.machine_id for it in able})
 
 
 class InternalStream:

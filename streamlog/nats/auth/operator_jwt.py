@@ -295,6 +295,8 @@ class UserVerdict(NamedTuple):
     """Unix time."""
     is_bearer: bool
     """The token is enough by itself; else the user signs the nonce."""
+    ends_with_account: bool = False
+    """It is the account that ends at ``expires_s``."""
 
 
 def plain_token(text: str) -> str:
@@ -361,6 +363,7 @@ def judged(
         raise AuthenticationFailed(f"permissions: {error}") from None
     limits = account.nats.limits
     ends = [float(it) for it in (claims.exp, account.exp, ends_s or 0.0) if it]
+    expires_s = min(ends, default=None)
     return UserVerdict(
         claims.sub,
         account.sub,
@@ -368,8 +371,9 @@ def judged(
         _least(grant.subs, limits.subs),
         _least(grant.payload, limits.payload),
         _least(limits.conn),
-        min(ends, default=None),
+        expires_s,
         grant.bearer_token,
+        ends_with_account=expires_s is not None and expires_s == account.exp,
     )
 
 

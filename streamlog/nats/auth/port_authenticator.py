@@ -150,13 +150,15 @@ class AdmittedClient:
     stay: Stay = _stays
     is_tolerated: bool = False
     """It has proved nothing, and only ``security.permissive`` lets it in."""
+    expiry: str = err.AUTHENTICATION_EXPIRED
+    """What it is told when its login ends."""
     _rules: object = None
     _answers: dict[tuple[Operation, str], bool] = field(default_factory=dict)
     """By ``_rules``, and no other."""
 
     @property
     def expires_s(self) -> float | None:
-        """By the monotonic clock: the listener then says ``AUTHENTICATION_EXPIRED`` and closes."""
+        """By the monotonic clock: the listener then says ``expiry`` and closes."""
         return self.session.ends_s
 
     def may_write(self, stream: str) -> bool:
@@ -372,7 +374,7 @@ class PortAuthenticator:
                 now = self._judged(claims, present, host)
             except AuthenticationFailed:
                 return err.AUTHENTICATION_REVOKED
-            is_same = now._replace(expires_s=None) == verdict._replace(expires_s=None)
+            is_same = _without_end(now) == _without_end(verdict)
             return None if is_same and not _is_sooner(now, verdict) else err.AUTHENTICATION_REVOKED
 
         principal = self._principal_of_user(claims, is_bearer=verdict.is_bearer)
@@ -385,7 +387,10 @@ class PortAuthenticator:
             verdict.payload_bytes_max,
             verdict.account_connections_max,
         )
-        return self._login(session, stay, verdict.rules, limits, verdict.account)
+        login = self._login(session, stay, verdict.rules, limits, verdict.account)
+        if verdict.ends_with_account:
+            login.expiry = err.ACCOUNT_AUTHENTICATION_EXPIRED
+        return login
 
     def _grantors(self, claims: UserClaims, operator: OperatorSource) -> "_Grantors":
         return _Grantors(operator.operator(), self._accounts.account(claims.account))
@@ -483,6 +488,10 @@ class _Grantors(NamedTuple):
 
     operator: TrustedOperator
     account: AccountClaims | None
+
+
+def _without_end(verdict: UserVerdict) -> UserVerdict:
+    return verdict._replace(expires_s=None, ends_with_account=False)
 
 
 def _is_sooner(now: UserVerdict, before: UserVerdict) -> bool:

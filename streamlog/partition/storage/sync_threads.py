@@ -44,7 +44,7 @@ class SyncThreads:
         os.write(self._requests, _REQUEST.pack(self._last_number, fd))
 
     def close(self) -> None:
-        """What has begun is finished, and nobody hears of it. May be called again."""
+        """What has begun is finished, and ``ended`` is not called for it. May be called again."""
         if self._end is not None and self._end.alive:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(self._answers)

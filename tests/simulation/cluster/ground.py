@@ -6,11 +6,11 @@ from functools import partial
 
 import streamlog.kafka.net.connection as server_connection
 from streamlog.client import connection as client_connection
-from streamlog.ingest.nats.connection import IngestClient
+from streamlog.ingest.nats.server_link import ServerLink
 from streamlog.nats import links
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.machine import simulated
-from tests.simulation.cluster.nats import SimIngestClient, SimNats
+from tests.simulation.cluster.nats import SimNats, SimServerLink
 from tests.simulation.cluster.ports import dialled
 from tests.simulation.cluster.sockets import connected, read_warm
 from tests.simulation.cluster.tcp import Tcp
@@ -19,16 +19,16 @@ from tests.simulation.cluster.tcp import Tcp
 @contextmanager
 def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
     """What would touch the real network or disk touches the simulated one."""
-    SimIngestClient.nats = nats
+    SimServerLink.nats = nats
     replaced = [
         (server_connection.read_warm, read_warm),  # type: ignore[attr-defined]
         (client_connection.connected, partial(connected, tcp)),
-        (links._dialled, partial(dialled, tcp)),
-        (IngestClient, SimIngestClient),
+        (links.dialled, partial(dialled, tcp)),
+        (ServerLink, SimServerLink),
     ]
     try:
         with simulated(seed, replaced):
             yield
     finally:
-        del SimIngestClient.nats
+        del SimServerLink.nats
         Host.current = Host.latest = None

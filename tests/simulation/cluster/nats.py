@@ -1,17 +1,17 @@
 """A NATS server, and the node's connection to it: at most once, in order while it lasts.
 
-``SimIngestClient`` stands in the place of ``ingest.nats.connection.IngestClient``, which is nats-py's
-client with our parser; the parser, and all that is behind it, is the real one.
+``SimServerLink`` stands in the place of ``ingest.nats.server_link.ServerLink``; its connection, and all that is
+behind it, is the real one.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.nats.connection import InFlightBytes
-from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.ingest.nats.subscription_list import Subscriptions, unsubscribe_commands
+from streamlog.nats.router import Router
+from streamlog.nats.server_connection import ServerConnection
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
 from tests.simulation.events import Events
@@ -24,7 +24,7 @@ RETRY_S = 0.25
 class _Line:
     """One connection. What is sent over a cut link is lost, and so is the connection, soon."""
 
-    def __init__(self, nats: "SimNats", host: Host, client: "SimIngestClient") -> None:
+    def __init__(self, nats: "SimNats", host: Host, client: "SimServerLink") -> None:
         self.subscriptions: dict[int, str] = {}
         self.at_server = True
         """The server believes in it."""
@@ -109,7 +109,7 @@ class SimNats:
                 count += 1
         return count
 
-    def connect(self, host: Host, client: "SimIngestClient") -> _Line | None:
+    def connect(self, host: Host, client: "SimServerLink") -> _Line | None:
         place = host.node_id
         if self.links.is_cut(place, NATS) or self.links.is_cut(NATS, place):
             return None
@@ -142,33 +142,35 @@ class SimNats:
             self.events.after(notice_us, line.end_at_server)
 
 
-class SimIngestClient:
-    """What ``ingest.source`` needs of its client."""
+class SimServerLink:
+    """What ``ingest.nats.subscriber`` needs of its link."""
 
     nats: SimNats
     """Set on the class for as long as a world is played."""
 
     def __init__(
         self,
-        _access: object,
+        _options: object,
+        router: Router,
+        _sockets: object,
         subscriptions: Subscriptions,
         *,
-        in_flight: InFlightBytes,
         connected: Callable[[], None],
-        read_buffer_bytes: int,
-        around_read: None = None,
+        **_: Any,
     ) -> None:
         assert Host.current is not None
         self._host = Host.current
+        self._router = router
         self._told_connected = connected
         self._subscriptions = subscriptions
         self._line: _Line | None = None
         self._pongs: list[asyncio.Future[bool]] = []
-        self._closed = False
-        self._closed_cb: Any = None
+        self._is_closed = False
+        self._waiting: list[bytes] = []
+        """Answers that leave at the end of this turn."""
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._renew_parser()
+        self._renew_connection()
 
     @property
     def is_connected(self) -> bool:
@@ -176,23 +178,40 @@ class SimIngestClient:
 
     connected_url = None
 
-    async def connect(self, **options: Any) -> None:
-        self._closed_cb = options["closed_cb"]
+    async def run(self) -> None:
         await self._connect()
+        await asyncio.Event().wait()
 
-    async def close(self) -> None:
-        self._closed = True
+    def close(self) -> None:
+        self._is_closed = True
         if self._line is not None:
             self._line.end_at_server()
         self._line = None
-        if self._closed_cb is not None:
-            await self._closed_cb()
+
+    def subscribe(self, sids: Sequence[int]) -> None:
+        if self._line is not None:
+            self._bind(sids)
+            self._say(self._subscriptions.commands(sids))
+
+    def unsubscribe(self, sids: Iterable[int]) -> None:
+        self._say(unsubscribe_commands(sids))
 
     def forget(self, sids: Iterable[int]) -> None:
         for sid in sids:
-            self.parser.unbind(sid)
+            self._connection.unbind(sid)
 
     def write(self, data: bytes) -> None:
+        if data:
+            if not self._waiting:
+                self._loop.call_soon(self._flush)
+            self._waiting.append(data)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._say(b"".join(waiting))
+
+    def _say(self, data: bytes) -> None:
         if data and self._line is not None:
             self._line.to_server(data)
 
@@ -201,7 +220,8 @@ class SimIngestClient:
             return False
         pong: asyncio.Future[bool] = self._loop.create_future()
         self._pongs.append(pong)
-        self.write(b"PING\r\n")
+        self._flush()
+        self._say(b"PING\r\n")
         try:
             async with asyncio.timeout(timeout_s):
                 return await pong
@@ -224,24 +244,48 @@ class SimIngestClient:
             self._tasks.append(self._loop.create_task(self._connect()))
 
     def _feed(self, data: bytes) -> None:
-        for collector in self.parser.feed(data):
-            collector.owner.take()
-        for name, _ in self.parser.take_controls():
-            if name == "PONG" and self._pongs:
-                pong = self._pongs.pop(0)
-                if not pong.done():
-                    pong.set_result(True)
+        """One turn."""
+        self._router.begin_turn()
+        self._connection.feed(data)
+        self._router.end_turn()
+
+    # As the session of its connection
+
+    def ponged(self) -> None:
+        if self._pongs:
+            pong = self._pongs.pop(0)
+            if not pong.done():
+                pong.set_result(True)
+
+    def informed(self, _: bytes) -> None:
+        raise AssertionError
+
+    refused = informed
+
+    def violated(self, error: Exception) -> None:
+        raise error
+
+    def too_slow(self) -> None:
+        raise AssertionError
+
+    def broken(self, error: OSError) -> None:
+        raise error
 
     async def _connect(self) -> None:
-        while not self._closed:
+        while not self._is_closed:
             self._line = self.nats.connect(self._host, self)
             if self._line is not None:
-                self._renew_parser()
-                self.write(self._subscriptions.commands(self._subscriptions.sids()))
+                self._renew_connection()
+                self._bind(self._subscriptions.sids())
+                self._say(self._subscriptions.commands(self._subscriptions.sids()))
                 self._told_connected()
                 return
             await asyncio.sleep(RETRY_S)
 
-    def _renew_parser(self) -> None:
-        self.parser = FrameParser()
-        self._subscriptions.bind(self.parser, self._subscriptions.sids())
+    def _renew_connection(self) -> None:
+        self._connection = ServerConnection(self._router)
+        self._connection.session = self
+
+    def _bind(self, sids: Iterable[int]) -> None:
+        for sid in sids:
+            self._connection.bind(sid, self._subscriptions.subscription(sid))

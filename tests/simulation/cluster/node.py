@@ -38,6 +38,7 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.raft.node import RaftSettings
@@ -246,6 +247,7 @@ class ClusterNode:
             message_bytes_max=self._log.message_bytes_max,
             partitions=self.registry,
             router=router,
+            sockets=Sockets(router, write_timeout_ms=10_000),
             metrics=metrics,
             lease=self.metadata.lease,
         )

@@ -18,7 +18,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.nats.connection import Connection
 from streamlog.nats.leaf_connection import LeafConnection
-from streamlog.nats.links import NodeLinks, Place, all_urls
+from streamlog.nats.links import NodeLinks, all_urls
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, Room, ServedSocket, Sockets
@@ -161,6 +161,7 @@ class Clear:
     is_open = True
     has_ended = False
     peer_certificate = None
+    error = None
 
     def __init__(self, connection: Connection, sockets: "SimSockets") -> None:
         self.connection = connection
@@ -186,11 +187,11 @@ class SimSockets(Sockets):
 
     def __init__(self, router: Router) -> None:
         super().__init__(router, write_timeout_ms=10_000)
-        for watch in (self._watch, self._full):
+        for watch in (self._watch, self._steady_watch, self._full):
             if watch is not None:
                 watch.close()
-        watches: Any = SimWatch(), SimWatch()
-        self._watch, self._full = watches
+        watches: Any = SimWatch(), SimWatch(), SimWatch()
+        self._watch, self._steady_watch, self._full = watches
 
     def add(
         self,
@@ -200,6 +201,8 @@ class SimSockets(Sockets):
         tls: Any,
         ended: Callable[[ServedSocket, CloseReason], None],
         opened: Callable[[], None] | None = None,
+        heeds_room: bool = True,
+        unwritten_bytes_max: int | None = None,
     ) -> ServedSocket:
         clear: Any = Clear(connection, self)
         peer = super().add(sock, connection, tls=clear, ended=ended)
@@ -300,6 +303,6 @@ class NatsPort:
         self.sockets.close()
 
 
-async def dialled(tcp: Tcp, place: Place) -> SimStream:
-    """In the place of ``links._dialled``. Raises OSError."""
-    return SimStream(await called(tcp, place.host, place.port))
+async def dialled(tcp: Tcp, host: str, port: int) -> SimStream:
+    """In the place of ``links.dialled``. Raises OSError."""
+    return SimStream(await called(tcp, host, port))

@@ -196,6 +196,7 @@ def test_every_kind_of_record_is_told() -> None:
         facts.LeaderEpochsReserved(end=8),
         facts.MetadataLogBegun(log_id=UUID(int=3), begun_ms=1, first_producer_id=4),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
+        facts.NodePlaced(node_id=TWO, machine=ONE),
         facts.FeatureLevelChanged(level=1),
         AlterQuotaRecord,
         facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": CREDENTIAL}),

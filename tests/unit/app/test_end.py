@@ -10,7 +10,7 @@ PROGRAM = """
 import asyncio, atexit, logging, sys
 from pathlib import Path
 from streamlog.app import run
-from streamlog.config import load_settings
+from streamlog.config import load_node
 
 class Node:
     def __init__(self, *_, **__):
@@ -25,7 +25,7 @@ class Node:
 
 atexit.register(print, "at exit")
 run.Node = Node
-run.run_node(load_settings(Path(sys.argv[1])))
+run.run_node(load_node(Path(sys.argv[1]), None))
 """
 
 

@@ -3,8 +3,9 @@ import asyncio
 import pytest
 
 from streamlog.ingest.admission.refusal import NOT_LEADER
-from streamlog.ingest.nats.connection import InFlightBytes, PubAcks
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.partition_ingest import DELAYED_OVERHEAD_BYTES, DelayedAcks
+from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
 from tests.ingest_way import Written
@@ -35,7 +36,6 @@ class Waiters:
 
     def told(self) -> list[str]:
         """The reply subjects that were written to since."""
-        self.answers.flush()
         data, self.written[:] = b"".join(self.written), []
         return [line.split()[1].decode() for line in data.splitlines() if line[:4] == b"PUB "]
 
@@ -75,10 +75,8 @@ async def test_nothing_is_committed_by_the_high_watermark_of_another_epoch(chang
     world.awaited.add(b"a", 11, b"{}")
     world.partition.is_leader, world.partition.leader_epoch = change == "leads again", 1
     world.move(15)
-    world.answers.flush()
     assert [b"10008" in line for line in world.written] == [True]
     assert (len(world.awaited), world.room.taken_bytes, world.partition.watchers) == (0, 0, [])
     world.written.clear()
     world.awaited.add(b"b", 11, b"{}")
-    world.answers.flush()
     assert [b"10008" in line for line in world.written] == [True]

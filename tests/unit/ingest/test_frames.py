@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.ingest.frames import LINE_BYTES_MAX
+from streamlog.nats.server_connection import LINE_BYTES_MAX
 from streamlog.record.codec import Record, iter_records
 from tests.nats_frames import COMPILED, PLAIN, SID, Twin, block, hmsg, msg, records, unpacked
 from tests.oracles import codec as codec_oracle
@@ -280,7 +280,7 @@ class TestAdmit:
     def test_a_feed_within_a_feed_is_refused(self) -> None:
         parser = COMPILED.FrameParser()
         inflow = COMPILED.RecordCollector(
-            message_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n")
+            message_bytes_max=100, admit=lambda *_: parser.connection.feed(b"PING\r\n")
         )
         parser.bind(SID, inflow)
         parser.feed(hmsg(block(b"Nats-A: 1")))
@@ -354,20 +354,17 @@ class TestControls:
             b"PING\r\nPONG\r\n+OK\r\nINFO {\"a\": 1} \r\n-ERR 'Stale Connection'\r\nping\r\n"
         )
         assert parser.take_controls() == [
-            ("PING", b""),
             ("PONG", b""),
-            ("OK", b""),
             ("INFO", b'{"a": 1}'),
             ("ERR", b"Stale Connection"),
-            ("PING", b""),
         ]
         assert parser.take_controls() == []
 
     def test_between_messages(self, bound: Any) -> None:
         parser, inflow = bound()
-        parser.feed(msg(b"a") + b"PING\r\n" + msg(b"b"))
+        parser.feed(msg(b"a") + b"PONG\r\n" + msg(b"b"))
         assert inflow.run.count == 2
-        assert parser.take_controls() == [("PING", b"")]
+        assert parser.take_controls() == [("PONG", b"")]
 
     def test_a_line_of_the_longest_kind(self, bound: Any) -> None:
         parser, _ = bound()
@@ -379,7 +376,7 @@ class TestPieces:
     DATA = (
         b'INFO {"max_payload":1}\r\n'
         + msg(b"one", reply=b"r")
-        + b"PING\r\n"
+        + b"PONG\r\n"
         + hmsg(block(b"Streamlog-Key: k"), b"two", reply=b"_INBOX.1")
         + msg()
         + msg(b"nobody's", sid=9)
@@ -394,7 +391,7 @@ class TestPieces:
                 parser.feed(b"")
             assert [record.value for record in records(inflow)] == [b"one", b"two", b""]
             assert list(unpacked(inflow.take_replies())) == [(0, b"r"), (1, b"_INBOX.1")]
-            assert [name for name, _ in parser.take_controls()] == ["INFO", "PING", "OK"]
+            assert [name for name, _ in parser.take_controls()] == ["INFO", "PONG"]
             assert parser.dropped == 1
 
     def test_a_large_message_in_small_pieces(self, bound: Any) -> None:
@@ -478,8 +475,8 @@ class TestErrors:
     def test_what_came_before_an_error_is_handed_out(self, bound: Any) -> None:
         parser, inflow = bound()
         good, bad = msg(b"good", reply=b"r"), b"rubbish\r\n"
-        assert parser.feed(b"PING\r\n" + good + bad + msg()) == [inflow]
-        assert parser.take_controls() == [("PING", b"")]
+        assert parser.feed(b"PONG\r\n" + good + bad + msg()) == [inflow]
+        assert parser.take_controls() == [("PONG", b"")]
         with pytest.raises(MalformedFrame, match="rubbish"):
             parser.take_controls()
         assert [record.value for record in records(inflow)] == [b"good"]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.ingest.frames import FrameParser, IngestEndpoint, RecordCollector
+from streamlog.ingest.frames import IngestEndpoint, RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
 from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -13,7 +13,7 @@ from streamlog.nats.router import Router
 from streamlog.record.compiled.keys import murmur2
 from tests import enveloped
 from tests.ingest_way import Way
-from tests.nats_frames import SID, msg
+from tests.nats_frames import SID, FrameParser, msg
 
 ME, OTHER = NodeId(1), NodeId(2)
 

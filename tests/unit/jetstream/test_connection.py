@@ -11,7 +11,14 @@ from nats.aio.client import Client
 
 from streamlog.config import NatsSection
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.jetstream.connection import AdminConnection, Request, headers_of
+from streamlog.jetstream.connection import (
+    KEPT_BYTES_MAX,
+    AdminConnection,
+    Request,
+    headers_of,
+)
+from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from tests.local_node import until
 from tests.unit.ingest.nats.fake_nats import FakeNats
 
@@ -19,29 +26,38 @@ from tests.unit.ingest.nats.fake_nats import FakeNats
 class World:
     """A client that listens to ``a.>``."""
 
-    def __init__(self) -> None:
-        self.server = FakeNats()
-        self.access = NatsOptions(NatsSection(reconnect_backoff_ms=1))
-        self.client = AdminConnection(self.access)
+    def __init__(self, url: str, server: FakeNats) -> None:
+        self.server = server
+        router = Router()
+        self.sockets = Sockets(router, write_timeout_ms=1000)
+        self.client = AdminConnection(
+            NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
+            router,
+            self.sockets,
+            name="test",
+            connected=lambda: None,
+            disconnected=lambda _: None,
+            failed=lambda _: None,
+        )
         self.taken: list[Request] = []
+        self.subscription = self.client.listen("a.>", self.taken.append, queue="q")
 
-    async def connect(self, url: str) -> None:
-        options = self.access.options("test") | {"servers": [url], "connect_timeout": 0.2}
-        await self.client.connect(**options, error_cb=self._failed)
-        self.subscription = await self.client.listen("a.>", self.taken.append, queue="q")
+    async def said(self) -> None:
         await until(lambda: b"SUB a.> q 1\r\n" in self.server.heard)
-
-    async def _failed(self, _: Exception) -> None:
-        pass
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    world = World()
-    async with world.server.serving() as url:
-        await world.connect(url)
+    server = FakeNats()
+    async with server.serving() as url:
+        world = World(url, server)
+        world.sockets.begin()
+        running = asyncio.create_task(world.client.run())
+        await world.said()
         yield world
-        await world.client.close()
+        world.client.close()
+        await running
+        world.sockets.close()
 
 
 async def test_requests_of_one_read_are_taken_as_they_are(world: World) -> None:
@@ -63,19 +79,38 @@ async def test_a_reply_that_is_no_text_ends_nothing(world: World) -> None:
     assert world.server.connections == 1
 
 
-async def test_answers_of_a_turn_leave_in_one_write(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writes = list[bytes]()
-    monkeypatch.setattr(world.client, "write", writes.append)
+async def test_answers_of_a_turn_leave_together(world: World) -> None:
+    before = len(world.server.heard)
     await world.client.answer("r.1", b"one")
     await world.client.answer("r.2", b"two", b"NATS/1.0\r\n\r\n")
     await world.client.answer("r.3", b"")
-    assert writes == []
+    (peer,) = world.sockets._peers.values()
+    said = b"PUB r.1 3\r\none\r\nHPUB r.2 12 15\r\nNATS/1.0\r\n\r\ntwo\r\nPUB r.3 0\r\n\r\n"
+    assert peer.connection.pending_bytes == len(said)
     await asyncio.sleep(0)
-    assert writes == [
-        b"PUB r.1 3\r\none\r\nHPUB r.2 12 15\r\nNATS/1.0\r\n\r\ntwo\r\nPUB r.3 0\r\n\r\n"
-    ]
+    assert peer.connection.pending_bytes == 0
+    await until(lambda: world.server.heard[before:] == said)
+
+
+async def test_answers_wait_for_a_connection_but_not_without_a_limit(world: World) -> None:
+    world.server.greeting = refuse
+    assert world.server.writer is not None
+    world.server.writer.close()
+    await until(lambda: not world.client.is_connected)
+    await world.client.answer("r.1", b"one")
+    with pytest.raises(nats.errors.ConnectionReconnectingError):
+        await world.client.answer("r.2", b"two", b"NATS/1.0\r\n\r\n")
+    with pytest.raises(nats.errors.ConnectionReconnectingError):
+        await world.client.publish("r.2", b"two")
+    with pytest.raises(nats.errors.OutboundBufferLimitError):
+        for _ in range(KEPT_BYTES_MAX // 500):
+            await world.client.answer("x", bytes(500))
+    world.server.greeting = None
+    await until(lambda: b"SUB a.> q 1\r\nPUB r.1 3\r\none\r\n" in world.server.heard)
+
+
+async def refuse(_: asyncio.StreamWriter) -> bool:
+    return False
 
 
 async def test_what_the_server_would_end_the_connection_for_is_not_said(world: World) -> None:
@@ -90,7 +125,8 @@ async def test_what_the_server_would_end_the_connection_for_is_not_said(world: W
 
 
 async def test_what_comes_after_the_end_is_dropped(world: World) -> None:
-    world.client.stop_listening(world.subscription)
+    assert await world.client.round_trip(1)
+    await world.client.stop_listening(world.subscription, 1)
     world.server.say(b"MSG a.x 1 r 0\r\n\r\nPING\r\n")
     await until(lambda: world.server.heard.endswith(b"PONG\r\n"))
     assert world.taken == [] and world.server.connections == 1

@@ -89,10 +89,8 @@ async def test_link_gets_no_message_that_is_traced_only(world: World, is_only: b
     link = LeafConnection(world.router)
     state = LinkState(
         link,
-        greeted=lambda _: None,
-        opened=lambda: None,
-        ended=lambda _: None,
-        complained=lambda _: None,
+        ended=lambda *_: None,
+        refused=lambda _: None,
     )
     state.info = {"server_name": "hub"}
     link.open()

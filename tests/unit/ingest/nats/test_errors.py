@@ -69,13 +69,13 @@ def counted(metrics: NodeMetrics, name: str, **labels: str) -> float:
     return metrics.registry.get_sample_value(f"streamlog_nats_{name}_total", labels) or 0
 
 
-async def test_what_is_not_permitted_is_told_once_and_counted_always(
+def test_what_is_not_permitted_is_told_once_and_counted_always(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     metrics = NodeMetrics()
     outage = ConnectionState(metrics)
     for number in (1, 2, 1, 2, 1):
-        await outage.failed(said(f'Permissions Violation for Publish to "{number}"'))
+        outage.failed(said(f'Permissions Violation for Publish to "{number}"'))
     assert [record.getMessage() for record in caplog.records] == [
         "NATS does not permit what streamlog needs"
     ] * 2
@@ -91,19 +91,19 @@ def test_what_is_told_of_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == FORBIDDEN_MAX
 
 
-async def test_cuts_are_counted_by_connection() -> None:
+def test_cuts_are_counted_by_connection() -> None:
     metrics = NodeMetrics()
-    await ConnectionState(metrics).failed(SlowConsumerCut())
+    ConnectionState(metrics).failed(SlowConsumerCut())
     NatsErrorCounts(metrics, "admin").hear(understood(SlowConsumerCut()))
     for connection in ("ingest", "admin"):
         assert counted(metrics, "slow_consumer_disconnects", connection=connection) == 1
 
 
-async def test_an_outage_has_a_reason_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_has_a_reason_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     metrics = NodeMetrics()
     outage = ConnectionState(metrics, login="a token")
     for _ in range(3):
-        await outage.failed(said("Authorization Violation"))
+        outage.failed(said("Authorization Violation"))
     assert str(outage.complaint).startswith("'Authorization Violation' (a token): ")
     assert len(caplog.records) == 1
     assert counted(metrics, "connection_failures", reason="login") == 3

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from streamlog.ingest.nats.connection import InFlightBytes
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.metrics import NodeMetrics
 
 

@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.config import NatsSection
+from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.nats import subscriber as listening_module
-from streamlog.ingest.nats.connection import InFlightBytes
 from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscription_list import SubjectFilter
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from tests.local_node import until
 from tests.unit.ingest.nats.fake_nats import FakeNats
 
@@ -29,15 +30,16 @@ def nats() -> FakeNats:
 async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Subscriber]:
     monkeypatch.setattr(listening_module, "ROUND_TRIP_TIMEOUT_S", 0.05)
     metrics = NodeMetrics()
+    router = Router()
+    sockets = Sockets(router, write_timeout_ms=1000)
+    room = InFlightBytes(in_flight_bytes_max=1000, backpressure_timeout_ms=1000, metrics=metrics)
+    sockets.begin(room)
     async with nats.serving() as url:
         listening = Subscriber(
             access=NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
-            router=Router(),
+            router=router,
+            sockets=sockets,
             name="test",
-            read_buffer_bytes=65536,
-            room=InFlightBytes(
-                in_flight_bytes_max=1000, backpressure_timeout_ms=1000, metrics=metrics
-            ),
             outage=ConnectionState(metrics),
         )
         listening.replace((), [SubjectFilter("a", "")], RecordCollector(message_bytes_max=1000))
@@ -47,6 +49,7 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await listening.close()
+    sockets.close()
 
 
 async def heard_by(nats: FakeNats, connection: int) -> None:

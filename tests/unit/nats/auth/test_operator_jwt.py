@@ -106,6 +106,15 @@ def test_the_first_end_of_user_account_and_times_counts() -> None:
     assert verdict(times, account).expires_s == NOON + 300
 
 
+def test_a_verdict_says_whether_it_is_the_account_that_ends() -> None:
+    account = AccountJwt(claims={"exp": int(NOON) + 500})
+    assert verdict(account=account).ends_with_account
+    assert verdict(account=account, exp=int(NOON) + 600).ends_with_account
+    assert not verdict(account=account, exp=int(NOON) + 400).ends_with_account
+    assert not verdict(exp=int(NOON) + 400).ends_with_account
+    assert not verdict().ends_with_account
+
+
 @pytest.mark.parametrize(
     ("hour", "spans", "ends"),
     [

@@ -407,6 +407,15 @@ async def test_a_jwt_ends_at_its_time(tmp_path: Path) -> None:
     login = await world.log_in(jwts.login(key, exp=int(time.time()) + 100))
     assert login.expires_s is not None
     assert 98 < login.expires_s - time.monotonic() <= 100
+    assert login.expiry == err.AUTHENTICATION_EXPIRED
+
+
+async def test_a_client_is_told_that_it_is_its_account_that_ends(tmp_path: Path) -> None:
+    jwts, key = Jwts(tmp_path), user_key()
+    jwts.account.claims["exp"] = int(time.time()) + 100
+    jwts.write()
+    login = await PortWorld(jwts.settings).log_in(jwts.login(key))
+    assert login.expiry == err.ACCOUNT_AUTHENTICATION_EXPIRED
 
 
 async def test_a_revoked_user_has_to_go(tmp_path: Path) -> None:

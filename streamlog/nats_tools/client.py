@@ -1,24 +1,28 @@
-"""nats-py's client, changed where a node that never gives up needs another one.
+"""nats-py's client, for the tools and the ledger, which are ordinary clients of NATS; changed where one that
+never gives up needs another one.
 
 It gets in by ``NatsOptions``, never says a secret in the clear, waits longer for a server that refuses
 it, outlives whatever error line, and notices when it was cut off as a slow consumer.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import ssl
 import time
 from typing import Any, Final
+from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import Client, Srv
+from nats.aio.transport import TcpTransport
 
 from streamlog.condition import FAULT
 from streamlog.errors import ConfigError
 from streamlog.ingest.nats.errors import EndedEarly, InTheClear, SlowConsumerCut, Unusable
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.transport import NatsTransport
+from streamlog.ingest.nats.server_link import SUBJECTS_BYTES_MAX, is_survivable
 
 logger = logging.getLogger(__name__)
 
@@ -26,16 +30,59 @@ CONNECT: Final = b"CONNECT "
 READ_BYTES: Final = 32 * 1024
 """Of nats-py's own reader, and the longest line that it takes."""
 
-SUBJECTS_BYTES_MAX: Final = 4096 - len("HPUB   1234567890 1234567890\r\n")
-"""Of a subject and a reply subject: nats-server takes a line of 4096 bytes by default."""
 
-_SURVIVABLE: Final = (
-    "permissions violation",
-    "invalid subject",
-    "invalid publish subject",
-    "maximum subscriptions exceeded",
-)
-"""Errors after which the server keeps the connection."""
+class NatsTransport(TcpTransport):
+    """Leaves no socket behind, and waits for no end that will not be told."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._is_broken = False
+        """In the middle of a handshake: the stream will never hear of the end."""
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        self.abort()
+        await super().connect(uri, buffer_size, connect_timeout)
+        self._is_broken = False
+
+    async def connect_tls(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            await super().connect_tls(*args, **kwargs)
+        except BaseException:
+            self._is_broken = True
+            self.abort()
+            raise
+        assert self._io_writer is not None, "connected"
+        stream = self._io_writer.transport.get_protocol()
+        if isinstance(stream, asyncio.StreamReaderProtocol):  # else asyncio complains at the end
+            stream._over_ssl = True  # type: ignore[attr-defined]
+
+    async def wait_closed(self) -> None:
+        """How it ended was told before."""
+        if not self._is_broken:
+            with contextlib.suppress(OSError):
+                await super().wait_closed()  # type: ignore[no-untyped-call]
+
+    def abort(self) -> None:
+        """Let go of the socket; what is unsent is lost.
+
+        Where TLS has ended before, asyncio of Python 3.11.2 asks None to abort.
+        """
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                with contextlib.suppress(AttributeError):
+                    writer.transport.abort()
+
+    @property
+    def tls_error(self) -> ssl.SSLError | None:
+        """What TLS has ended it for, which a write is not told."""
+        reader: asyncio.StreamReader | None = self._io_reader
+        error = reader.exception() if reader is not None else None
+        return error if isinstance(error, ssl.SSLError) else None
+
+    @property
+    def is_encrypted(self) -> bool:
+        writer: asyncio.StreamWriter | None = self._io_writer
+        return writer is not None and writer.get_extra_info("ssl_object") is not None
 
 
 class NatsClient(Client):
@@ -111,14 +158,10 @@ class NatsClient(Client):
 
     async def _connect_to_server(self, s: Srv) -> None:
         self.abandon()
-        self._transport = transport = self._new_transport()
+        self._transport = transport = NatsTransport()
         s.last_attempt = time.monotonic()
         await transport.connect(s.uri, READ_BYTES, self.options["connect_timeout"])
         _heed_cancellation()
-
-    def _new_transport(self) -> NatsTransport:
-        """For a subclass that has another one."""
-        return NatsTransport()
 
     def _next_server(self) -> Srv:
         """Which goes to the end of the row."""
@@ -171,7 +214,6 @@ class NatsClient(Client):
         except (ConnectionError, EndedEarly):
             assert isinstance(self._transport, NatsTransport), "connected"
             raise self._transport.tls_error or EndedEarly(self._transport.is_encrypted) from None
-        await self._connected()
         cut_off_by, self._cut_off_by = self._cut_off_by, None
         if cut_off_by is not None and cut_off_by == self._server_info.get("server_id"):
             await self._error_cb(SlowConsumerCut())
@@ -181,14 +223,11 @@ class NatsClient(Client):
             if task is not None:
                 task.cancel()
 
-    async def _connected(self) -> None:
-        """For a subclass: the server has let us in, and nothing is read yet."""
-
     async def _process_err(self, err_msg: str) -> None:
         error = nats.errors.Error(f"nats: {self._as_said(err_msg)}")
         self._err = error
         await self._error_cb(error)
-        if not any(text in err_msg.lower() for text in _SURVIVABLE):
+        if not is_survivable(err_msg):
             await self._process_op_err(error)
 
     def _as_said(self, text: str) -> str:

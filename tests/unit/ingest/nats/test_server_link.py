@@ -1,18 +1,25 @@
 """The connection against a server that misbehaves."""
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from nats.aio.client import Srv
 
 from streamlog.config import NatsSection
-from streamlog.ingest.frames import RecordCollector
-from streamlog.ingest.nats.connection import IngestClient
+from streamlog.ingest.frames import IngestEndpoint, RecordCollector
+from streamlog.ingest.nats import server_link
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ingest.nats.subscription_list import Subscription, Subscriptions
+from streamlog.ingest.nats.server_link import ServerLink
+from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.nats.router import Router
+from streamlog.nats.sockets import Sockets
 from tests.local_node import until
+from tests.secured_nats import Certificates
 from tests.unit.ingest.nats.fake_nats import INFO, FakeNats, Greeting
 
 
@@ -24,12 +31,18 @@ class Receiver:
         self.values = 0
         self.connections = 0
         self.errors: list[str] = []
+        self.lost = asyncio.Event()
+        self.lost_for: Exception | None = None
         self.room = asyncio.Event()
         self.room.set()
+        self.is_small = False
+        """One message fills it."""
 
     def take(self) -> None:
         self.values += self.collector.run.count
         self.collector.run.clear()
+        if self.is_small:
+            self.room.clear()
 
     @property
     def has_room(self) -> bool:
@@ -41,7 +54,11 @@ class Receiver:
     def connected(self) -> None:
         self.connections += 1
 
-    async def failed(self, error: Exception) -> None:
+    def disconnected(self, error: Exception | None) -> None:
+        self.lost_for = error
+        self.lost.set()
+
+    def failed(self, error: Exception) -> None:
         self.errors.append(str(error))
 
 
@@ -50,39 +67,69 @@ class World:
         self.server = FakeNats()
         self.receiver = Receiver()
         self.subscriptions = Subscriptions()
-        self.access = NatsOptions(NatsSection(reconnect_backoff_ms=1))
-        self.client = IngestClient(
-            self.access,
-            self.subscriptions,
-            in_flight=self.receiver,  # type: ignore[arg-type]
-            connected=self.receiver.connected,
-            read_buffer_bytes=65536,
-        )
         self.inflow = self.receiver.collector
+        self.router = Router()
+        self.endpoint = IngestEndpoint(self.router)
+        self.sockets = Sockets(self.router, write_timeout_ms=1000, read_buffer_bytes=65536)
+        self.client = self.link_to("nats://127.0.0.1:1")
+        self.url = ""
         self.subscribe("a.>")
 
+    def link_to(self, url: str, *, heeds_room: bool = True, **nats: Any) -> ServerLink:
+        return ServerLink(
+            NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1, **nats)),
+            self.router,
+            self.sockets,
+            self.subscriptions,
+            name="test",
+            connected=self.receiver.connected,
+            disconnected=self.receiver.disconnected,
+            failed=self.receiver.failed,
+            heeds_room=heeds_room,
+            connect_s=0.2,
+            handshake_s=0.2,
+        )
+
     def subscribe(self, subject: str) -> None:
-        sid = self.subscriptions.add(Subscription(subject, self.inflow))
-        self.subscriptions.bind(self.client.parser, [sid])
-        self.client.write(self.subscriptions.commands([sid]))
+        sid = self.subscriptions.add(self.endpoint.subscribe(subject.encode(), self.inflow))
+        self.client.subscribe([sid])
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
-        async with self.serving() as url:
-            await self.connect(url)
+        async with self.serving():
+            await until(lambda: self.receiver.connections > 0)
             yield self
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        async with self.server.serving() as url:
+    async def serving(self) -> AsyncIterator[asyncio.Task[None]]:
+        """The link, which runs."""
+        async with self.server.serving() as self.url:
+            self.sockets.begin(self.receiver)
+            looking = asyncio.create_task(self.sockets.run())
+            self.client = self.link_to(self.url)
+            running = asyncio.create_task(self.client.run())
             try:
-                yield url
+                yield running
             finally:
-                await self.client.close()
+                self.client.close()
+                for task in (looking, running):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+                self.sockets.close()
 
-    async def connect(self, url: str) -> None:
-        options = self.access.options("test") | {"servers": [url], "connect_timeout": 0.2}
-        await self.client.connect(**options, error_cb=self.receiver.failed)
+
+class ServerTls(NamedTuple):
+    server: ssl.SSLContext
+    ca: Path
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ServerTls:
+    made = Certificates(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*made.issue("nats", "127.0.0.1"))
+    return ServerTls(context, made.ca)
 
 
 @pytest.fixture
@@ -120,6 +167,7 @@ async def test_garbage_and_fatal_errors_end_the_connection_and_it_comes_back(
     await until(lambda: world.receiver.values == 1)
     world.server.say(b"lf!\r\n" + garbage)
     await until(lambda: world.server.connections == 2 and world.receiver.connections == 2)
+    assert world.receiver.lost_for is not None
     await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
     world.server.say(b"MSG a.1 1 1\r\ny\r\n")
     await until(lambda: world.receiver.values >= 2)
@@ -145,7 +193,7 @@ async def test_lines_that_leave_the_connection_alone(world: World, line: bytes) 
 
 
 async def test_a_ping_is_answered_before_reading_stops(world: World) -> None:
-    world.receiver.room.clear()
+    world.receiver.is_small = True
     world.server.say(b"MSG a.1 1 1\r\nx\r\nPING\r\n")
     await until(lambda: world.server.heard.endswith(b"PONG\r\n"))
     world.server.say(b"MSG a.1 1 1\r\nx\r\n")
@@ -166,6 +214,20 @@ async def test_nothing_is_read_while_nats_does_not_take_our_answers(world: World
     assert world.receiver.values == 1
     world.server.taking.set()
     await until(lambda: world.receiver.values == 2)
+
+
+async def test_a_link_that_heeds_no_room_is_read_without_any(world: World) -> None:
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.client.close()
+    world.receiver.room.clear()
+    world.client = world.link_to(world.url, heeds_room=False)
+    running = asyncio.create_task(world.client.run())
+    await until(lambda: world.receiver.connections == 2)
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await until(lambda: world.receiver.values == 1)
+    world.client.close()
+    await running
 
 
 async def test_a_round_trip_needs_an_answer(world: World) -> None:
@@ -191,8 +253,8 @@ async def test_a_lost_connection_ends_a_round_trip(world: World) -> None:
     assert not await waiting
 
 
-async def test_a_receiver_that_fails_costs_the_connection_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
+async def test_a_receiver_that_fails_costs_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def take() -> None:
         raise RuntimeError("a bug")
@@ -200,10 +262,23 @@ async def test_a_receiver_that_fails_costs_the_connection_only(
     with monkeypatch.context() as patch:
         patch.setattr(world.receiver, "take", take)
         world.server.say(b"MSG a.1 1 1\r\nx\r\n")
-        await until(lambda: world.receiver.connections == 2)
-    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+        await until(lambda: "a bug" in caplog.text)
     world.server.say(b"MSG a.1 1 1\r\nx\r\n")
     await until(lambda: world.receiver.values == 2)  # the one before is still in the run
+    assert world.receiver.connections == 1
+
+
+async def test_a_decision_that_fails_costs_the_connection_only(world: World) -> None:
+    def admit(*_: object) -> bool:
+        raise RuntimeError("a bug")
+
+    world.inflow.admit = admit
+    world.server.say(b"HMSG a.1 1 23 23\r\nNATS/1.0\r\nNats-A: 1\r\n\r\n\r\n")
+    await until(lambda: world.receiver.connections == 2)
+    world.inflow.admit = None
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await until(lambda: world.receiver.values == 1)
 
 
 async def test_greetings_that_go_wrong_are_tried_again() -> None:
@@ -247,17 +322,69 @@ async def test_connections_lost_in_the_midst_of_reconnecting(world: World) -> No
     await until(lambda: world.receiver.values == 1)
 
 
-async def test_what_nats_py_does_not_foresee_ends_the_client(world: World) -> None:
+async def test_a_greeting_without_an_end_is_tried_again(world: World) -> None:
     async def greeting(writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"INFO " + b"x" * 300_000)
+        writer.write(b"INFO " + b"x" * 3_000_000)
         return False
 
     await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
     world.server.greeting = greeting
     assert world.server.writer is not None
     world.server.writer.close()
-    await until(lambda: world.client.is_closed)
-    assert world.server.connections == 2
+    await until(lambda: world.server.connections > 3)
+    world.server.greeting = None
+    await until(lambda: world.receiver.connections == 2)
+
+
+async def test_a_server_that_answers_no_ping_is_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    monkeypatch.setattr(server_link, "PING_INTERVAL_S", 0.005)
+    assert world.server.writer is not None
+    world.server.writer.close()
+    await until(lambda: world.receiver.connections == 2)
+    await until(lambda: world.server.pings > 3)
+    assert world.receiver.connections == 2
+    world.server.mute = True
+    await until(lambda: world.receiver.connections > 2)
+
+
+async def test_nothing_in_the_clear_is_believed_before_tls(world: World, tls: ServerTls) -> None:
+    """But a refusal, which a server says without TLS where it is full."""
+    said = [
+        b"PONG\r\n",
+        b"INFO {}\r\n",
+        b"MSG a.1 1 1\r\nx\r\nMSG",
+        b"-ERR 'maximum connections'\r\n",
+    ]
+    attempts = iter(said)
+
+    async def greeting(writer: asyncio.StreamWriter) -> bool:
+        writer.write(b'INFO {"tls_required":true}\r\n' + next(attempts, b""))
+        await writer.drain()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await writer.start_tls(tls.server)
+            writer.write(b"PONG\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        return False
+
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.client.close()
+    world.client = world.link_to(world.url, tls_ca=tls.ca)
+    world.server.greeting = greeting
+    before = world.server.connections
+    running = asyncio.create_task(world.client.run())
+    await until(lambda: world.server.connections >= before + len(said) + 1)
+    world.client.close()
+    await running
+    errors = world.receiver.errors
+    assert "PONG between the greeting and TLS" in errors[0]
+    assert "INFO between the greeting and TLS" in errors[1]
+    assert "begins in the clear" in errors[2]
+    assert "maximum connections" in errors[3]
+    assert (world.receiver.connections, world.receiver.values) == (1, 0)
 
 
 async def test_without_a_connection_writes_are_dropped() -> None:
@@ -292,37 +419,29 @@ async def test_a_client_closed_in_the_midst_of_a_reconnect_stays_closed(
     client, server = world.client, world.server
     await until(lambda: server.writer is not None)
     server.greeting = greeting
-    reconnecting = asyncio.Event()
-    connect = client._connect_to_server
-
-    async def told_connect(place: Srv) -> None:
-        reconnecting.set()
-        await connect(place)
-
-    client._connect_to_server = told_connect  # type: ignore[assignment, method-assign]
     assert server.writer is not None
     server.writer.close()
-    await reconnecting.wait()
+    await world.receiver.lost.wait()
     for _ in range(steps):
         await asyncio.sleep(0)
-    await client.close()
-    assert client._reconnection_task is not None
-    assert client._reconnection_task.done()
-    assert client.is_closed
+    client.close()
+    await asyncio.sleep(0.01)
+    connections = server.connections
+    assert not client.is_connected
+    await asyncio.sleep(0.02)
+    assert (client.is_connected, server.connections) == (False, connections)
+    assert not await client.round_trip(1)
 
 
 @pytest.mark.parametrize("steps", STEPS)
-async def test_a_connect_that_is_cancelled_ends_at_whatever_moment(steps: int) -> None:
+async def test_a_run_that_is_cancelled_ends_at_whatever_moment(steps: int) -> None:
     world = World()
-    async with world.serving() as url, asyncio.timeout(5):
-
-        async def connect_and_stay() -> None:
-            await world.connect(url)
-            await asyncio.Event().wait()
-
-        connecting = asyncio.create_task(connect_and_stay())
+    async with world.serving() as running, asyncio.timeout(5):
         for _ in range(steps):
             await asyncio.sleep(0)
-        connecting.cancel()
+        running.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await connecting
+            await running
+        assert not world.client.is_connected
+        world.sockets.end_turn()
+        assert not world.sockets._peers

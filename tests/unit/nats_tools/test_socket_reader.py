@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from streamlog.ingest.nats.connection import SocketReader
+from streamlog.nats_tools.raw_connection import SocketReader
 from tests.local_node import until
 
 BUFFER_BYTES = 4096
