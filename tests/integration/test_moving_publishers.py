@@ -124,7 +124,10 @@ class Faults:
             self._pause.wait(random.uniform(0.05, 0.4))
 
     def hang(self) -> None:
-        """The links to a leader say nothing; what was held back arrives late, or never."""
+        """The links to a leader say nothing; what was held back arrives late, or never. It leads all the
+        while: a copy that comes when it leads again would be known by its id alone.
+        """
+        self._cluster.wait_settled(LANES)
         line = self._leaders_line()
         line.hold()
         self._pause.wait(HOLD_S)

@@ -20,7 +20,7 @@ from tests.simulation.cluster.late import (
 )
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.operations import OperationsWorld
-from tests.simulation.cluster.ports_world import PortsWorld
+from tests.simulation.cluster.ports_world import LinksAlone, PortsWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -59,6 +59,7 @@ SWARMS = [
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
     pytest.param(NatsHangs, range(3), id="nats-hangs"),
     pytest.param(PortsWorld, range(6), id="ports-and-links"),
+    pytest.param(LinksAlone, range(4), id="links-alone"),
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
     pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),

@@ -46,7 +46,11 @@ class OncePublisher(Publisher):
 
 
 class PortsWorld(SwarmWorld):
-    """Publishers and others are clients of the nodes' ports; messages between nodes take the links."""
+    """Publishers and others are clients of the nodes' ports; messages between nodes take the links.
+
+    Its publishers give each message an id. Without one a message may be stored twice here: every node that may
+    lead gets a copy of it, and a link may hold one back until the node at its other end leads, too.
+    """
 
     NODES = (3,)
 
@@ -67,7 +71,6 @@ class PortsWorld(SwarmWorld):
         )
         self.clients.told = self.publishers.tell
         self.publishers.nats = self.clients
-        self.publishers.kinds += [(1, OncePublisher)]
         self._tokens: list[tuple[NodeId, str]] = []
         """Of all processes, in order."""
 
@@ -175,3 +178,16 @@ class PortsWorld(SwarmWorld):
 
     def _state(self) -> str:
         return f"{super()._state()}\n{self.clients.state()}"
+
+
+class LinksAlone(PortsWorld):
+    """Leaders stay. Links end, and hold back what they carry: nothing of that doubles a message, be it one
+    without an id.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.publishers.kinds += [(1, OncePublisher)]
+
+    def faults(self) -> list[Kind]:
+        return []
