@@ -108,7 +108,7 @@ def check_folders(settings: Settings) -> None:
     others = range(node.id + 1, node.id + node.processes)
     for folder in sorted(data_dir.glob("node-*"), key=lambda it: (len(it.name), it.name)):
         match = _FOLDER.fullmatch(folder.name)
-        if match is None or int(match[1]) in others or not (folder / NODE_FILE).exists():
+        if match is None or int(match[1]) in others or not _is_there(folder / NODE_FILE):
             continue
         started = f"nodes {node.id} to {others[-1]}" if others else f"node {node.id}"
         problem = f"is {node.processes} ({started}), and {folder} has data of node {match[1]}"
@@ -118,6 +118,14 @@ def check_folders(settings: Settings) -> None:
         if int(match[1]) == node.id:
             remedy = f"name {folder} as node.data_dir, or move it away"
         raise ConfigError(KEY, problem, remedy)
+
+
+def _is_there(file: Path) -> bool:
+    """A folder that cannot be looked into counts as one that is used."""
+    try:
+        return file.exists()
+    except OSError:
+        return True
 
 
 def _node(settings: Settings, number: int, machine_name: str) -> Settings:

@@ -26,15 +26,16 @@ def serve(
         settings = load_settings(config)
         check_folders(settings)
         nodes = nodes_of(settings)
-        if node is None and len(nodes) > 1:
-            from streamlog.app.supervisor import run_supervisor
-
-            run_supervisor(nodes[0].settings, [it.settings.node.id for it in nodes], config)
+        supervises = node is None and len(nodes) > 1
         chosen = node_of(nodes, node)
-        from streamlog.app.run import run_node
-        from streamlog.app.supervisor import Leash
+        if not supervises:
+            from streamlog.app.run import run_node
+        from streamlog.app.supervisor import Leash, run_supervisor
 
         gc.freeze()
     finally:
         gc.enable()
-    run_node(chosen, Leash.take() if supervised else None)
+    if supervises:
+        run_supervisor(chosen.settings, [it.settings.node.id for it in nodes], config)
+    else:
+        run_node(chosen, Leash.take() if supervised else None)
