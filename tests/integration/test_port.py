@@ -278,11 +278,12 @@ async def publish_until_acked(
         return
 
 
+@pytest.mark.parametrize("sync", ["commit", "os"])
 async def test_kill_loses_and_doubles_no_acked_message(
-    new_node: Callable[..., PortNode], read_all: Callable[..., list[Read]]
+    new_node: Callable[..., PortNode], read_all: Callable[..., list[Read]], sync: str
 ) -> None:
     """Clients come back by themselves, and each publisher's messages are in its order."""
-    node, acked, choose = new_node(), dict[str, int](), random.Random(5)
+    node, acked, choose = new_node(log={"sync": sync}), dict[str, int](), random.Random(5)
     node.start()
     clients = [
         await nats.connect(node.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
