@@ -42,6 +42,7 @@ from streamlog.metadata.service import Applier
 from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartition
 from streamlog.nats import links
 from streamlog.nats.leaf_connection import LeafConnection
+from streamlog.nats.router import Subscription
 from streamlog.partition import state
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -491,7 +492,10 @@ def keep_what_an_ended_link_wanted(patch: pytest.MonkeyPatch) -> None:
 
     class Forgetful(LeafConnection):
         def close(self) -> None:
-            self.router.detach(self)
+            wanted = [] if self.is_closed else list(self.interest)
+            super().close()
+            for subject, queue in wanted:
+                self.router.add(Subscription(self, subject, queue=queue))
 
     patch.setattr(links, "LeafConnection", Forgetful)
 
