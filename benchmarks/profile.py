@@ -1,8 +1,9 @@
 """``python -m benchmarks.profile``: where the time of an acknowledged message goes.
 
-Two tables. *Steps*: each step of the path alone, in this process, in nanoseconds per message.
-*Processes*: what a run of the publisher costs each process, read from ``/proc`` and ``/metrics``;
-what the node uses beyond its steps is the event loop and the kernel's sockets.
+*Steps*: each step of the path alone, in this process, in nanoseconds per message; messages come from a
+client of the node's port (PUB) or from nats-server (MSG). *Processes*, at the port and through nats-server:
+what a run of the publisher costs each process, read from ``/proc`` and ``/metrics``; what the node uses
+beyond its steps is the event loop and the kernel's sockets.
 """
 
 import os
@@ -24,13 +25,14 @@ from benchmarks import machine, report
 from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
-from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
+from benchmarks.side import STREAM, Port, Streamlog, create_stream, delete_stream
 from streamlog.ingest.frames import IngestEndpoint, RecordCollector
 from streamlog.ingest.pub_ack_format import ack_head
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.router import Router
 from streamlog.nats.server_connection import ServerConnection
 from streamlog.record.codec import RecordRun
@@ -43,7 +45,9 @@ BEGIN, END = (
 READ_BYTES = 128 * 1024
 """One read of the NATS socket, and so one batch, in the steps table."""
 REPEATS = 200
-STEPS = ("parse", "seal", "append", "fdatasync", "build acks")
+AT_PORT = 4
+"""The port takes so many times the messages: a run is a second or two."""
+STEPS = ("parse PUB", "parse MSG", "seal", "append", "fdatasync", "build acks")
 
 
 def main() -> int:
@@ -51,18 +55,15 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="streamlog-profile-"))
     try:
         steps = {size: step_ns(size, directory / str(size)) for size in COUNTS}
-        processes = {}
-        side = Streamlog(directory / "streamlog")
-        try:
-            for size in COUNTS:
-                for sync in ("os", "commit"):
-                    machine.settle(directory)
-                    processes[f"{size} B, sync={sync}"] = process_ns(side, size, sync)
-        finally:
-            side.stop()
+        port = _processes(Port(directory / "port"), directory)
+        through_nats_server = _processes(Streamlog(directory / "streamlog"), directory)
     finally:
         shutil.rmtree(directory)
-    tables = [_step_cells(steps), _process_cells(processes)]
+    tables = [
+        _step_cells(steps),
+        _process_cells("at the port", port),
+        _process_cells("through nats-server", through_nats_server),
+    ]
     for cells in tables:
         table = Table(*cells[0], box=box.SIMPLE_HEAD)
         for row in cells[1:]:
@@ -72,12 +73,27 @@ def main() -> int:
     return 0
 
 
+def _processes(side: Port | Streamlog, directory: Path) -> dict[str, Mapping[str, float]]:
+    """``process_ns`` by size and ``sync``; the side is stopped."""
+    found = {}
+    try:
+        for size in COUNTS:
+            for sync in ("os", "commit"):
+                machine.settle(directory)
+                found[f"{size} B, sync={sync}"] = process_ns(side, size, sync)
+    finally:
+        side.stop()
+    return found
+
+
 def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     """Nanoseconds for each message, by step; medians over the repeats."""
-    frames, count = inflow_bytes(size)
+    frames, publications, count = inflow_bytes(size)
     router, inflow = Router(), RecordCollector(message_bytes_max=1 << 20)
     connection, endpoint = ServerConnection(router), IngestEndpoint(router)
     connection.bind(1, endpoint.subscribe(b">", inflow))
+    client = ClientConnection(router)
+    client.is_open = True
     router.begin_turn()
     disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))
@@ -90,7 +106,11 @@ def step_ns(size: int, directory: Path) -> Mapping[str, float]:
         return result
 
     for _ in range(REPEATS):
-        timed("parse", connection.feed, frames)
+        timed("parse PUB", client.feed, publications)
+        endpoint.take_touched()
+        inflow.take_replies()
+        inflow.run.clear()
+        timed("parse MSG", connection.feed, frames)
         endpoint.take_touched()
         base = log.log_end_offset
         batch = timed("seal", seal, inflow.run, base)
@@ -108,20 +128,23 @@ def seal(run: RecordRun, base_offset: int) -> bytes:
     return run.seal(base_offset=base_offset, leader_epoch=1, timestamp_ms=0)
 
 
-def inflow_bytes(size: int) -> tuple[bytes, int]:
-    """What nats-server sends for one read's worth of messages, and how many they are."""
+def inflow_bytes(size: int) -> tuple[bytes, bytes, int]:
+    """One read's worth of messages as nats-server sends them, the same as a client does, and how many they are."""
     body = payload(size, seed=1)
-    line = b"MSG bench.a 1 _INBOX.b.%06d %d\r\n%s\r\n"
-    count = READ_BYTES // len(line % (0, size, body))
-    return b"".join(line % (number, size, body) for number in range(count)), count
+    message = b"MSG bench.a 1 _INBOX.b.%06d %d\r\n%s\r\n"
+    publication = b"PUB bench.a _INBOX.b.%06d %d\r\n%s\r\n"
+    count = READ_BYTES // len(message % (0, size, body))
+    messages = b"".join(message % (number, size, body) for number in range(count))
+    return messages, b"".join(publication % (n, size, body) for n in range(count)), count
 
 
-def process_ns(side: Streamlog, size: int, sync: str) -> Mapping[str, float]:
+def process_ns(side: Port | Streamlog, size: int, sync: str) -> Mapping[str, float]:
     """Processor time for each message of every process, by user and system, in an acked run."""
     create_stream(side, sync=sync)
-    pids = {"node": side.node_pid, "nats-server": side.nats_pid}
+    pids = dict(zip(("node", "nats-server"), side.pids, strict=False))
+    count = COUNTS[size] * (AT_PORT if isinstance(side, Port) else 1)
     before, counted = {name: times(pid) for name, pid in pids.items()}, scrape(side.http)
-    arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(COUNTS[size])]
+    arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(count)]
     result = run_client("publisher", "acked", *arguments, "--size", str(size))
     after, counted_after = {name: times(pid) for name, pid in pids.items()}, scrape(side.http)
     delete_stream(side)
@@ -158,13 +181,13 @@ def _step_cells(steps: Mapping[int, Mapping[str, float]]) -> list[list[str]]:
     return [head] + [[s] + [f"{costs[s]:.0f}" for costs in steps.values()] for s in STEPS]
 
 
-def _process_cells(processes: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+def _process_cells(where: str, processes: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     names = list(next(iter(processes.values())))
     rows = [
         [n] + [f"{costs[n]:,.{2 * (n == 'ms/sync')}f}" for costs in processes.values()]
         for n in names
     ]
-    return [["acked run, ns of processor time per message", *processes], *rows]
+    return [[f"acked run {where}, ns of processor time per message", *processes], *rows]
 
 
 def _markdown(cells: list[list[str]]) -> str:

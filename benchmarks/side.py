@@ -98,6 +98,7 @@ class Port:
         self._dev.start()
         self.nats = self._dev.nats.removeprefix("nats://")
         self.kafka = self._dev.kafka
+        self.http = self._dev.http.removeprefix("http://")
         self.pids: Sequence[int] = (self._dev.node_pid,)
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 
 from streamlog.nats.lexer cimport add, clear, find, number, release, reserve, span
-from streamlog.nats.router cimport Endpoint, Message
+from streamlog.nats.router cimport Endpoint, Message, message_with
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
@@ -184,6 +184,7 @@ cdef class Connection(Endpoint):
         cdef int64_t head = number(sizes[0]) if has_headers else 0
         cdef int64_t total = number(sizes[has_headers])
         cdef const uint8_t* body_end
+        cdef Span nothing
         if not 0 <= head <= total:
             self.refuse_body(BodyFault.NO_SIZE, total)
         if total > self.payload_bytes_max:
@@ -194,10 +195,10 @@ cdef class Connection(Endpoint):
         body_end = line.body + total
         if body_end[0] != 13 or body_end[1] != 10:
             self.refuse_body(BodyFault.NO_CRLF, total)
-        message.block = span(line.body, line.body + head)
-        message.payload = span(line.body + head, body_end)
-        message.trace = NULL
-        message.is_routed = True
+        nothing = span(line.body, line.body)
+        message[0] = message_with(
+            nothing, nothing, span(line.body, line.body + head), span(line.body + head, body_end)
+        )
         self.messages_in += 1
         return body_end + 2 - line.start
 

@@ -15,6 +15,18 @@ cdef struct Message:
     bint is_routed  # its reply goes through the router, not over the link that it came by
 
 
+cdef inline Message message_with(Span subject, Span reply, Span block, Span payload) noexcept nogil:
+    """Every message is made here, so that no field is left without a value."""
+    cdef Message made
+    made.subject = subject
+    made.reply = reply
+    made.block = block
+    made.payload = payload
+    made.trace = NULL
+    made.is_routed = True
+    return made
+
+
 cdef class Endpoint:
     cdef readonly Router router
     cdef bint writes  # to a socket: its turn ends after that of those that make answers

@@ -163,14 +163,7 @@ cdef inline bint is_literal(list tokens):
 
 cdef inline Message message_of(Span subject, bytes reply, bytes block, bytes payload):
     """Good for as long as the bytes are kept."""
-    cdef Message made
-    made.subject = subject
-    made.reply = of_bytes(reply)
-    made.block = of_bytes(block)
-    made.payload = of_bytes(payload)
-    made.trace = NULL
-    made.is_routed = True
-    return made
+    return message_with(subject, of_bytes(reply), of_bytes(block), of_bytes(payload))
 
 
 cdef inline int hand_over(Subscription subscription, const Message* message) except -1:

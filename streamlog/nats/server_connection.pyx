@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from streamlog.nats.connection cimport Connection
 from streamlog.nats.lexer cimport find, is_word, number, span, split, to_bytes
-from streamlog.nats.router cimport Message, Router, Subscription
+from streamlog.nats.router cimport Message, Router, Subscription, message_with
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
@@ -95,11 +95,12 @@ cdef class ServerConnection(Connection):
                 return body_end + 2 - start
             self._last_sid = sid
             self._last = subscription
-        message.subject = fields[1]
-        message.reply = fields[3] if count == 5 + has_headers else span(body, body)
-        message.block = span(body, body + head)
-        message.payload = span(body + head, body_end)
-        message.trace = NULL
+        message = message_with(
+            fields[1],
+            fields[3] if count == 5 + has_headers else span(body, body),
+            span(body, body + head),
+            span(body + head, body_end),
+        )
         message.is_routed = False
         self.messages_in += 1
         subscription.endpoint.deliver(subscription, &message)

@@ -168,7 +168,7 @@ class World:
             await member.registry.open(self.image)
             group.create_task(member.registry.run(), name=f"registry {node_id}")
             member.sockets.begin()
-            group.create_task(member.sockets.run())
+            group.create_task(member.sockets.run(), name=f"sockets {node_id}")
             group.create_task(member.api.run())
             granted = await self.request(
                 RegisterNode(

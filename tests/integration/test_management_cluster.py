@@ -32,8 +32,9 @@ async def world(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[World]
         for member in world.members.values():
             await member.api.stop()
             await member.registry.close()
+            member.sockets.close()
         for task in asyncio.all_tasks():
-            if task.get_name().startswith("registry"):
+            if task.get_name().startswith(("registry", "sockets")):
                 task.cancel()
 
 

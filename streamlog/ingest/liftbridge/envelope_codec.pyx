@@ -12,7 +12,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from streamlog.nats.router cimport Message, Router
+from streamlog.nats.lexer cimport span
+from streamlog.nats.router cimport Message, Router, message_with
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
@@ -414,14 +415,10 @@ cdef bint split_address(
 
 cdef int give(Router router, Span subject, const uint8_t* start, const uint8_t* end) except -1:
     """To the router: an answer, whose subject has the mark before it."""
-    cdef Message message
-    message.subject.data = subject.data + 1
-    message.subject.size = subject.size - 1
-    message.reply.data = message.block.data = start
-    message.reply.size = message.block.size = 0
-    message.payload.data = start
-    message.payload.size = end - start
-    message.is_routed = True
+    cdef Span nothing = span(start, start)
+    cdef Message message = message_with(
+        span(subject.data + 1, subject.data + subject.size), nothing, nothing, span(start, end)
+    )
     return router._reply(&message)
 
 
