@@ -180,11 +180,10 @@ cdef class Connection(Endpoint):
         self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
     ) except -1:
         """The size of a message's whole frame; 0 if its end is to come. ``sizes``: the last field, or the
-        last two where it has headers."""
+        last two where it has headers. Its subject and its reply are the caller's, before or after."""
         cdef int64_t head = number(sizes[0]) if has_headers else 0
         cdef int64_t total = number(sizes[has_headers])
         cdef const uint8_t* body_end
-        cdef Span nothing
         if not 0 <= head <= total:
             self.refuse_body(BodyFault.NO_SIZE, total)
         if total > self.payload_bytes_max:
@@ -195,9 +194,9 @@ cdef class Connection(Endpoint):
         body_end = line.body + total
         if body_end[0] != 13 or body_end[1] != 10:
             self.refuse_body(BodyFault.NO_CRLF, total)
-        nothing = span(line.body, line.body)
         message[0] = message_with(
-            nothing, nothing, span(line.body, line.body + head), span(line.body + head, body_end)
+            message.subject, message.reply,
+            span(line.body, line.body + head), span(line.body + head, body_end),
         )
         self.messages_in += 1
         return body_end + 2 - line.start
