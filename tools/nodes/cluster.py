@@ -127,8 +127,12 @@ class Cluster:
             node.wait_ready()
 
     def kill(self, *numbers: int) -> None:
-        for i in numbers or self.nodes:
-            self.nodes[i].kill()
+        """All at the same moment, so that none of them leads for another one before its own end."""
+        ended = [self.nodes[i] for i in numbers or self.nodes]
+        for node in ended:
+            node.strike()
+        for node in ended:
+            node.kill()
 
     def restart(self, *numbers: int) -> None:
         """Kill and start again."""

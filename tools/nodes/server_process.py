@@ -103,12 +103,16 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def strike(self) -> None:
+        """As a crash: no chance to say goodbye. Its end is not waited for."""
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
-        """As a crash: no chance to say goodbye."""
+        """``strike``, and return when it has ended."""
+        self.strike()
         if self._process is not None:
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):  # it has just ended
-                    os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def pause(self) -> None:
