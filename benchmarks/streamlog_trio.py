@@ -14,18 +14,17 @@ AS_JETSTREAM: Final[Settings] = {"nats": {"default_api_prefix": True}}
 """Everything else is the default."""
 
 
-class PortTrio:
-    """Three nodes among themselves, whose clients connect to their NATS ports."""
+class Nodes:
+    """Three nodes, as far as it does not matter where their clients connect."""
 
     name = "streamlog"
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True)
-        settings: Settings = {"nats_listen": {}}
-        self._cluster = Cluster(directory, settings=settings, defaults=AS_JETSTREAM, nats=NoNats())
-        for member in self._cluster.nodes.values():
+    def __init__(self, cluster: Cluster) -> None:
+        """Starts them."""
+        self._cluster = cluster
+        for member in cluster.nodes.values():
             member.spawn()
-        for member in self._cluster.nodes.values():
+        for member in cluster.nodes.values():
             member.wait_ready(WHOLE_TIMEOUT_S)
 
     @property
@@ -37,13 +36,8 @@ class PortTrio:
         return [member.pid for member in self._cluster.nodes.values()]
 
     def controller(self) -> int:
+        """The node that decides, as a node tells Kafka clients."""
         return self._cluster.controller()
-
-    def nats(self, *, without: int = 0) -> str:
-        return self.nats_of(next(i for i in MEMBERS if i != without))
-
-    def nats_of(self, member: int) -> str:
-        return self._cluster[member].port_url.removeprefix("nats://")
 
     def pid(self, member: int) -> int:
         return self._cluster[member].pid
@@ -55,10 +49,25 @@ class PortTrio:
         self._cluster.close()
 
 
-class StreamlogTrio:
-    """Three nodes and the one nats-server, without JetStream, that all of them listen to."""
+class PortTrio(Nodes):
+    """Three nodes among themselves, whose clients connect to their NATS ports."""
 
-    name = "streamlog"
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        settings: Settings = {"nats_listen": {}}
+        super().__init__(
+            Cluster(directory, settings=settings, defaults=AS_JETSTREAM, nats=NoNats())
+        )
+
+    def nats(self, *, without: int = 0) -> str:
+        return self.nats_of(next(i for i in MEMBERS if i != without))
+
+    def nats_of(self, member: int) -> str:
+        return self._cluster[member].port_url.removeprefix("nats://")
+
+
+class StreamlogTrio(Nodes):
+    """Three nodes and the one nats-server, without JetStream, that all of them listen to."""
 
     def __init__(
         self,
@@ -74,31 +83,25 @@ class StreamlogTrio:
 
         directory.mkdir(parents=True)
         self._nats = NatsServer(directory, nats_host, tuned=True)
-        self._cluster = Cluster(
-            directory, settings=settings, defaults=AS_JETSTREAM, nats=self._nats, make_node=node
-        )
         self._nats.start()
-        for member in self._cluster.nodes.values():
-            member.spawn()
-        for member in self._cluster.nodes.values():
-            member.wait_ready(WHOLE_TIMEOUT_S)
+        super().__init__(
+            Cluster(
+                directory,
+                settings=settings,
+                defaults=AS_JETSTREAM,
+                nats=self._nats,
+                make_node=node,
+            )
+        )
 
     @property
     def pids(self) -> Sequence[int]:
         return [self._nats.pid, *self.member_pids]
 
     @property
-    def member_pids(self) -> Sequence[int]:
-        return [member.pid for member in self._cluster.nodes.values()]
-
-    @property
     def servers(self) -> str:
         """Bootstrap servers of Kafka clients."""
         return self._cluster.servers
-
-    def controller(self) -> int:
-        """The node that decides, as a node tells Kafka clients."""
-        return self._cluster.controller()
 
     def partitions(self, prefix: str, *, without: int = 0) -> list[PartitionView]:
         """Of all streams of such names, as a node other than that one describes them."""
@@ -111,12 +114,3 @@ class StreamlogTrio:
 
     def nats_of(self, member: int) -> str:
         return self._nats.address
-
-    def pid(self, member: int) -> int:
-        return self._cluster[member].pid
-
-    def start(self, member: int) -> None:
-        self._cluster[member].start(WHOLE_TIMEOUT_S)
-
-    def stop(self) -> None:
-        self._cluster.close()

@@ -119,14 +119,16 @@ cdef class ClientConnection(Connection):
         cdef int count = split(line.fields, line.end, fields, 3 + has_headers)
         cdef int sizes = 1 + has_headers
         cdef Py_ssize_t size
+        cdef Span reply
         if has_headers and not self.headers:
             raise MalformedFrame("")
         if count != 1 + sizes and count != 2 + sizes:
             raise MalformedFrame("")
-        size = self.take_body(line, end, &fields[count - sizes], has_headers, &message)
+        reply = fields[1] if count == 2 + sizes else span(line.body, line.body)
+        size = self.take_body(
+            line.start, line.body, end, &fields[count - sizes], has_headers, fields[0], reply, &message
+        )
         if size:
-            message.subject = fields[0]
-            message.reply = fields[1] if count == 2 + sizes else span(line.body, line.body)
             if message.block.size and is_traced(message.block):
                 self._publish_traced(&message)
             else:

@@ -45,7 +45,8 @@ cdef class Connection(Endpoint):
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1
     cdef bint take_line(self, const uint8_t* start, const uint8_t* end, Line* line) except -1
     cdef Py_ssize_t take_body(
-        self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
+        self, const uint8_t* start, const uint8_t* body, const uint8_t* end, const Span* sizes, bint has_headers,
+        Span subject, Span reply, Message* message
     ) except -1
     cdef int check_line(self, Py_ssize_t size) except -1
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1

@@ -177,10 +177,11 @@ cdef class Connection(Endpoint):
         return True
 
     cdef Py_ssize_t take_body(
-        self, const Line* line, const uint8_t* end, const Span* sizes, bint has_headers, Message* message
+        self, const uint8_t* start, const uint8_t* body, const uint8_t* end, const Span* sizes, bint has_headers,
+        Span subject, Span reply, Message* message
     ) except -1:
-        """The size of a message's whole frame; 0 if its end is to come. ``sizes``: the last field, or the
-        last two where it has headers. Its subject and its reply are the caller's, before or after."""
+        """The size of the frame at ``start``, a message whose ``body`` follows its line; 0 if the end of the frame
+        is to come. ``sizes``: the last field of the line, or the last two if the message has headers."""
         cdef int64_t head = number(sizes[0]) if has_headers else 0
         cdef int64_t total = number(sizes[has_headers])
         cdef const uint8_t* body_end
@@ -188,18 +189,15 @@ cdef class Connection(Endpoint):
             self.refuse_body(BodyFault.NO_SIZE, total)
         if total > self.payload_bytes_max:
             self.refuse_body(BodyFault.TOO_LARGE, total)
-        if total + 2 > end - line.body:
-            self.needed = line.body - line.start + total + 2
+        if total + 2 > end - body:
+            self.needed = body - start + total + 2
             return 0
-        body_end = line.body + total
+        body_end = body + total
         if body_end[0] != 13 or body_end[1] != 10:
             self.refuse_body(BodyFault.NO_CRLF, total)
-        message[0] = message_with(
-            message.subject, message.reply,
-            span(line.body, line.body + head), span(line.body + head, body_end),
-        )
+        message[0] = message_with(subject, reply, span(body, body + head), span(body + head, body_end))
         self.messages_in += 1
-        return body_end + 2 - line.start
+        return body_end + 2 - start
 
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
         """Always raises."""

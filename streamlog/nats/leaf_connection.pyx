@@ -126,23 +126,25 @@ cdef class LeafConnection(Connection):
         cdef int count = split(line.fields, line.end, fields, FIELDS_MAX)
         cdef int sizes = 1 + has_headers, named, i, first = 0
         cdef Py_ssize_t size
+        cdef Span reply
         cdef list queues = None
         if count < 1 + sizes or count > FIELDS_MAX:
             raise MalformedFrame(f"message with {count} fields")
         named = count - sizes  # subject, reply and queue groups
-        message.subject = fields[0]
-        message.reply = span(line.body, line.body)
+        reply = span(line.body, line.body)
         if named == 2:
-            message.reply = fields[1]
+            reply = fields[1]
         elif named > 2:
             if fields[1].size == 1 and fields[1].data[0] == 43:
-                message.reply = fields[2]
+                reply = fields[2]
                 first = 3
             elif fields[1].size == 1 and fields[1].data[0] == 124:
                 first = 2
             else:
                 raise MalformedFrame("a message whose reply indicator is neither + nor |")
-        size = self.take_body(line, end, &fields[named], has_headers, &message)
+        size = self.take_body(
+            line.start, line.body, end, &fields[named], has_headers, fields[0], reply, &message
+        )
         if not size:
             return 0
         if named > 2:

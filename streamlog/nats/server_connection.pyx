@@ -9,11 +9,11 @@ from libc.stdint cimport int64_t, uint8_t
 
 from streamlog.nats.connection cimport Connection
 from streamlog.nats.lexer cimport find, is_word, number, span, split, to_bytes
-from streamlog.nats.router cimport Message, Router, Subscription, message_with
+from streamlog.nats.router cimport Message, Router, Subscription
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
-from streamlog.errors import FrameTooLarge, MalformedFrame
+from streamlog.errors import MalformedFrame
 
 SOURCES = STREAMLOG_SOURCES
 LINE_BYTES_MAX = 1 << 20
@@ -70,41 +70,31 @@ cdef class ServerConnection(Connection):
     ) except -1:
         cdef Message message
         cdef Subscription subscription
-        cdef const uint8_t* body_end
-        cdef int64_t sid, total, head = 0
-        if count != 4 + has_headers and count != 5 + has_headers:
+        cdef int sizes = 1 + has_headers
+        cdef int64_t sid
+        cdef Py_ssize_t size
+        if count != 3 + sizes and count != 4 + sizes:
             raise MalformedFrame(f"message with {count} fields")
-        sid, total = checked_number(fields[2]), checked_number(fields[count - 1])
-        if has_headers:
-            head = checked_number(fields[count - 2])
-        if head > total:
-            raise MalformedFrame(f"{head} bytes of headers in a message of {total}")
-        if total > self.payload_bytes_max:
-            raise FrameTooLarge(f"message of {total} bytes, limit {self.payload_bytes_max}")
-        if total + 2 > end - body:
-            self.needed = body - start + total + 2
+        sid = number(fields[2])
+        if sid < 0:
+            raise MalformedFrame(f"{to_bytes(fields[2])[:SHOWN_BYTES]!r} is no subscription's number")
+        size = self.take_body(
+            start, body, end, &fields[count - sizes], has_headers,
+            fields[1], fields[3] if count == 4 + sizes else span(body, body), &message,
+        )
+        if not size:
             return 0
-        body_end = body + total
-        if body_end[0] != 13 or body_end[1] != 10:
-            raise MalformedFrame("payload does not end with CRLF")
         subscription = self._last
         if subscription is None or sid != self._last_sid:
             subscription = self._subscriptions.get(sid)
             if subscription is None:
                 self.dropped += 1
-                return body_end + 2 - start
+                return size
             self._last_sid = sid
             self._last = subscription
-        message = message_with(
-            fields[1],
-            fields[3] if count == 5 + has_headers else span(body, body),
-            span(body, body + head),
-            span(body + head, body_end),
-        )
         message.is_routed = False
-        self.messages_in += 1
         subscription.endpoint.deliver(subscription, &message)
-        return body_end + 2 - start
+        return size
 
     cdef int _control(
         self, const uint8_t* start, Span* fields, int count, const uint8_t* end
@@ -130,10 +120,3 @@ cdef class ServerConnection(Connection):
         self._subscriptions = {}
         self._last = None
         super().close()
-
-
-cdef int64_t checked_number(Span text) except -1:
-    cdef int64_t value = number(text)
-    if value < 0:
-        raise MalformedFrame(f"{to_bytes(text)[:SHOWN_BYTES]!r} is not a number")
-    return value

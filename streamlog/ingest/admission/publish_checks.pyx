@@ -8,32 +8,19 @@ judged there. So a message is never refused here, and there is one place that sa
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp
 
 from streamlog.ingest.admission.duplicate_window cimport DuplicateWindow
+from streamlog.nats.lexer cimport number
 from streamlog.record.compiled.codec cimport Span
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 SOURCES = STREAMLOG_SOURCES
 
-cdef enum:
-    DIGITS_MAX = 18  # of a number that fits; longer ones are read in Python
-
-
 cdef inline int64_t sequence_of(Span text) noexcept nogil:
-    """-1: it is no number, or a long one."""
-    cdef int64_t value = 0
-    cdef Py_ssize_t i
-    cdef uint8_t digit
-    if text.size > DIGITS_MAX:
-        return -1
-    for i in range(text.size):
-        digit = text.data[i] - 48  # below "0" it wraps around to a large one
-        if digit > 9:
-            return -1
-        value = value * 10 + digit
-    return value
+    """-1: it is no number, or a long one, which is read in Python. An empty header is 0."""
+    return number(text) if text.size else 0
 
 
 @cython.final

@@ -35,10 +35,12 @@ class SyncThreads:
     def sync(self, fd: int, ended: Callable[[OSError | None], None]) -> None:
         """fdatasync of a file that stays open until ``ended`` is called, on the event loop, with what
         went wrong. At most as many at once as a pipe takes. Raises OSError where there are no file
-        descriptors for the pipes: nothing has begun then.
+        descriptors for the pipes, and RuntimeError after ``close``: nothing has begun then.
         """
         if self._end is None:
             self._open()
+        elif not self._end.alive:  # the pipe's number may be another file's by now
+            raise RuntimeError("the sync threads are closed")
         self._last_number += 1
         self._waiting[self._last_number] = ended
         os.write(self._requests, _REQUEST.pack(self._last_number, fd))

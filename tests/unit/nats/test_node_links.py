@@ -17,6 +17,7 @@ from streamlog.nats.links import LINK_LOST, Link, NodeLinks, Place
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from tests.commit_room import Room
 from tests.local_node import until
 
 
@@ -129,21 +130,6 @@ async def test_tls_that_cannot_be_begun_is_a_complaint(
     listener.close()
     await asyncio.sleep(0.01)  # its side of the last connection ends
     assert [record.exc_info for record in caplog.records] == [None] * len(caplog.records)
-
-
-class Room:
-    """Of what waits for a commit: some, or none."""
-
-    def __init__(self) -> None:
-        self.free = asyncio.Event()
-        self.free.set()
-
-    @property
-    def has_room(self) -> bool:
-        return self.free.is_set()
-
-    async def wait(self) -> None:
-        await self.free.wait()
 
 
 class Node:

@@ -14,24 +14,10 @@ from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
+from tests.commit_room import Room
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
 JUNK_BYTES = 256 * 1024
-
-
-class Room:
-    """As much as the test says."""
-
-    def __init__(self) -> None:
-        self.free = asyncio.Event()
-        self.free.set()
-
-    @property
-    def has_room(self) -> bool:
-        return self.free.is_set()
-
-    async def wait(self) -> None:
-        await self.free.wait()
 
 
 class World:

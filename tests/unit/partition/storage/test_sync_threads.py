@@ -94,6 +94,24 @@ async def test_threads_end_when_they_are_closed(tmp_path: Path) -> None:
     assert serving() == before
 
 
+async def test_nothing_is_written_once_they_are_closed(tmp_path: Path) -> None:
+    """The number of the pipe's end may be that of a log's file by then."""
+    with (tmp_path / "one").open("wb") as file:
+        async with opened() as threads:
+            assert await synced(threads, file.fileno()) is None
+            requests = threads._requests
+        other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        os.dup2(other, requests)
+        try:
+            with pytest.raises(RuntimeError, match="closed"):
+                threads.sync(file.fileno(), lambda _: None)
+            assert os.fstat(requests).st_size == 0
+        finally:
+            os.close(other)
+            if requests != other:
+                os.close(requests)
+
+
 async def test_nobody_hears_of_a_sync_that_ends_after_the_close(tmp_path: Path) -> None:
     heard: list[object] = []
     with (tmp_path / "one").open("wb") as file:
