@@ -92,7 +92,22 @@ class MovingPublishers(Publishers):
 
 
 class StayingClient(Client):
-    """Goes to no other server than the one that it was given, whatever that one names."""
+    """Goes to no other server than the one that it was given, whatever that one names. Closes the
+    connection of an attempt that failed, which nats-py leaves to the garbage collector.
+    """
+
+    async def _select_next_server(self) -> None:
+        self._let_go()
+        await super()._select_next_server()
+
+    async def close(self) -> None:
+        await super().close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         known = {key: value for key, value in info.items() if key != "connect_urls"}

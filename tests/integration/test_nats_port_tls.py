@@ -62,8 +62,8 @@ async def test_what_a_client_says_with_its_goodbye_is_carried_out(
     port: tuple[str, int], context: ssl.SSLContext
 ) -> None:
     clients = [await asyncio.open_connection(*port, ssl=context) for _ in range(2)]
-    for reader, writer in clients:
-        writer.write(b'CONNECT {"verbose":false}\r\nSUB last 1\r\nPING\r\n')
+    for (reader, writer), subscribe in zip(clients, (b"SUB last 1\r\n", b""), strict=True):
+        writer.write(b'CONNECT {"verbose":false}\r\n' + subscribe + b"PING\r\n")
         while await reader.readline() != b"PONG\r\n":
             pass
     (reader, reading), (_, writing) = clients
@@ -71,7 +71,10 @@ async def test_what_a_client_says_with_its_goodbye_is_carried_out(
     writing.close()
     async with asyncio.timeout(GOODBYE_S):
         assert await reader.readline() == b"MSG last 1 2\r\n"
-    reading.close()
+        assert await reader.readline() == b"hi\r\n"
+        reading.close()
+        for _, writer in clients:
+            await writer.wait_closed()
 
 
 def test_a_port_that_ends_a_connection_says_goodbye(

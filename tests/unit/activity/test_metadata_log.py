@@ -13,7 +13,7 @@ from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.offsets_partition import OffsetsPartition
-from tests.unit.quorum_member import HOST, Member, until
+from tests.quorum_member import HOST, Member, until
 from tools.nodes.ports import free_port
 
 PARTITIONS = 1_100

@@ -16,6 +16,20 @@ from streamlog.partition.storage.sync_threads import SyncThreads
 COUNT = 3
 
 
+@pytest.fixture(autouse=True)
+def _none_of_before() -> None:
+    """Threads of an earlier test close their ends of the pipes after it has ended."""
+    end_all()
+
+
+def end_all() -> None:
+    """Wait for the end of all threads that are closed, or forgotten."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fdatasync-"):
+            thread.join(10)
+
+
 @asynccontextmanager
 async def opened() -> AsyncIterator[SyncThreads]:
     threads = SyncThreads(COUNT)
@@ -133,10 +147,7 @@ def test_threads_that_are_forgotten_end(tmp_path: Path) -> None:
             assert await synced(SyncThreads(COUNT), file.fileno()) is None
 
     asyncio.run(use())
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("fdatasync-"):
-            thread.join(10)
+    end_all()
     assert serving() == serving_before
     assert open_descriptors() == before
 
