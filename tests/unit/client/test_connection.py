@@ -3,6 +3,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,16 +32,20 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def fake_node(talk: Talk) -> AsyncIterator[int]:
-    """A node that says what a test wants it to, on a free port."""
-    ended = asyncio.Event()
+    """A node that says what a test wants it to, on a free port. A client that gives up at once may never
+    have been heard.
+    """
+    talks = list[asyncio.Task[Any]]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        talks.append(task)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await talk(reader, writer)
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-        ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
@@ -48,7 +53,7 @@ async def fake_node(talk: Talk) -> AsyncIterator[int]:
     finally:
         server.close()
         async with asyncio.timeout(10):
-            await ended.wait()
+            await asyncio.gather(*talks)
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
