@@ -118,7 +118,7 @@ class Subjects:
             index = self._new()
         elif self._replaced:
             return None
-        if index.next_offset <= log.log_start_offset:
+        if index.start_offset < log.log_start_offset and index.next_offset <= log.log_start_offset:
             index = self._index = self._new()  # quicker than to forget each
         elif index.start_offset < log.log_start_offset:
             index.forget_below(min(log.log_start_offset, index.start_offset + FORGOTTEN_AT_ONCE))
