@@ -1,6 +1,6 @@
 """The ledger's endpoints over NATS: broadcast, deliver and info of each channel. See ``protocol``.
 
-``Delivery`` sends blocks to one reader, no faster than the reader takes them.
+``BlockDelivery`` sends blocks to one reader, no faster than the reader takes them.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ HEADERS_BYTES: Final = 4 * 1024
 """Room in a message for the headers."""
 
 
-class Delivery:
+class BlockDelivery:
     """One reader's. ``run`` by one task; ``answered`` by the subscription to the reader's answers."""
 
     def __init__(
@@ -222,7 +222,7 @@ class NatsEndpoints:
         self._broadcaster = broadcaster or Broadcaster()
         self._tasks: asyncio.TaskGroup | None = None
         self._broadcasts = 0
-        self._deliveries: dict[str, Delivery] = {}
+        self._deliveries: dict[str, BlockDelivery] = {}
         self._numbers = itertools.count()
         self._flow = ""
         self._answers: list[tuple[Msg, bytes]] = []  # at most ``BROADCASTS_MAX``
@@ -361,7 +361,7 @@ class NatsEndpoints:
             await _answer(message, error_json(error), {END_HEADER: "0"})
             return
         name = str(next(self._numbers))
-        delivery = Delivery(
+        delivery = BlockDelivery(
             self.client,
             channel,
             request,
@@ -372,7 +372,7 @@ class NatsEndpoints:
         self._deliveries[name] = delivery
         self._tasks.create_task(self._deliver_one(name, delivery))
 
-    async def _deliver_one(self, name: str, delivery: Delivery) -> None:
+    async def _deliver_one(self, name: str, delivery: BlockDelivery) -> None:
         try:
             await delivery.run()
         finally:

@@ -62,7 +62,7 @@ NODE_INTEREST_MAX: Final = 1_000_000_000
 """Subjects that another node may want: its clients have limits of their own."""
 
 
-class Place(NamedTuple):
+class LinkAddress(NamedTuple):
     """Where to call, and what to show there."""
 
     host: str
@@ -279,9 +279,9 @@ class Link:
         router: Router,
         sockets: Sockets,
         *,
-        place: Callable[[], Awaitable[Place]],
-        connect: Callable[[Place, Mapping[str, Any]], Mapping[str, Any]],
-        tls: Callable[[Place, Mapping[str, Any]], TlsFilter | None],
+        place: Callable[[], Awaitable[LinkAddress]],
+        connect: Callable[[LinkAddress, Mapping[str, Any]], Mapping[str, Any]],
+        tls: Callable[[LinkAddress, Mapping[str, Any]], TlsFilter | None],
         tls_first: bool = False,
         payload_bytes_max: int = 1_048_576,
         interest_max: int = INTEREST_MAX,
@@ -538,11 +538,11 @@ class NodeLinks:
             self._linked = linked
             self._tell_linked(linked)
 
-    async def _place(self, node_id: int) -> Place:
+    async def _place(self, node_id: int) -> LinkAddress:
         answer = await self._ask(node_id)
         if "port" not in answer:
             raise StreamlogError(f"node {node_id} has no NATS port")
-        place = Place(str(answer["host"]), int(answer["port"]), str(answer["token"]))
+        place = LinkAddress(str(answer["host"]), int(answer["port"]), str(answer["token"]))
         self._know(node_id, connect_url(place.host, place.port))
         return place
 
@@ -555,7 +555,7 @@ class NodeLinks:
         if self.urls != before:
             self._changed()
 
-    def _introduction(self, place: Place, _: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _introduction(self, place: LinkAddress, _: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
             "verbose": False,
             "headers": True,
@@ -564,7 +564,7 @@ class NodeLinks:
             },
         }  # fmt: skip
 
-    def _tls_to(self, place: Place, info: Mapping[str, Any]) -> TlsFilter | None:
+    def _tls_to(self, place: LinkAddress, info: Mapping[str, Any]) -> TlsFilter | None:
         if not info.get("tls_required"):
             return None
         context = self._tls()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from streamlog import __version__
 from streamlog.config import NatsSection
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.nats.links import Link, Place
+from streamlog.nats.links import Link, LinkAddress
 from streamlog.nats.port import NATS_VERSION
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets, TlsFilter
@@ -52,12 +52,12 @@ class LeafLink(Link):
     def _set_fallback(self, router: Router) -> None:
         router.fallback = self.connection
 
-    async def _next_server(self) -> Place:
+    async def _next_server(self) -> LinkAddress:
         servers = self._options.servers
         parts = urlsplit(servers[next(self._attempts) % len(servers)])
-        return Place(parts.hostname or "", parts.port or LEAF_PORT)
+        return LinkAddress(parts.hostname or "", parts.port or LEAF_PORT)
 
-    def _introduction(self, _: Place, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _introduction(self, _: LinkAddress, info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Raises ConfigError for a login that cannot be read."""
         return {
             "version": NATS_VERSION,
@@ -72,7 +72,7 @@ class LeafLink(Link):
             **self._options.login.fields(str(info.get("nonce", ""))),
         }
 
-    def _tls_to(self, place: Place, info: Mapping[str, Any]) -> TlsFilter | None:
+    def _tls_to(self, place: LinkAddress, info: Mapping[str, Any]) -> TlsFilter | None:
         """Raises ConfigError."""
         tls = self._options.tls
         if not (tls.required or tls.first or info.get("tls_required")):

@@ -13,7 +13,7 @@ from streamlog.errors import ConfigError
 from streamlog.metrics import NodeMetrics
 from streamlog.nats import links as links_module
 from streamlog.nats.leaf_connection import LeafConnection
-from streamlog.nats.links import LINK_LOST, Link, NodeLinks, Place
+from streamlog.nats.links import LINK_LOST, Link, LinkAddress, NodeLinks
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
@@ -114,8 +114,8 @@ async def test_tls_that_cannot_be_begun_is_a_complaint(
     def tls(*_: object) -> TlsFilter:
         raise error
 
-    async def place() -> Place:
-        return Place("127.0.0.1", listener.sockets[0].getsockname()[1])
+    async def place() -> LinkAddress:
+        return LinkAddress("127.0.0.1", listener.sockets[0].getsockname()[1])
 
     listener = await asyncio.start_server(greet, "127.0.0.1", 0)
     router = Router()
@@ -138,7 +138,7 @@ class Node:
     def __init__(self, node_id: int, nodes: dict[int, "Node"]) -> None:
         self.node_id = node_id
         self.room = Room()
-        router = Router()
+        self.router = router = Router()
         self.sockets = Sockets(router, write_timeout_ms=60_000)
 
         async def ask(other: int) -> Mapping[str, Any]:
@@ -205,6 +205,32 @@ async def test_link_outlives_a_pause_in_which_one_side_reads_nothing(
         await asyncio.sleep(0.3)
         assert caplog.messages.count("link open") == 2
         assert LINK_LOST not in [record.msg for record in caplog.records]
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_client_of_another_node_sees_the_subject_of_a_stored_message() -> None:
+    nodes: dict[int, Node] = {}
+    for node_id in (1, 2):
+        Node(node_id, nodes).links.apply({3 - node_id: 1}, frozenset({1, 2}))
+    running = [asyncio.create_task(node.run()) for node in nodes.values()]
+    try:
+        await asyncio.sleep(0)  # their ports are open then
+        for other in (1, 2):
+            here = nodes[3 - other].router
+            reader, writer = await asyncio.open_connection(*nodes[other].port.address)
+            await reader.readline()
+            writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB in.* q 5\r\n')
+            await until(lambda: here.interest(b"in.1", queue=b"q") == 1)  # noqa: B023
+            ack = b"$JS.ACK.d.p0.orders.worker.1.2.3.4.5.0"
+            assert here.deliver_as(b"in.1", b"orders.eu", b"hello", reply=ack) == 1
+            wanted = b"MSG orders.eu 5 %b 5\r\nhello\r\n" % ack
+            assert await asyncio.wait_for(reader.readexactly(len(wanted)), 10) == wanted
+            writer.close()
+            await writer.wait_closed()
+            await until(lambda: here.interest(b"in.1", queue=b"q") == 0)  # noqa: B023
     finally:
         for task in running:
             task.cancel()
