@@ -1,0 +1,511 @@
+"""Which record of a stream is delivered next, again, or never again. Pure.
+
+Records of a partition are delivered for the first time in its order. From then on a record is
+*pending*, until it is acknowledged, terminated, gone from the stream, or given up. A pending record
+is in one of two states:
+
+- *waiting*: it has a deadline. ``expire`` makes those due whose deadline has passed.
+- *due*: it is in the queue of redeliveries, from which ``take_redelivery`` takes the first one.
+
+::
+
+                deliver                      expire, nak without a delay
+    (not seen) ---------> waiting (deadline) --------------------------> due (queue)
+                            ^  |  ^                                       |  |
+          in_progress, nak  +--+  +--- take_redelivery, nak with a delay -+  |
+                               |                                             |
+                               +--> acked, terminated, forgotten, gone <-----+--> Exhausted
+
+The rules are those of JetStream's consumers (nats-server 2.15):
+
+- Each delivery takes the next consumer sequence. A pending record is known by the sequence of its
+  *first* delivery: the ack floor and ``ack_all`` go by it, and a redelivery does not change it.
+- The wait of a delivery is ``ack_wait_ms``; with ``backoff_ms`` it depends on the number of the
+  delivery. ``nak`` with a delay replaces it, ``in_progress`` starts it again.
+- The queue of redeliveries is first in, first out. Records that expire together are queued in the
+  order in which they were delivered first. ``nak`` of a record that is due already leaves its place
+  in the queue as it is, and so does ``in_progress``: what is due is delivered again.
+- A record that becomes due after ``deliveries_max`` deliveries is *exhausted*. It stays pending
+  until it is taken, by ``take_redelivery`` in its turn or by ``take_exhausted`` at once. So it is
+  reported once, and an ack until then counts. A caller that has no client to deliver to takes the
+  exhausted ones after each ``expire`` and ``nak``, since they count against ``pending_max``.
+- New limits hold for pending records too: their deadlines move by as much as their wait changes.
+
+Invariants:
+
+- The ack floor never passes a pending record, and never falls. Its sequence is the one before the
+  lowest pending sequence, or the last one delivered if nothing is pending. Its offset in a
+  partition is the lowest pending one, or the end of what was delivered if nothing is pending there.
+- In a partition, pending offsets and their sequences ascend together, below the end of what was
+  delivered, which is not above ``next_offset``. Neither falls. Hence no record is delivered for the
+  first time twice.
+- A pending record is either due, and in the queue once, or waiting, with one valid entry among the
+  deadlines. Nothing that is not pending is delivered again.
+- The deliveries of all pending records together are no more than the last sequence.
+
+Entries of the heap of deadlines are not removed when a record leaves. They are recognised by their
+ticket, and swept when they outnumber the valid ones. So every operation takes O(log n) amortised,
+plus as much for each record that it removes or makes due; only ``encode`` and new limits visit all
+pending records.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from streamlog.delivery.state_encoding import DeliveredPartition, DeliveryState, PendingState
+from streamlog.errors import BrokenInvariant
+
+PENDING_CEILING: Final = 1_000_000
+"""Pending records of one delivery, whatever ``pending_max`` is: some 430 MB. ``has_room`` is False
+when it is reached.
+"""
+DELAY_MAX_MS: Final = 2**63 // 1_000_000
+"""NATS's clients count durations in nanoseconds, in 64 bits."""
+RESTORED_STEP_MS: Final = 100
+"""Deadlines are stored as the time that remains, rounded up to this. Records that were delivered
+within one step share a run of the encoding. They are redelivered this much later after a change of
+leaders, which takes longer than that; no record is redelivered before its time.
+"""
+SWEPT_FROM: Final = 64
+"""Fewer invalid entries among the deadlines than this are not worth a sweep."""
+DUE: Final = 0
+GONE: Final = -1
+
+
+class Place(NamedTuple):
+    """A record of the stream."""
+
+    partition: int
+    offset: int
+
+
+class DeliveryLimits(NamedTuple):
+    """How long, how often and how many at a time. Durations of 0 are due at once."""
+
+    ack_wait_ms: int = 30_000
+    backoff_ms: tuple[int, ...] = ()
+    """Waits instead of ``ack_wait_ms``, by the number of the delivery; the last one holds for all
+    later ones.
+    """
+    deliveries_max: int = 0
+    """0: no limit."""
+    pending_max: int = 0
+    """0: no limit."""
+
+    def wait_ms(self, count: int) -> int:
+        """How long delivery number ``count``, from 1, waits for its ack."""
+        if not self.backoff_ms:
+            return self.ack_wait_ms
+        return self.backoff_ms[min(count, len(self.backoff_ms)) - 1]
+
+
+class Delivered(NamedTuple):
+    """One delivery of a record."""
+
+    place: Place
+    sequence: int
+    """Consumer sequence: 1 for the first delivery, one more with each one, redeliveries too."""
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    """Deliveries of this record, this one included."""
+
+
+class Exhausted(NamedTuple):
+    """A record was delivered as often as allowed, and is given up."""
+
+    place: Place
+    sequence: int
+    """Of its first delivery."""
+    count: int  # type: ignore[assignment]  # not the method of tuples
+
+
+class Position(NamedTuple):
+    """How far a delivery has come, or its acks."""
+
+    sequence: int
+    """The last consumer sequence that counts; 0: none does."""
+    offsets: Mapping[int, int]
+    """By partition the offset after the last one that counts."""
+
+
+class _Pending:
+    """A pending record. ``ticket`` of its valid entry among the deadlines, or DUE, or GONE."""
+
+    __slots__ = ("count", "deadline_ms", "place", "sequence", "ticket")
+
+    def __init__(self, place: Place, sequence: int, count: int) -> None:
+        self.place = place
+        self.sequence = sequence
+        self.count = count
+        self.deadline_ms = 0
+        self.ticket = GONE
+
+
+class _Partition:
+    __slots__ = ("delivered_end", "next_offset", "pending")
+
+    def __init__(self, start: int) -> None:
+        if start < 0:
+            raise BrokenInvariant(f"a partition starts at offset {start}")
+        self.next_offset = start
+        self.delivered_end = start
+        self.pending: OrderedDict[int, _Pending] = OrderedDict()
+        """By offset, ascending: a record is added once, when it is delivered first. Not a dict, of
+        which the first entry is slow to find after many were removed in front of it.
+        """
+
+
+class Delivery:
+    """The deliveries of one consumer of a stream. Times are in ms, of any clock that only grows.
+
+    A partition that is not named at the start, since it was added later, begins at offset 0.
+    """
+
+    __slots__ = (
+        "_deadlines",
+        "_due",
+        "_exhausted",
+        "_last_ticket",
+        "_limits",
+        "_needs_acks",
+        "_partitions",
+        "_pending_count",
+        "_redelivered_count",
+        "_sequence",
+    )
+
+    def __init__(
+        self, limits: DeliveryLimits, *, starts: Mapping[int, int], needs_acks: bool = True
+    ) -> None:
+        """``starts``: by partition the first offset to be delivered. Without ``needs_acks`` each
+        record counts as acked when it is delivered.
+        """
+        self._limits = limits
+        self._needs_acks = needs_acks
+        self._partitions = {partition: _Partition(start) for partition, start in starts.items()}
+        self._sequence = 0
+        """Of the last delivery."""
+        self._pending_count = 0
+        self._redelivered_count = 0
+        self._due: OrderedDict[int, _Pending] = OrderedDict()
+        """The queue of redeliveries, by sequence."""
+        self._exhausted: OrderedDict[int, _Pending] = OrderedDict()
+        """Those in the queue that were delivered as often as allowed, in the same order."""
+        self._deadlines: list[tuple[int, int, _Pending]] = []
+        """A heap of deadline, ticket and record."""
+        self._last_ticket = DUE
+
+    # What there is
+
+    @property
+    def limits(self) -> DeliveryLimits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: DeliveryLimits) -> None:
+        before, self._limits = self._limits, limits
+        valid = [entry for entry in self._deadlines if entry[1] == entry[2].ticket]
+        for _, _, record in valid:
+            record.deadline_ms += limits.wait_ms(record.count) - before.wait_ms(record.count)
+        self._deadlines = [(record.deadline_ms, ticket, record) for _, ticket, record in valid]
+        heapify(self._deadlines)
+        self._exhausted.clear()
+        for sequence, record in self._due.items():
+            if self._is_exhausted(record):
+                self._exhausted[sequence] = record
+
+    @property
+    def has_room(self) -> bool:
+        """One more record may be delivered for the first time."""
+        return self.room > 0
+
+    @property
+    def room(self) -> int:
+        """How many may be delivered for the first time."""
+        pending_max = min(self._limits.pending_max or PENDING_CEILING, PENDING_CEILING)
+        return pending_max - self._pending_count if self._needs_acks else PENDING_CEILING
+
+    @property
+    def pending_count(self) -> int:
+        return self._pending_count
+
+    @property
+    def redelivered_count(self) -> int:
+        """Pending records that were delivered more than once."""
+        return self._redelivered_count
+
+    @property
+    def delivered(self) -> Position:
+        ends = {number: it.delivered_end for number, it in self._partitions.items()}
+        return Position(self._sequence, ends)
+
+    @property
+    def ack_floor(self) -> Position:
+        floor = self._sequence
+        offsets = {}
+        for number, partition in self._partitions.items():
+            offsets[number] = partition.delivered_end
+            if partition.pending:
+                first = next(iter(partition.pending.values()))
+                offsets[number] = first.place.offset
+                floor = min(floor, first.sequence - 1)
+        return Position(floor, offsets)
+
+    @property
+    def has_redelivery(self) -> bool:
+        """``take_redelivery`` has something to return."""
+        return bool(self._due)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When ``expire`` has something to do next; None: nothing waits."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] != deadlines[0][2].ticket:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def next_offset(self, partition: int) -> int:
+        """No record below it will be delivered for the first time."""
+        known = self._partitions.get(partition)
+        return 0 if known is None else known.next_offset
+
+    def is_pending(self, place: Place) -> bool:
+        return self._find(place) is not None
+
+    def delivery_count(self, place: Place) -> int:
+        """How often a pending record was delivered; 0: it is not pending."""
+        record = self._find(place)
+        return 0 if record is None else record.count
+
+    # Deliveries
+
+    def deliver(self, place: Place, now_ms: int) -> Delivered:
+        """The first delivery of a record. Ask ``has_room`` first."""
+        partition = self._partition(place.partition)
+        if place.offset < partition.next_offset:
+            raise BrokenInvariant(f"{place} is delivered first, below {partition.next_offset}")
+        if self._pending_count >= PENDING_CEILING:
+            raise BrokenInvariant(f"{self._pending_count} records are pending")
+        self._sequence += 1
+        partition.next_offset = partition.delivered_end = place.offset + 1
+        if self._needs_acks:
+            record = _Pending(place, self._sequence, 1)
+            partition.pending[place.offset] = record
+            self._pending_count += 1
+            self._wait(record, now_ms + self._limits.wait_ms(1))
+        return Delivered(place, self._sequence, 1)
+
+    def take_redelivery(self, now_ms: int) -> Delivered | Exhausted | None:
+        """The first one of the queue; None: nothing is due. ``expire`` first."""
+        if not self._due:
+            return None
+        record = next(iter(self._due.values()))
+        if record.sequence in self._exhausted:
+            return self._give_up(record)
+        del self._due[record.sequence]
+        self._sequence += 1
+        record.count += 1
+        self._redelivered_count += record.count == 2
+        self._wait(record, now_ms + self._limits.wait_ms(record.count))
+        return Delivered(record.place, self._sequence, record.count)
+
+    def take_exhausted(self) -> Exhausted | None:
+        """The first one of the queue that is exhausted, out of turn; None: there is none."""
+        if not self._exhausted:
+            return None
+        return self._give_up(next(iter(self._exhausted.values())))
+
+    def skip(self, partition: int, offset: int) -> None:
+        """Nothing below ``offset`` is to be delivered for the first time: filtered out, or gone."""
+        known = self._partition(partition)
+        known.next_offset = max(known.next_offset, offset)
+
+    def expire(self, now_ms: int) -> None:
+        """Make those due whose deadline has come."""
+        expired = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ms:
+            _, ticket, record = heappop(deadlines)
+            if ticket == record.ticket:
+                expired.append(record)
+        expired.sort(key=lambda record: record.sequence)
+        for record in expired:
+            self._queue(record)
+
+    # What consumers answer: False if the record is not pending
+
+    def ack(self, place: Place) -> bool:
+        record = self._find(place)
+        if record is None:
+            return False
+        self._remove(record)
+        return True
+
+    def ack_all(self, place: Place) -> int:
+        """Acks it and all that were first delivered before it; how many were pending.
+
+        Those after it stay pending, also if it was redelivered after they were delivered: its
+        client may not have seen them. If it is not pending itself, the last pending one before it in its
+        partition takes its part.
+        """
+        partition = self._partitions.get(place.partition)
+        if partition is None or place.offset >= partition.next_offset:
+            return 0
+        before = self._pending_count
+        through = 0
+        while partition.pending:
+            first = next(iter(partition.pending.values()))
+            if first.place.offset > place.offset:
+                break
+            through = first.sequence
+            self._remove(first)
+        for other in self._partitions.values():
+            while other.pending:
+                first = next(iter(other.pending.values()))
+                if first.sequence > through:
+                    break
+                self._remove(first)
+        return before - self._pending_count
+
+    def nak(self, place: Place, now_ms: int, delay_ms: int = 0) -> bool:
+        """Due at once, or when the delay is over if there is one."""
+        record = self._find(place)
+        if record is None:
+            return False
+        if delay_ms > 0:
+            self._unqueue(record)
+            self._wait(record, now_ms + min(delay_ms, DELAY_MAX_MS))
+        elif record.ticket != DUE:
+            self._queue(record)
+        return True
+
+    def in_progress(self, place: Place, now_ms: int) -> bool:
+        """The wait starts again."""
+        record = self._find(place)
+        if record is None:
+            return False
+        if record.ticket != DUE:
+            self._wait(record, now_ms + self._limits.wait_ms(record.count))
+        return True
+
+    def terminate(self, place: Place) -> bool:
+        """It is not delivered again, although no client has processed it."""
+        return self.ack(place)
+
+    # What happens to the stream
+
+    def start_moved(self, partition: int, offset: int) -> int:
+        """Records below ``offset`` are gone (retention, purge); how many of them were pending."""
+        known = self._partition(partition)
+        known.next_offset = max(known.next_offset, offset)
+        known.delivered_end = max(known.delivered_end, offset)
+        before = self._pending_count
+        while known.pending:
+            first = next(iter(known.pending.values()))
+            if first.place.offset >= offset:
+                break
+            self._remove(first)
+        return before - self._pending_count
+
+    def forget(self, place: Place) -> bool:
+        """This record alone is gone (erased, compacted). False: it was not pending."""
+        return self.ack(place)
+
+    # The state as bytes
+
+    def encode(self, now_ms: int) -> bytes:
+        """All that ``decode`` needs beside the limits, at any later time and by another clock."""
+        partitions = {
+            number: DeliveredPartition(
+                partition.delivered_end,
+                partition.next_offset,
+                [
+                    PendingState(
+                        record.place.offset,
+                        record.sequence,
+                        record.count,
+                        None
+                        if record.ticket == DUE
+                        else max(0, -(-(record.deadline_ms - now_ms) // RESTORED_STEP_MS)),
+                    )
+                    for record in partition.pending.values()
+                ],
+            )
+            for number, partition in self._partitions.items()
+        }
+        return DeliveryState(self._sequence, partitions, list(self._due)).encode()
+
+    @classmethod
+    def decode(
+        cls, data: bytes, limits: DeliveryLimits, now_ms: int, *, needs_acks: bool = True
+    ) -> "Delivery":
+        """What remained of each wait when it was encoded begins now. Raises CorruptData."""
+        state = DeliveryState.decode(data, PENDING_CEILING)
+        delivery = cls(limits, starts={}, needs_acks=needs_acks)
+        delivery._sequence = state.sequence
+        due = {}
+        for number, kept in state.partitions.items():
+            partition = delivery._partitions[number] = _Partition(kept.next_offset)
+            partition.delivered_end = kept.delivered_end
+            for offset, sequence, count, steps_left in kept.pending:
+                record = _Pending(Place(number, offset), sequence, count)
+                partition.pending[offset] = record
+                delivery._pending_count += 1
+                delivery._redelivered_count += count > 1
+                if steps_left is None:
+                    due[sequence] = record
+                else:
+                    delivery._wait(record, now_ms + steps_left * RESTORED_STEP_MS)
+        for sequence in state.due:
+            delivery._queue(due[sequence])
+        return delivery
+
+    # Records between their states
+
+    def _partition(self, number: int) -> _Partition:
+        partition = self._partitions.get(number)
+        if partition is None:
+            partition = self._partitions[number] = _Partition(0)
+        return partition
+
+    def _find(self, place: Place) -> _Pending | None:
+        partition = self._partitions.get(place.partition)
+        return None if partition is None else partition.pending.get(place.offset)
+
+    def _is_exhausted(self, record: _Pending) -> bool:
+        return 0 < self._limits.deliveries_max <= record.count
+
+    def _wait(self, record: _Pending, deadline_ms: int) -> None:
+        """From no state, or from waiting until another time."""
+        self._last_ticket += 1
+        record.ticket = self._last_ticket
+        record.deadline_ms = deadline_ms
+        deadlines = self._deadlines
+        heappush(deadlines, (deadline_ms, record.ticket, record))
+        valid_max = self._pending_count - len(self._due)
+        if len(deadlines) > 2 * valid_max + SWEPT_FROM:
+            self._deadlines = [entry for entry in deadlines if entry[1] == entry[2].ticket]
+            heapify(self._deadlines)
+
+    def _queue(self, record: _Pending) -> None:
+        record.ticket = DUE
+        self._due[record.sequence] = record
+        if self._is_exhausted(record):
+            self._exhausted[record.sequence] = record
+
+    def _unqueue(self, record: _Pending) -> None:
+        if record.ticket == DUE:
+            del self._due[record.sequence]
+            self._exhausted.pop(record.sequence, None)
+
+    def _remove(self, record: _Pending) -> None:
+        del self._partitions[record.place.partition].pending[record.place.offset]
+        self._pending_count -= 1
+        self._redelivered_count -= record.count > 1
+        self._unqueue(record)
+        record.ticket = GONE
+
+    def _give_up(self, record: _Pending) -> Exhausted:
+        self._remove(record)
+        return Exhausted(record.place, record.sequence, record.count)
