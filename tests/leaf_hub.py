@@ -1,6 +1,8 @@
 """A nats-server that takes leafnodes, a node that is one, and clients of both."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
@@ -9,6 +11,11 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from streamlog.config import NatsSection
+from streamlog.ingest.nats.leaf import LeafLink
+from streamlog.nats.router import Callback, Router, Subscription
+from streamlog.nats.sockets import Sockets
+from tests.local_node import until
 from tools.nodes.node_process import NodeProcess
 from tools.nodes.ports import free_port
 from tools.nodes.server_process import ServerProcess, listens, program, wait_until
@@ -69,3 +76,63 @@ async def published(client: Client, subject: str, payload: bytes, **headers: str
                 await asyncio.sleep(0.05)
             else:
                 return ack.seq
+
+
+@contextlib.asynccontextmanager
+async def leaf_router(hub: Hub) -> AsyncIterator[Router]:
+    """The router of a node that has nothing else but its link to the hub."""
+    router = Router()
+    sockets = Sockets(router, write_timeout_ms=10_000)
+    sockets.begin()
+    link = LeafLink(
+        NatsSection(servers=(f"nats-leaf://127.0.0.1:{hub.leaf_port}",)),
+        router,
+        sockets,
+        node_id=1,
+        cluster_id="c",
+        payload_bytes_max=1 << 20,
+    )
+    running = [asyncio.create_task(each) for each in (sockets.run(), link.run())]
+    try:
+        await until(lambda: link.is_open)
+        yield router
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        sockets.close()
+
+
+async def stored_messages_have_their_subject(
+    hub: Hub, client: Client, ack: bytes, shown: bytes
+) -> None:
+    """A client of nats-server gets what a node delivers as a consumer does, and acknowledges it; ``ack``: the
+    ack subject; ``shown``: under which the message is stored.
+    """
+    subscription = await client.subscribe("in.*")
+    member = await client.subscribe("push", queue="workers")
+    await client.flush()
+    acked: list[bytes] = []
+    async with leaf_router(hub) as router:
+        part = Callback(router, failed=_fail)
+        router.add(Subscription(part, b"$JS.ACK.>", target=lambda *it: acked.append(it[0])))
+        await until(lambda: router.interest(b"in.1") == 1)
+        await until(lambda: router.interest(b"push", queue=b"workers") == 1)
+        assert router.interest(b"push", queue=b"others") == 0
+        for block in (b"", b"NATS/1.0\r\nA: b\r\n\r\n"):
+            for subject, heard in ((b"in.1", subscription), (b"push", member)):
+                count = router.deliver_as(subject, shown, b"hello", reply=ack, block=block)
+                assert count == 1
+                message = await heard.next_msg(timeout=10)
+                assert (message.subject, message.reply) == (shown.decode(), ack.decode())
+                assert (message.data, message.headers) == (b"hello", {"A": "b"} if block else None)
+                await message.respond(b"+ACK")
+        await until(lambda: len(acked) >= 4)
+        assert acked == [ack] * 4
+        await subscription.unsubscribe()
+        await client.flush()
+        await until(lambda: router.interest(b"in.1") == 0)
+
+
+def _fail(error: Exception) -> None:
+    raise error

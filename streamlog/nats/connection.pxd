@@ -28,6 +28,7 @@ cdef class Connection(Endpoint):
     cdef public object flushed
     cdef public int64_t pending_bytes_max
     cdef public int64_t payload_bytes_max
+    cdef public Py_ssize_t sealed_bytes
     cdef readonly bint is_closed
     cdef readonly bint is_blocked
     cdef readonly int64_t messages_in

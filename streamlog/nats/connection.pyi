@@ -22,6 +22,8 @@ class Connection(Endpoint):
     """Called at the end of a turn in place of ``flush``, where something else writes the output."""
     pending_bytes_max: int
     payload_bytes_max: int
+    sealed_bytes: int
+    """Of TLS, which something else has taken and not yet written."""
 
     def __init__(
         self,

@@ -69,6 +69,9 @@ cdef class Connection(Endpoint):
     def pending_bytes(self):
         return self.out.size - self._sent
 
+    cdef Py_ssize_t unwritten(self) except -1:
+        return self.out.size - self._sent + self.sealed_bytes
+
     # What comes
 
     def receive(self, uint8_t[::1] buffer not None):

@@ -10,10 +10,16 @@ means.
     LMSG <subject> + <reply> <queue>... <size>
     LMSG <subject> | <queue>... <size>     for one member of each of these queue groups, too
     HMSG ... <header size> <size>          the same with headers
+
+A consumer of JetStream delivers a stored message to an inbox. Its client is to see the subject under which the
+message is stored. Such a message has the reply ``<ack subject>@<shown subject>``: the inbox says where it goes,
+and only the last server on its way takes the reply apart. The names of streams and consumers may contain ``@``;
+they stand before the eighth dot of an ack subject.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcmp
 
 from streamlog.nats.connection cimport Connection, Line
 from streamlog.nats.lexer cimport (
@@ -30,6 +36,28 @@ SOURCES = STREAMLOG_SOURCES
 cdef enum:
     FIELDS_MAX = 128  # of a message: subject, reply, queue groups, sizes
     LINE_OVERHEAD_BYTES = 64
+    ACK_DOTS_MIN = 8
+
+
+cdef inline bint is_ack_subject(Span reply) noexcept nogil:
+    return reply.size > 8 and memcmp(reply.data, b"$JS.ACK.", 8) == 0
+
+
+cdef bint split_reply(const Message* message, Message* shown) noexcept nogil:
+    """True if clients are to see the message as ``shown``."""
+    cdef const uint8_t* start = message.reply.data
+    cdef const uint8_t* end = start + message.reply.size
+    cdef const uint8_t* at = start
+    cdef int dots = 0
+    while at < end and not (at[0] == 64 and dots >= ACK_DOTS_MIN):
+        dots += at[0] == 46
+        at += 1
+    if end - at < 2:
+        return False
+    shown[0] = message[0]
+    shown.reply = span(start, at)
+    shown.subject = span(at + 1, end)
+    return True
 
 
 cdef class LeafConnection(Connection):
@@ -122,7 +150,7 @@ cdef class LeafConnection(Connection):
         self, const Line* line, const uint8_t* end, bint has_headers
     ) except -1:
         cdef Span[FIELDS_MAX] fields
-        cdef Message message
+        cdef Message message, shown
         cdef int count = split(line.fields, line.end, fields, FIELDS_MAX)
         cdef int sizes = 1 + has_headers, named, i, first = 0
         cdef Py_ssize_t size
@@ -149,7 +177,11 @@ cdef class LeafConnection(Connection):
             return 0
         if named > 2:
             queues = [to_bytes(fields[i]) for i in range(first, named)]
-        self.router.deliver_linked(&message, self, queues)
+        if is_ack_subject(reply) and split_reply(&message, &shown):
+            message.reply = shown.reply
+            self.router.deliver_linked(&message, &shown, self, queues)
+        else:
+            self.router.deliver_linked(&message, &message, self, queues)
         return size
 
     # What is sent

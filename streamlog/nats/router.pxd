@@ -41,6 +41,7 @@ cdef class Endpoint:
     cdef int end_turn(self) except -1
     cdef int forward(self, const Message* message, list queues) except -1
     cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1
+    cdef Py_ssize_t unwritten(self) except -1
 
 
 cdef class Subscription:
@@ -110,7 +111,10 @@ cdef class Router:
     cdef int _deliver_to_all(
         self, Route route, const Message* message, Endpoint source, bint echo
     ) except -1
-    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1
+    cdef int deliver_linked(
+        self, const Message* message, const Message* shown, Endpoint source, list queues
+    ) except -1
+    cdef int _deliver_shown(self, Route route, const Message* message, const Message* shown) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
     cdef int touch(self, Endpoint endpoint) except -1

@@ -141,6 +141,32 @@ class Router:
         ``source``: in whose name it is published; ``echo``: whether that gets it as well.
         """
 
+    def deliver_as(
+        self,
+        subject: bytes,
+        shown: bytes,
+        payload: bytes,
+        *,
+        reply: bytes = b"",
+        block: bytes = b"",
+    ) -> int:
+        """To how many endpoints a message went that is routed by ``subject``, while clients see it with the
+        subject ``shown``, as JetStream delivers stored messages to inboxes. Parts of this node see ``subject``:
+        a stream that stores it must not take it for another message of ``shown``. Over a link it has the reply
+        ``<reply>@<shown>``. The other side takes that apart where ``reply`` is an ack subject: it begins with
+        ``$JS.ACK.``, has eight dots or more, and no ``@`` after the eighth.
+        """
+
+    def interest(self, subject: bytes, *, queue: bytes = b"") -> int:
+        """How many subscriptions of clients, of this node and behind links, match a subject now. ``queue``: only
+        those in this queue group. It may be another number once ``generation`` has grown.
+        """
+
+    def unwritten_bytes(self, subject: bytes) -> int:
+        """The largest number of bytes that wait to be written at one of the connections to which a message of
+        this subject may go now.
+        """
+
     def tell_clients(self, subject: bytes, payload: bytes, *, block: bytes = b"") -> None:
         """Publish to the clients of this node's port, and to nothing else: where the same message comes back
         to the node by way of NATS, it would be stored twice.

@@ -64,6 +64,10 @@ cdef class Endpoint:
         """Tells a link that this node has ``count`` subscriptions to the subject now."""
         raise NotImplementedError
 
+    cdef Py_ssize_t unwritten(self) except -1:
+        """Bytes that wait until the other side reads."""
+        return 0
+
 
 cdef class Callback(Endpoint):
     """Hands each message to a function, its subscription's target."""
@@ -170,6 +174,29 @@ cdef inline int hand_over(Subscription subscription, const Message* message) exc
     if message.trace != NULL and not (<DeliveryTrace>message.trace).add(subscription):
         return 0
     return subscription.endpoint.deliver(subscription, message)
+
+
+cdef inline int show(
+    Subscription subscription, const Message* message, const Message* shown
+) except -1:
+    """Clients get the message as ``shown``, parts of this node as it was routed."""
+    cdef Endpoint endpoint = subscription.endpoint
+    return endpoint.deliver(subscription, shown if endpoint.writes else message)
+
+
+cdef inline Py_ssize_t count_clients(list subscriptions) except -1:
+    cdef Subscription subscription
+    cdef Py_ssize_t count = 0
+    for subscription in subscriptions:
+        count += subscription.endpoint.writes
+    return count
+
+
+cdef inline Py_ssize_t most_unwritten(list subscriptions, Py_ssize_t most) except -1:
+    cdef Subscription subscription
+    for subscription in subscriptions:
+        most = max(most, subscription.endpoint.unwritten())
+    return most
 
 
 cdef inline bytes ack_of(Span head, int64_t sequence):
@@ -297,6 +324,77 @@ cdef class Router:
     ):
         cdef Message message = message_of(of_bytes(subject), reply, block, payload)
         return self.deliver(&message, source, echo)
+
+    def deliver_as(
+        self, bytes subject not None, bytes shown not None, bytes payload not None, *,
+        bytes reply not None=b"", bytes block not None=b""
+    ):
+        """Publish in the node's name by one subject what clients see with another one."""
+        cdef Message message = message_of(of_bytes(subject), reply, block, payload)
+        cdef Message seen = message_of(of_bytes(shown), reply, block, payload)
+        cdef Route route = self.route_of(message.subject, self._answered)
+        cdef Endpoint outer = self.source
+        self.source = None
+        try:
+            if route.only is not None:
+                show(route.only, &message, &seen)
+                return 1
+            return self._deliver_shown(route, &message, &seen)
+        finally:
+            self.source = outer
+
+    cdef int _deliver_shown(self, Route route, const Message* message, const Message* shown) except -1:
+        cdef Subscription subscription
+        cdef QueueGroup group
+        cdef Message linked
+        cdef bytes reply
+        cdef dict queues = None
+        cdef int count = 0
+        for subscription in route.plain:
+            if not subscription.ended:
+                show(subscription, message, shown)
+                count += 1
+        for group in route.groups:
+            subscription = self._member(group.members, None, True)
+            if subscription is not None:
+                show(subscription, message, shown)
+                count += 1
+                continue
+            subscription = self._member(group.distant, None, True)
+            if subscription is not None:
+                if queues is None:
+                    queues = {}
+                queues.setdefault(subscription.endpoint, []).append(group.queue)
+        if route.links or queues is not None:
+            reply = b"%b@%b" % (to_bytes(message.reply), to_bytes(shown.subject))
+            linked = message[0]
+            linked.reply = of_bytes(reply)
+            count += self._forward(route, &linked, queues)
+        return count
+
+    def interest(self, bytes subject not None, *, bytes queue not None=b""):
+        """How many subscriptions of clients, here and behind links, match."""
+        cdef Route route = self.route_of(of_bytes(subject), self._answered)
+        cdef QueueGroup group
+        cdef Py_ssize_t count = 0
+        for group in route.groups:
+            if not queue or group.queue == queue:
+                count += count_clients(group.members) + len(group.distant)
+        if not queue:
+            count += count_clients(route.plain) + len(route.links)
+        return count
+
+    def unwritten_bytes(self, bytes subject not None):
+        """The most that waits at one of the connections to which a message may go."""
+        cdef Route route = self.route_of(of_bytes(subject), self._answered)
+        cdef QueueGroup group
+        cdef Endpoint link
+        cdef Py_ssize_t most = most_unwritten(route.plain, 0)
+        for group in route.groups:
+            most = most_unwritten(group.distant, most_unwritten(group.members, most))
+        for link in route.links:
+            most = max(most, link.unwritten())
+        return most
 
     def tell_clients(self, bytes subject not None, bytes payload not None, *, bytes block not None=b""):
         """Publish to the clients of this node's port, and to nothing else."""
@@ -480,9 +578,11 @@ cdef class Router:
                 count += 1
         return count
 
-    cdef int deliver_linked(self, const Message* message, Endpoint source, list queues) except -1:
+    cdef int deliver_linked(
+        self, const Message* message, const Message* shown, Endpoint source, list queues
+    ) except -1:
         """What came over a link: to this node alone, so no message goes in circles. The other side has chosen
-        which queue groups have a member here that gets it."""
+        which queue groups have a member here that gets it. ``shown``: as clients see it."""
         cdef Endpoint outer = self.source
         cdef Route route = self.route_of(message.subject, self._published)
         cdef Subscription subscription
@@ -491,13 +591,13 @@ cdef class Router:
         try:
             for subscription in route.plain:
                 if not subscription.ended:
-                    subscription.endpoint.deliver(subscription, message)
+                    show(subscription, message, shown)
             if queues is not None:
                 for group in route.groups:
                     if group.queue in queues:
                         subscription = self._member(group.members, None, True)
                         if subscription is not None:
-                            subscription.endpoint.deliver(subscription, message)
+                            show(subscription, message, shown)
             return 0
         finally:
             self.source = outer

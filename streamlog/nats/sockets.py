@@ -204,6 +204,11 @@ class ServedSocket:
     def unwritten_bytes(self) -> int:
         return self.connection.pending_bytes + len(self.sealed)
 
+    def drop_sealed(self, count: int) -> None:
+        """The socket has taken so many."""
+        del self.sealed[:count]
+        self.connection.sealed_bytes = len(self.sealed)
+
 
 class Sockets:
     """``begin`` on the event loop that is to serve them, ``run`` for as long, ``close`` at the end."""
@@ -620,6 +625,7 @@ class Sockets:
     def _write_sealed(self, peer: ServedSocket, tls: TlsFilter) -> bool:
         """Returns True if the socket took everything."""
         peer.sealed += tls.sealed()
+        peer.connection.sealed_bytes = len(peer.sealed)
         while peer.sealed:
             try:
                 count = peer.sock.send(peer.sealed)
@@ -632,7 +638,7 @@ class Sockets:
             except OSError:
                 self.end(peer, CloseReason.PEER)
                 return False
-            del peer.sealed[:count]
+            peer.drop_sealed(count)
         return True
 
     def _finish(self, peer: ServedSocket) -> None:

@@ -13,10 +13,21 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from tests.integration.conftest import read_stream
-from tests.leaf_hub import Hub, heard_from, node_of, published
+from tests.leaf_hub import (
+    Hub,
+    heard_from,
+    node_of,
+    published,
+    stored_messages_have_their_subject,
+)
 from tests.local_node import until
 from tools.nodes.node_process import NodeProcess
 from tools.nodes.server_process import wait_until
+
+ACKS = (
+    b"$JS.ACK.streamlog.p0.orders.worker.1.2.3.4.5.0",
+    b"$JS.ACK.streamlog.p0.orders@home.worker@1.1.2.3.4.5.0",
+)
 
 
 class Pair(NamedTuple):
@@ -132,6 +143,19 @@ async def test_a_nats_server_that_goes_and_comes_back(
     assert await published(port, "orders.4", b"4") == 4
     values = [record.value for record in read_stream(pair.node.kafka, "orders")]
     assert values == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("ack", ACKS)
+async def test_client_of_nats_server_sees_the_subject_of_a_stored_message(
+    ack: bytes, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path)
+    hub.start()
+    try:
+        async with await nats.connect(hub.url) as client:
+            await stored_messages_have_their_subject(hub, client, ack, b"orders@home.eu")
+    finally:
+        hub.kill()
 
 
 async def test_a_login_that_is_refused_is_told(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ more; what is published has no wildcards, but may have such tokens; an empty tok
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from tests.oracles import acks
 
 _ENTRY = struct.Struct("<IH")
 ROUTED = b"\0"
+ACK_DOTS_MIN = 8
+"""Before the ``@`` in the reply of a message that a consumer delivers."""
 
 
 class Subscriber(NamedTuple):
@@ -81,6 +83,23 @@ class Subscriptions:
             and sorted(it.queue for it in chosen) == sorted(groups)
             and all(it in groups[it.queue] for it in chosen)
         )
+
+    def interest(self, subject: bytes, queue: bytes, links: Collection[int]) -> int:
+        """How many wait for a message; ``links``: owners that are links, which have one each."""
+        plain = {it.owner if it.owner in links else it for it in self.plain(subject)}
+        groups = self.groups(subject)
+        if queue:
+            return len(groups.get(queue, ()))
+        return len(plain) + sum(map(len, groups.values()))
+
+
+def shown(subject: bytes, reply: bytes) -> tuple[bytes, bytes]:
+    """As which subject and reply clients see a message that comes over a link."""
+    if reply.startswith(b"$JS.ACK."):
+        for at in range(len(reply) - 1):
+            if reply[at : at + 1] == b"@" and reply.count(b".", 0, at) >= ACK_DOTS_MIN:
+                return reply[at + 1 :], reply[:at]
+    return subject, reply
 
 
 def answered(packed: bytes) -> Iterator[tuple[int, bytes]]:

@@ -14,9 +14,17 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from tests.integration.conftest import read_stream
-from tests.leaf_hub import Hub, heard_from, node_of, published
+from tests.leaf_hub import (
+    Hub,
+    heard_from,
+    node_of,
+    published,
+    stored_messages_have_their_subject,
+)
 
 RELEASES = ("2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1")
+LAST_AT_RELEASES = ("2.10.26",)
+"""These split the reply of a consumer's message at its last ``@``, so that a subject must have none."""
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -70,6 +78,22 @@ async def test_both_sides_hear_each_other_and_messages_are_stored(
         assert values == [b"0", b"1", b"2", b"3", b"9"]
     finally:
         node.kill()
+        hub.kill()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_client_of_nats_server_sees_the_subject_of_a_stored_message(
+    release: str, folder: Path, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path, binary=str(binary(folder, release)))
+    hub.start()
+    try:
+        async with AsyncExitStack() as stack:
+            client = await connected(stack, hub.url)
+            ack = b"$JS.ACK.streamlog.p0.orders@home.worker.1.2.3.4.5.0"
+            shown = b"orders.eu" if release in LAST_AT_RELEASES else b"orders@home.eu"
+            await stored_messages_have_their_subject(hub, client, ack, shown)
+    finally:
         hub.kill()
 
 

@@ -180,6 +180,113 @@ def test_the_other_side_chooses_the_queue_groups(world: World) -> None:
     ]  # fmt: skip
 
 
+def client_of(world: World) -> ClientConnection:
+    client = ClientConnection(world.router)
+    client.session = Recorded()  # type: ignore[assignment]  # it is asked nothing
+    client.is_open = client.headers = client.no_responders = True
+    client.verbose = client.pedantic = False
+    return client
+
+
+ACK = b"$JS.ACK.d.p1.s@1.c.1.2.3.4.5.0"
+
+
+@pytest.mark.parametrize(
+    ("reply", "seen"),
+    [
+        (ACK + b"@orders.eu", b"orders.eu 1 " + ACK),
+        (ACK + b"@a@b", b"a@b 1 " + ACK),
+        (b"$JS.ACK.s@1.c.1.2.3.4.5@x", b"x 1 $JS.ACK.s@1.c.1.2.3.4.5"),
+        (b"$JS.ACK.s.c.1.2.3.4@x", b"in.1 1 $JS.ACK.s.c.1.2.3.4@x"),
+        (ACK + b"@", b"in.1 1 " + ACK + b"@"),
+        (ACK, b"in.1 1 " + ACK),
+        (b"$JS.ACKS.1.2.3.4.5.6.7@x", b"in.1 1 $JS.ACKS.1.2.3.4.5.6.7@x"),
+        (b"r@x", b"in.1 1 r@x"),
+    ],
+)
+def test_client_sees_the_subject_after_an_ack_subject(
+    world: World, reply: bytes, seen: bytes
+) -> None:
+    client = client_of(world)
+    client.subscribe(b"in.*", b"", b"1")
+    link = world.link()
+    link.feed(b"LMSG in.1 %b 2\r\nhi\r\n" % reply)
+    assert client.take_output() == b"MSG %b 2\r\nhi\r\n" % seen
+
+
+def test_ack_that_comes_over_a_link_is_a_message_like_others(world: World) -> None:
+    world.subscribe(b"$JS.ACK.d.>")
+    world.link().feed(b"LMSG %b in.1 4\r\n+ACK\r\n" % ACK)
+    assert world.taken == [("a", ACK, b"in.1", b"", b"+ACK")]
+
+
+def test_message_with_a_shown_subject_reaches_a_client_of_another_node(world: World) -> None:
+    other = World()
+    client = client_of(other)
+    client.subscribe(b"in.*", b"", b"7")
+    client.unsubscribe(b"7", 2)
+    ours, theirs = world.link(), other.link()
+    ours.feed(theirs.take_output())
+    assert world.router.interest(b"in.1") == 1
+    for number in range(3):
+        head = b"NATS/1.0\r\n\r\n" if number else b""
+        count = world.router.deliver_as(b"in.1", b"orders.eu", b"x", reply=ACK, block=head)
+        assert count == (number < 2)
+        theirs.feed(ours.take_output())
+        ours.feed(theirs.take_output())
+    assert client.take_output() == (
+        b"MSG orders.eu 7 %b 1\r\nx\r\nHMSG orders.eu 7 %b 12 13\r\nNATS/1.0\r\n\r\nx\r\n"
+        % (ACK, ACK)
+    )
+    assert world.router.interest(b"in.1") == 0
+
+
+def test_rights_of_a_subscriber_are_those_for_the_shown_subject(world: World) -> None:
+    client = client_of(world)
+    client.subscribe(b"in.*", b"", b"1", lambda subject: subject == b"orders.us")
+    for shown in (b"orders.us", b"orders.eu"):
+        world.router.deliver_as(b"in.1", shown, b"", reply=ACK)
+    assert client.take_output() == b"MSG orders.eu 1 %b 0\r\n\r\n" % ACK
+
+
+def test_what_waits_to_be_written_is_that_of_the_slowest(world: World) -> None:
+    world.subscribe(b"in.1")
+    assert world.router.unwritten_bytes(b"in.1") == 0
+    client, member, link = client_of(world), client_of(world), world.link()
+    client.subscribe(b"in.1", b"", b"1")
+    member.subscribe(b"in.*", b"q", b"1")
+    link.take_output()
+    for connection, subject, size in (
+        (client, b"in.1", 10), (member, b"in.1", 20), (link, b"other", 40), (link, b"in.1", 50),
+    ):  # fmt: skip
+        before = world.router.unwritten_bytes(b"in.1")
+        if connection is link:
+            link.feed(b"LS+ %b\r\n" % subject)
+            before = max(before, link.pending_bytes if subject == b"in.1" else 0)
+        assert world.router.unwritten_bytes(b"in.1") == before
+        connection.send(b"x" * size)
+        wanted = before if subject == b"other" else connection.pending_bytes
+        assert world.router.unwritten_bytes(b"in.1") == wanted
+    client.sealed_bytes = 1_000
+    assert world.router.unwritten_bytes(b"in.1") == 1_010
+
+
+def test_node_that_delivers_holds_up_no_client_that_asked_for_it(world: World) -> None:
+    """A request for messages is answered within its own delivery, and the one who asked reads on."""
+    asking, slow = client_of(world), client_of(world)
+    slow.pending_bytes_max = 200
+    slow.subscribe(b"in", b"", b"1")
+
+    def deliver(*_: bytes) -> None:
+        world.router.deliver_as(b"in", b"orders", b"x" * 100, reply=ACK)
+
+    world.router.add(Subscription(world.callback, b"next", target=deliver))
+    asking.feed(b"PUB next 0\r\n\r\n")
+    assert 100 < slow.pending_bytes < 200
+    assert not asking.is_stalled
+    assert world.router.stalled == []
+
+
 def test_messages_come_in_any_pieces(world: World) -> None:
     world.subscribe(b">")
     said = b"LMSG a 3\r\n1\r\n\r\nHMSG b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPING\r\nLS+ c\r\n"
@@ -248,10 +355,7 @@ def test_answers_that_nothing_is_known_of_go_over_the_fallback(world: World) -> 
 
 
 def test_a_client_without_responders_here_may_have_some_over_a_link(world: World) -> None:
-    client = ClientConnection(world.router)
-    client.session = Recorded()  # type: ignore[assignment]  # it is asked nothing
-    client.is_open = client.headers = client.no_responders = True
-    client.verbose = client.pedantic = False
+    client = client_of(world)
     client.subscribe(b"_INBOX.*", b"", b"1")
     link = world.link()
     link.take_output()

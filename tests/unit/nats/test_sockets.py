@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import select
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
-from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets
+from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from tests.certificate_authority import CertificateAuthority
 from tests.commit_room import Room
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
@@ -248,3 +251,40 @@ async def test_close_ends_those_that_have_got_their_last_word(world: World) -> N
     assert await read_all(theirs) == b"-ERR 'Unknown Protocol Operation'\r\n"
     world.shut()
     assert peer.sock.fileno() < 0
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_sender_within_the_node_learns_what_waits_for_a_slow_reader(
+    world: World, is_encrypted: bool, tmp_path: Path
+) -> None:
+    """Of TLS what waits is no longer in the connection's own buffer."""
+    theirs, peer = world.client()
+    tls = None
+    if is_encrypted:
+        authority = CertificateAuthority(tmp_path)
+        issued = authority.issue("node")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(issued.cert, issued.key)
+        world.sockets.start_tls(peer, TlsFilter(context))
+        tls = ssl.create_default_context(cafile=str(authority.ca))
+        tls.check_hostname = False
+    reader, writer = await asyncio.open_connection(
+        sock=theirs, ssl=tls, server_hostname="node" if tls else None, limit=4096
+    )
+    writer.write(QUIET + b"SUB in.* 1\r\nPING\r\n")
+    assert await reader.readline() == b"PONG\r\n"
+    count = 0
+    async with asyncio.timeout(10):
+        while world.router.unwritten_bytes(b"in.1") < 1 << 20:
+            world.router.deliver_as(b"in.1", b"orders", b"x" * JUNK_BYTES, reply=b"r")
+            count += 1
+            await asyncio.sleep(0)
+    assert world.router.unwritten_bytes(b"in.1") == peer.unwritten_bytes
+    frame = b"MSG orders 1 r %d\r\n%b\r\n" % (JUNK_BYTES, b"x" * JUNK_BYTES)
+    async with asyncio.timeout(10):
+        for _ in range(count):
+            assert await reader.readexactly(len(frame)) == frame
+    await until(lambda: world.router.unwritten_bytes(b"in.1") == 0)
+    writer.transport.abort()
+    await until(lambda: bool(world.ended))
+    assert world.router.interest(b"in.1") == 0
