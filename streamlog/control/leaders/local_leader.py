@@ -97,11 +97,11 @@ class LocalLeader:
 
     async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""
-        return await find_message(self._informed(tp), query)
+        return await find_message(self.led(tp), query)
 
     async def passage(self, tp: TopicPartition, query: PassageQuery) -> Passage:
         """See ``ordered_read.read_passage``."""
-        return await read_passage(self._informed(tp), query)
+        return await read_passage(self.led(tp), query)
 
     async def purge(self, place: StreamPartition, *, sequence: int, keep: int, pattern: str) -> int:
         """See ``messages.purge``."""
@@ -137,13 +137,13 @@ class LocalLeader:
 
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
         """See ``subjects.part_of``."""
-        partition = self._informed(tp)
+        partition = self.led(tp)
         await partition.surplus.settle()
         return await part_of(partition, pattern, cursor)
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
         """See ``subjects.count_subjects``."""
-        return self._known.subject_count(self._informed(tp))
+        return self._known.subject_count(self.led(tp))
 
     def readable(self, tp: TopicPartition) -> Partition:
         """Also of a follower that is in sync, which may not know yet what was committed last."""
@@ -152,7 +152,7 @@ class LocalLeader:
         except PartitionNotFound as error:
             raise NotLeader(str(error)) from None
         if partition.is_leader:
-            return self._informed(tp)
+            return self.led(tp)
         if not partition.may_serve_reads:
             raise NotLeader(f"the replica of {tp} on this node is not in sync")
         return partition
@@ -166,8 +166,8 @@ class LocalLeader:
             raise NotLeader(f"{tp} is not led by this node")
         return partition
 
-    def _informed(self, tp: TopicPartition) -> Partition:
-        """A leader so new that it does not know what is committed is none yet."""
+    def led(self, tp: TopicPartition) -> Partition:
+        """Raises NotLeader. A leader so new that it does not know what is committed is none yet."""
         partition = self._led(tp)
         if not partition.high_watermark_known:
             raise NotLeader(f"what is committed of {tp} is not known yet")
@@ -183,7 +183,7 @@ class LocalLeader:
 
     def _leader_of(self, place: StreamPartition) -> Partition:
         """Raises NotLeader, also where the log here is another stream's of that name."""
-        partition = self._informed(place.tp)
+        partition = self.led(place.tp)
         if (
             partition.topic_id != place.stream_id.bytes
         ):  # one of the two is late: the caller looks again
@@ -201,8 +201,7 @@ class LocalLeader:
         return NodeAnswer({"size_bytes": self.size_bytes()})
 
     async def _message(self, fields: Fields) -> NodeAnswer:
-        found = await self.message(tp_of(fields), MessageQuery(**fields["query"]))
-        return NodeAnswer(_fields_of(found), found.data)
+        return answer_of(await self.message(tp_of(fields), MessageQuery(**fields["query"])))
 
     async def _passage(self, fields: Fields) -> NodeAnswer:
         found = await self.passage(tp_of(fields), PassageQuery(**fields["query"]))
@@ -259,8 +258,12 @@ def _fields_of(found: StoredMessage) -> dict[str, Any]:
     }
 
 
+def answer_of(found: StoredMessage) -> NodeAnswer:
+    return NodeAnswer(_fields_of(found), found.data)
+
+
 def message_of(answer: NodeAnswer) -> StoredMessage:
-    """What MESSAGE answers. Raises KeyError, TypeError, ValueError for what is none."""
+    """What ``answer_of`` answers. Raises KeyError, TypeError, ValueError for what is none."""
     return _message(answer.fields, answer.data)
 
 

@@ -6,6 +6,7 @@ have their turn of the event loop in between.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from streamlog.errors import Overloaded
@@ -27,15 +28,21 @@ class Matching:
     index stays: a subject that is new has messages beyond them alone.
     """
 
-    def __init__(self, subjects: Subjects, pattern: str, below: int) -> None:
-        """``below``: the high watermark."""
+    def __init__(self, subjects: Subjects, pattern: str | Sequence[str], below: int) -> None:
+        """``pattern``: several match what one of them does; ``below``: the high watermark."""
         self.below = below
         self._subjects = subjects
-        self._pattern = pattern.encode()
-        self._is_wild = is_pattern(self._pattern)
+        names = (pattern,) if isinstance(pattern, str) else pattern
+        self._patterns = [name.encode() for name in names]
+        self._pattern = self._patterns[0]
+        self._is_wild = len(self._patterns) > 1 or is_pattern(self._pattern)
         self._index: SubjectIndex | None = None
         self._marks = bytearray()
         self._low, self._high = 0, 0
+
+    def is_of(self, subjects: Subjects) -> bool:
+        """Whether its messages are those of this partition."""
+        return self._subjects is subjects
 
     async def next(self, offset: int) -> int:
         """The first one at or after ``offset``; NOTHING."""
@@ -127,15 +134,17 @@ class Matching:
             self._low, self._high = index.mark(self._pattern, self._marks)
             self._index = index
             return True
-        first, end, low = self.below, 0, 0
-        while low < index.number_end:
-            upper = low + LOOKS_AT_ONCE
-            bounds = index.mark(self._pattern, self._marks, low=low, high=upper)
-            if bounds[1]:
-                first, end = min(first, bounds[0]), max(end, bounds[1])
-            low = upper
-            await asyncio.sleep(0)
-            if await self._subjects.know() is not index:
-                return False
+        first, end = self.below, 0
+        for pattern in self._patterns:
+            low = 0
+            while low < index.number_end:
+                upper = low + LOOKS_AT_ONCE
+                bounds = index.mark(pattern, self._marks, low=low, high=upper)
+                if bounds[1]:
+                    first, end = min(first, bounds[0]), max(end, bounds[1])
+                low = upper if is_pattern(pattern) else index.number_end
+                await asyncio.sleep(0)
+                if await self._subjects.know() is not index:
+                    return False
         self._low, self._high, self._index = first, end, index
         return True

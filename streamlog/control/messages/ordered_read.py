@@ -105,25 +105,52 @@ async def _start_of(partition: Partition, query: PassageQuery) -> int:
 
 
 async def messages_from(
-    partition: Partition, pattern: str, offset: int
+    partition: Partition, pattern: str | Matching, offset: int
 ) -> AsyncGenerator[StoredMessage, None]:
-    """All that are committed by now, from ``offset`` on, whose subject matches; "": all.
+    """All that are committed by now, from ``offset`` on, whose subject matches; "": all. ``pattern``: or what is
+    known of it already, up to where that was committed.
 
     Raises Overloaded where subjects cannot be known, CorruptBatch, StorageFailed.
     """
     end = partition.high_watermark
     offset = max(offset, partition.log_start_offset)
-    matching = Matching(partition.subjects, pattern, end) if pattern else None
-    wanted: Sequence[int]
+    matching = pattern if isinstance(pattern, Matching) else None
+    if isinstance(pattern, str) and pattern:
+        matching = Matching(partition.subjects, pattern, end)
+    if matching is not None:
+        end = min(end, matching.below)
     while offset < end:
+        wanted: Sequence[int]
         if matching is None:
             wanted, offset = range(offset, end), end
         else:
             wanted, offset = await matching.offsets(offset, end, limit=NAMED_AT_ONCE)
-        async for records in _read_all(partition, wanted):
-            for record in records:
-                if record.offset not in partition.erased:
-                    yield stored_message(record)
+        async with aclosing(messages_at(partition, wanted)) as messages:
+            async for message in messages:
+                yield message
+
+
+async def messages_at(
+    partition: Partition, offsets: Sequence[int]
+) -> AsyncGenerator[StoredMessage, None]:
+    """Those of these offsets, which are in order, that are there."""
+    async with aclosing(message_lists_at(partition, offsets)) as lists:
+        async for messages in lists:
+            for message in messages:
+                yield message
+
+
+async def message_lists_at(
+    partition: Partition, offsets: Sequence[int]
+) -> AsyncGenerator[list[StoredMessage], None]:
+    """The same, as many at a time as one read brings: for those who take thousands."""
+    async for records in _read_all(partition, offsets):
+        erased = partition.erased
+        if erased:
+            there = [record for record in records if record.offset not in erased]
+            yield [stored_message(record) for record in there]
+        else:
+            yield [stored_message(record) for record in records]
 
 
 async def count_from(partition: Partition, pattern: str, offset: int) -> int:

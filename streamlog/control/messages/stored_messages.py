@@ -56,6 +56,10 @@ def stored_message(record: Record) -> StoredMessage:
     blanks: they would begin headers of their own in a message of NATS, or end them all.
     """
     headers, subject, own = record.headers, "", 0
+    if len(headers) == 1 and headers[0][0] == "subject":  # as most are
+        offset, timestamp_ms, key, value, _ = record
+        subject = _in_a_line(headers[0][1] or b"").decode(errors="replace")
+        return StoredMessage(subject, offset + 1, timestamp_ms, b"", value or b"", key)
     if headers and headers[0][0] == "subject":
         subject = _in_a_line(headers[0][1] or b"").decode(errors="replace")
         own = 2 if len(headers) > 1 and headers[1][0] == "reply" else 1
