@@ -38,6 +38,7 @@ from streamlog.http.api.routes import HttpApi
 from streamlog.http.console.console import Console
 from streamlog.http.endpoints import HttpEndpoints
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
+from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import (
@@ -50,6 +51,7 @@ from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
+from streamlog.jetstream.consumers.consumer_service import ConsumerHost
 from streamlog.jetstream.errors import api_error
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
@@ -346,10 +348,18 @@ class Node:
             sockets=self._sockets,
             payload_bytes_max=self._settings.nats_listen.payload_bytes_max,
             lease=self._metadata.lease,
+            consumers=ConsumerHost(self._settings.consumers, self._metadata)
+            if self._reaches_nats_clients
+            else None,
             identity=self._security.identity,
             audit=self._security.audit,
         )
         return source, admin
+
+    @property
+    def _reaches_nats_clients(self) -> bool:
+        """With messages of consumers, whose replies nats-server refuses from a node that is its client."""
+        return self._settings.nats_listen.port is not None or self._settings.nats.is_leaf
 
     def _leaf_link(self) -> LeafLink | None:
         """None: the node is no leafnode."""
@@ -558,7 +568,8 @@ class Node:
         )
         groups = self._groups.statistics()
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
-        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
+        consumers = ConsumerGauges(self._admin.consumer_statistics())
+        return [ClusterGauges(cluster), GroupGauges(groups), consumers, lags, partitions, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         """Of the partitions here; of these streams, or of all."""

@@ -630,6 +630,19 @@ class GroupsSection(Section):
             yield "session_timeout_ms_min <= session_timeout_ms_max is needed"
 
 
+class ConsumersSection(Section):
+    """JetStream consumers."""
+
+    state_partitions: Annotated[int, Field(ge=1, le=1_000)] = 12
+    """Number of partitions of ``__consumer_state``. It applies when the stream is created, and
+    cannot be changed later."""
+    state_replicas: Annotated[int, Field(ge=1, le=5)] = 3
+    """Replicas of each of these partitions, or the number of nodes if that is smaller."""
+    consumers_per_partition_max: Annotated[int, Field(ge=1, le=10 * MILLION)] = 200_000
+    """Maximum number of consumers in one partition of ``__consumer_state``. All consumers of a
+    stream are in one partition. Further consumers are rejected."""
+
+
 class ActivitySection(Section):
     """The internal stream of metadata changes. The settings must be the same on every node."""
 

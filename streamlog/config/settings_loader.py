@@ -27,6 +27,7 @@ from streamlog.config.node_settings import (
     AuthorizationSection,
     ClientAuth,
     ClusterSection,
+    ConsumersSection,
     EncryptionSection,
     GroupsSection,
     HttpSection,
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
     groups: GroupsSection = GroupsSection()
+    consumers: ConsumersSection = ConsumersSection()
     activity: ActivitySection = ActivitySection()
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()

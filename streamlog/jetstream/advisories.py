@@ -64,6 +64,10 @@ class Advisories:
         }
         return AUDIT_SUBJECT, self._said("api_audit", fields)
 
+    def of_consumer(self, subject: str, kind: str, fields: dict[str, Any]) -> Advisory:
+        """``subject``: after that of all advisories."""
+        return f"{PREFIX}.{subject}", self._said(kind, fields)
+
     def _action(self, stream: str, word: str, action: str) -> Advisory:
         said = self._said("stream_action", {"stream": stream, "action": action})
         return f"{PREFIX}.STREAM.{word}.{stream}", said

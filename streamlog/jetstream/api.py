@@ -39,15 +39,18 @@ from streamlog.jetstream.connection import (
     RouterConnection,
     block_of,
 )
+from streamlog.jetstream.consumers.consumer_service import ConsumerHost, ConsumerService
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
 from streamlog.jetstream.direct_get.direct_get import no_responders, status
 from streamlog.jetstream.direct_get.direct_get_requests import DIRECT as DIRECT_OF_NODE
 from streamlog.jetstream.direct_get.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.direct_get.direct_get_requests import DirectRequests
 from streamlog.jetstream.dispatcher import RequestDispatcher
-from streamlog.jetstream.errors import OVERLOADED, ApiError
+from streamlog.jetstream.errors import OVERLOADED, ApiError, ApiRefused
 from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.republisher import Republisher, Unpublished
 from streamlog.jetstream.request_queue import RequestQueue
+from streamlog.jetstream.verbs.consumers import NOT_SERVED
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -77,8 +80,10 @@ REPLY_SUBJECT_REFUSED: Final = Condition(
 
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
-UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
-"""Who asks for messages takes what comes for one: he hears that no responder is there."""
+MSG_NEXT: Final = "CONSUMER.MSG.NEXT."
+TAKES_MESSAGES: Final = (MSG_NEXT, "DIRECT.GET")
+"""A client that asks for messages takes each answer for one: where there is none, no responder is there."""
+CREATES_CONSUMER: Final = ("CONSUMER.CREATE.", "CONSUMER.DURABLE.CREATE.")
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
 
@@ -109,12 +114,14 @@ class ManagementApi:
         sockets: Sockets,
         payload_bytes_max: int = DEFAULT_PAYLOAD_BYTES_MAX,
         lease: Lease | None = None,
+        consumers: ConsumerHost | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         """``identity``: who asks, and what they may do; None: every client may do everything.
-        ``payload_bytes_max``: of a message to a client of the node's port.
+        ``payload_bytes_max``: of a message to a client of the node's port; ``consumers`` None: none are served, for
+        what they deliver would reach no client.
         """
         self._node_id = node_id
         options = NatsOptions(nats) if nats.servers and not nats.is_leaf else None
@@ -122,7 +129,26 @@ class ManagementApi:
         self._domain = nats.domain
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        self._verbs = RequestDispatcher(control, domain=nats.domain, now_ms=now_ms)
+        self._reply_subjects = ReplySubjects()
+        self._consumers: ConsumerService | None = None
+        if consumers is not None:
+            self._consumers = ConsumerService(
+                node_id=node_id,
+                domain=nats.domain,
+                settings=consumers.settings,
+                metadata=consumers.metadata,
+                partitions=partitions,
+                leader=control.leader,
+                leaders=control.leaders,
+                nodes=control.nodes,
+                router=router,
+                advise=self._advise,
+                may_deliver_to=self._reply_subjects.allows,
+                lease=lease,
+            )
+        self._verbs = RequestDispatcher(
+            control, domain=nats.domain, now_ms=now_ms, consumers=self._consumers
+        )
         self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
         control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
@@ -170,7 +196,6 @@ class ManagementApi:
         self._stopped = asyncio.Event()
         self.latency = NatsLatency()
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
-        self._reply_subjects = ReplySubjects()
         self._requests = RequestQueue(lambda it: _telling(self._answer_client(it)))
         self._tasks: asyncio.TaskGroup | None = None
         self.is_ready = False
@@ -182,6 +207,8 @@ class ManagementApi:
             self._tasks = group
             self._requests.begin(group)
             services = [self._telling.run(), self._republishing.run()]
+            if self._consumers is not None:
+                services.append(self._consumers.run())
             self._listen_locally_or_not()
             client = self._client
             if client is None:
@@ -196,17 +223,28 @@ class ManagementApi:
 
     async def begin(self, image: MetadataImage) -> None:
         """With the image there is; changes of it are told, and nothing before."""
-        self._reply_subjects.apply(MetadataImage(image.cluster_id), image)
+        nothing = MetadataImage(image.cluster_id)
+        self._reply_subjects.apply(nothing, image)
+        if self._consumers is not None:
+            self._consumers.apply(nothing, image)
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """At each change of the image, after the partitions have seen it."""
         self._reply_subjects.apply(old, new)
         self._telling.apply(old, new)
         self._republishing.apply(old, new)
+        if self._consumers is not None:
+            self._consumers.apply(old, new)
+
+    def consumer_statistics(self) -> ConsumerStatistics:
+        """Of the consumers that this node coordinates."""
+        return ConsumerStatistics() if self._consumers is None else self._consumers.statistics()
 
     def look(self, tp: TopicPartition) -> None:
         """A partition does as the image says, later than that was applied."""
         self._republishing.look(tp)
+        if self._consumers is not None:
+            self._consumers.look(tp)
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, close. May be called again."""
@@ -217,6 +255,8 @@ class ManagementApi:
         if client is not None:
             await self._listen_or_not(client)
         await self._requests.wait_all_done()
+        if self._consumers is not None:
+            await self._consumers.stop()
         if client is not None:
             await client.round_trip(DRAIN_TIMEOUT_S)  # so that the answers are at the server
         self._stopped.set()
@@ -297,7 +337,7 @@ class ManagementApi:
 
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
-        if verb.startswith((DIRECT, *UNSERVED)):
+        if verb.startswith((DIRECT, *TAKES_MESSAGES)):
             await request.connection.answer(request.reply, b"", status(OVERLOADED).block)
         else:
             reply = encoded(self._verbs.overloaded(verb))
@@ -319,8 +359,12 @@ class ManagementApi:
             verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
         if verb.startswith(DIRECT):
             await self._direct.answer(request, verb, verbs)
-        elif verb.startswith(UNSERVED):
+        elif verb.startswith(MSG_NEXT):
+            await self._deliver_next(request, verb, verbs)
+        elif verb.startswith(TAKES_MESSAGES):
             await request.connection.answer(request.reply, b"", no_responders(request.subject))
+        elif request.connection is self._client and verb.startswith(CREATES_CONSUMER):
+            await request.connection.answer(request.reply, encoded(await verbs.not_served(verb)))
         else:
             reply = await verbs.reply(verb, request.data, request.headers)
             text = _fitting(reply, request.connection.max_payload)
@@ -328,6 +372,19 @@ class ManagementApi:
             audit = self._advisories.of_request(verb, request.subject, request.data, text)
             if audit is not None:
                 self._telling.tell(audit)
+
+    async def _deliver_next(self, request: Request, verb: str, verbs: RequestDispatcher) -> None:
+        """MSG.NEXT: the consumer's coordinator answers, but for a consumer that is not there."""
+        try:
+            if request.connection is self._client:
+                raise ApiRefused(NOT_SERVED)
+            await verbs.consumers.next(verb.removeprefix(MSG_NEXT), request.reply, request.data)
+        except (ApiRefused, StreamlogError):
+            await request.connection.answer(request.reply, b"", no_responders(request.subject))
+
+    def _advise(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
+        """Of what a consumer does."""
+        self._telling.tell(self._advisories.of_consumer(subject, kind, fields))
 
     async def _not_again(self, request: Request, session: Session) -> None:
         """Raises StreamlogError."""
@@ -339,7 +396,7 @@ class ManagementApi:
 
     async def _refuse_asker(self, request: Request, verb: str, error: StreamlogError) -> None:
         refused = self._verbs.failed(error, verb)
-        if verb.startswith((DIRECT, *UNSERVED)):
+        if verb.startswith((DIRECT, *TAKES_MESSAGES)):
             await request.connection.answer(request.reply, b"", status(refused).block)
         else:
             reply = {**self._verbs.overloaded(verb), "error": refused.json()}

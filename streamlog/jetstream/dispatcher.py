@@ -14,6 +14,7 @@ from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
+from streamlog.jetstream.consumers.consumer_service import ConsumerService
 from streamlog.jetstream.errors import (
     API_LEVEL_MISSING,
     BAD_REQUEST,
@@ -28,8 +29,9 @@ from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
+from streamlog.jetstream.verbs.consumers import NOT_SERVED, ConsumerVerbs
 from streamlog.jetstream.verbs.messages import MessageVerbs
-from streamlog.jetstream.verbs.streams import Consumers, Streams
+from streamlog.jetstream.verbs.streams import Streams
 
 # When a request's body is read at all: nats-server has four ways, each verb one of them.
 
@@ -108,7 +110,7 @@ class Routes:
         streams: Streams,
         messages: MessageVerbs,
         cluster: ClusterVerbs,
-        consumers: Consumers,
+        consumers: ConsumerVerbs,
         account: Account,
     ) -> None:
         self._plain = _plain(streams, cluster, account)
@@ -116,7 +118,7 @@ class Routes:
         self._of_consumer = _of_consumer(consumers)
 
     def find(self, verb: str) -> tuple[Route | None, str]:
-        """The route, and the name of the stream where it is about one."""
+        """The route, and the name of the stream where it is about one; after a dot that of a consumer."""
         if verb in self._plain:
             return self._plain[verb], ""
         head, _, name = verb.rpartition(".")
@@ -132,7 +134,7 @@ class Routes:
             route, rest = self._of_consumer.get(".".join(tokens[:size])), tokens[size:]
             exact = len(rest) == 2 or (tokens[1] == "CREATE" and len(rest) > 2)
             if route is not None and exact and all(rest):
-                return route, rest[0]
+                return route, ".".join(rest)
         return None, ""
 
 
@@ -165,7 +167,7 @@ def _plain(streams: Streams, cluster: ClusterVerbs, account: Account) -> dict[st
 
 
 def _of_stream(
-    streams: Streams, messages: MessageVerbs, cluster: ClusterVerbs, consumers: Consumers
+    streams: Streams, messages: MessageVerbs, cluster: ClusterVerbs, consumers: ConsumerVerbs
 ) -> dict[str, Route]:
     shapes, config = request_schemas, request_schemas.STREAM_CONFIG
     return {
@@ -207,7 +209,9 @@ def _of_stream(
             needed,
             cluster.check_clustered,
         ),
-        "CONSUMER.CREATE": Route("consumer_create", consumers.create),
+        "CONSUMER.CREATE": Route(
+            "consumer_create", consumers.create, shapes.CONSUMER_CREATE, needed
+        ),
         "CONSUMER.NAMES": Route(
             "consumer_names",
             consumers.names,
@@ -225,13 +229,21 @@ def _of_stream(
     }
 
 
-def _of_consumer(consumers: Consumers) -> dict[str, Route]:
+def _of_consumer(consumers: ConsumerVerbs) -> dict[str, Route]:
+    shapes = request_schemas
     return {
-        "CONSUMER.CREATE": Route("consumer_create", consumers.create),
-        "CONSUMER.DURABLE.CREATE": Route("consumer_create", consumers.create),
-        "CONSUMER.INFO": Route("consumer_info", consumers.one),
-        "CONSUMER.DELETE": Route("consumer_delete", consumers.one, read=empty),
-        "CONSUMER.PAUSE": Route("consumer_pause", consumers.one),
+        "CONSUMER.CREATE": Route(
+            "consumer_create", consumers.create, shapes.CONSUMER_CREATE, needed
+        ),
+        "CONSUMER.DURABLE.CREATE": Route(
+            "consumer_create",
+            consumers.create_durable,
+            shapes.CONSUMER_CREATE,
+            needed,
+        ),
+        "CONSUMER.INFO": Route("consumer_info", consumers.info, read=empty),
+        "CONSUMER.DELETE": Route("consumer_delete", consumers.delete, read=empty),
+        "CONSUMER.PAUSE": Route("consumer_pause", consumers.pause, shapes.PAUSE, optional),
     }
 
 
@@ -256,10 +268,15 @@ class RequestDispatcher:
         *,
         domain: str,
         now_ms: Callable[[], int],
+        consumers: ConsumerService | None = None,
         caller: Caller = ANYBODY,
         for_all: "RequestDispatcher | None" = None,
     ) -> None:
-        """``for_all``: the one that this is as one caller sees it."""
+        """``consumers`` None: they are not served at this node; ``for_all``: the dispatcher that this one is as
+        one caller sees it.
+        """
+        self._consumers = consumers
+        self.consumers = ConsumerVerbs(Control(service, caller), consumers)
         self._service, self._domain, self._now_ms = service, domain, now_ms
         self._caller = caller
         self._of_callers = OrderedDict[Caller, RequestDispatcher]()
@@ -271,6 +288,7 @@ class RequestDispatcher:
             service.leaders,
             domain=domain,
             now_ms=now_ms,
+            consumers=consumers,
             for_all=None if for_all is None else for_all._streams,
         )
         self._streams: Streams = streams
@@ -279,7 +297,7 @@ class RequestDispatcher:
             streams,
             MessageVerbs(self.control),
             ClusterVerbs(self.control),
-            Consumers(streams),
+            self.consumers,
             account,
         )
 
@@ -291,7 +309,12 @@ class RequestDispatcher:
         found = kept.get(caller)
         if found is None:
             found = kept[caller] = RequestDispatcher(
-                self._service, domain=self._domain, now_ms=self._now_ms, caller=caller, for_all=self
+                self._service,
+                domain=self._domain,
+                now_ms=self._now_ms,
+                consumers=self._consumers,
+                caller=caller,
+                for_all=self,
             )
             if len(kept) > CALLERS_KEPT_MAX:
                 kept.popitem(last=False)
@@ -314,6 +337,16 @@ class RequestDispatcher:
             told = {"type": route.reply_type, "error": self.failed(error, verb).json()}
             return {**told, **route.with_error}
         return {"type": route.reply_type, **result}
+
+    async def not_served(self, verb: str) -> dict[str, Any]:
+        """The reply to a client that asks for a consumer, and that what it delivers cannot reach."""
+        _, name = self._routes.find(verb)
+        try:
+            await self.consumers.check(name)
+            error = NOT_SERVED
+        except Exception as found:
+            error = self.failed(found, verb)
+        return {**self.overloaded(verb), "error": error.json()}
 
     def overloaded(self, verb: str) -> dict[str, Any]:
         """The reply to a request that there is no room for."""

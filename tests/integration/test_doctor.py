@@ -71,6 +71,9 @@ def test_a_running_node_is_well(trio: Any) -> None:
     assert "3 of the 3 nodes of cluster dev are reached, this one at" in said["ok"]
     assert said["ok"].count("the clock of node at") == 3
     assert "nats-server" in said["ok"] and "fdatasync takes" in said["ok"]
+    assert "cannot read by JetStream consumers" in said["note"], (
+        "docs/consumers.md says how they can"
+    )
 
 
 def test_what_nats_does_not_permit_is_named(tmp_path: Path, strict_nats: Any) -> None:

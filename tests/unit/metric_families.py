@@ -9,8 +9,10 @@ from prometheus_client.registry import Collector
 
 from streamlog.groups.service import GroupStatistics
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
+from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
 from streamlog.metrics import NodeMetrics
 
 
@@ -22,6 +24,7 @@ def families() -> dict[str, Metric]:
     collectors: list[Collector] = [
         ClusterGauges(statistics),
         GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
+        ConsumerGauges(ConsumerStatistics()),
         LagGauges([], omitted=0, ends={}),
         MachineGauges(Path("/")),
         PartitionGauges(PartitionTotals(), failed=0),

@@ -33,7 +33,15 @@ JETSTREAM_CONFLICT: Final = Condition(
     "place: clients get two answers.",
     severity=CRITICAL,
 )
-
+CONSUMERS_NOT_SERVED: Final = Condition(
+    "SL-0827",
+    "no JetStream consumers for clients of this nats-server",
+    "have nats.servers name its leafnode port (nats-leaf://), which a `leafnodes` block opens; or have clients that "
+    "read connect to nats_listen",
+    meaning="A node that is only a client of nats-server cannot deliver what JetStream consumers read. Kafka clients "
+    "and single messages are not concerned.",
+    severity=NOTE,
+)
 
 LEAF_PORT: Final = 7422
 
@@ -56,6 +64,8 @@ async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Findi
             return
         for finding in _told(settings, found):
             yield finding
+    said = "clients of these nats-servers publish and administer, and cannot read by JetStream consumers"
+    yield Finding.of(CONSUMERS_NOT_SERVED, AREA, said)
 
 
 async def _leaf(server: str, timeout_s: float) -> Finding:

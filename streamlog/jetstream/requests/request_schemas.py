@@ -5,6 +5,7 @@ from typing import Final
 
 from streamlog.jetstream.requests.schema import (
     DURATION,
+    DURATIONS,
     FLAG,
     INT,
     INT32,
@@ -92,4 +93,66 @@ MESSAGE_DELETE: Final = Shape(seq=UINT, no_erase=FLAG)
 STEP_DOWN: Final = Shape(placement=an_object(PLACEMENT))
 REMOVE_PEER: Final = Shape(peer=TEXT)
 CONSUMERS: Final = Shape(offset=INT)
+CONSUMER_CONFIG: Final = Shape(
+    durable_name=TEXT,
+    name=TEXT,
+    description=TEXT,
+    deliver_policy=choice(
+        "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject", "undefined"
+    ),
+    opt_start_seq=UINT,
+    opt_start_time=TIME,
+    ack_policy=choice("none", "all", "explicit", "flow_control"),
+    ack_wait=DURATION,
+    max_deliver=INT,
+    backoff=DURATIONS,
+    filter_subject=TEXT,
+    filter_subjects=TEXTS,
+    replay_policy=choice("instant", "original"),
+    rate_limit_bps=UINT,
+    sample_freq=TEXT,
+    max_waiting=INT,
+    max_ack_pending=INT,
+    flow_control=FLAG,
+    headers_only=FLAG,
+    max_batch=INT,
+    max_expires=DURATION,
+    max_bytes=INT,
+    deliver_subject=TEXT,
+    deliver_group=TEXT,
+    idle_heartbeat=DURATION,
+    inactive_threshold=DURATION,
+    num_replicas=INT,
+    mem_storage=FLAG,
+    direct=FLAG,
+    sourcing=FLAG,
+    metadata=TEXT_MAP,
+    pause_until=TIME,
+    priority_groups=TEXTS,
+    priority_policy=choice("none", "overflow", "pinned_client", "prioritized"),
+    priority_timeout=DURATION,
+)
+CONSUMER_CREATE: Final = Shape(
+    stream_name=TEXT,
+    config=an_object(CONSUMER_CONFIG),
+    action=choice("", "create", "update"),
+    pedantic=FLAG,
+)
+PAUSE: Final = Shape(pause_until=TIME)
+UNPIN: Final = Shape(group=TEXT)
+"""This and those below are read by ``read_loosely``."""
+RESET: Final = Shape(seq=UINT)
+PULL: Final = Shape(
+    expires=DURATION,
+    batch=INT,
+    max_bytes=INT,
+    no_wait=FLAG,
+    idle_heartbeat=DURATION,
+    group=TEXT,
+    min_pending=INT,
+    min_ack_pending=INT,
+    id=TEXT,
+    priority=INT,
+)
+NAK: Final = Shape(delay=DURATION)
 NOTHING: Final = Shape()

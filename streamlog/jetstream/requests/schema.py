@@ -82,6 +82,17 @@ def read_body(body: bytes, shape: Shape) -> dict[str, Any]:
         raise ApiRefused(invalid_json(str(error))) from None
 
 
+def read_loosely(body: bytes, shape: Shape) -> dict[str, Any]:
+    """``read_body`` of the few requests whose other fields are ignored. Raises Refused."""
+    if not body:
+        return {}
+    value = read_json(body)
+    try:
+        return {} if value is None else shape.read(value, strict=False)
+    except WrongType as error:
+        raise ApiRefused(invalid_json(str(error))) from None
+
+
 def integer(least: int, most: int) -> FieldKind:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -134,6 +145,12 @@ def _texts(value: Any) -> list[str]:
     return ["" if item is None else _text(item) for item in value]
 
 
+def _ints(value: Any) -> list[int]:
+    if not isinstance(value, list):
+        raise WrongType(f"{_shown(value)} is not a list")
+    return [0 if item is None else INT.read(item) for item in value]
+
+
 def _text_map(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise WrongType(f"{_shown(value)} is not an object")
@@ -164,6 +181,7 @@ INT: Final = integer(-INT64_MAX - 1, INT64_MAX)
 UINT: Final = integer(0, UINT64_MAX)
 DURATION: Final = INT
 """In nanoseconds."""
+DURATIONS: Final = FieldKind(_ints)
 
 
 def _read_field(name: str, kind: FieldKind, value: Any) -> Any:

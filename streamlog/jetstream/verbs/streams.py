@@ -1,6 +1,4 @@
-"""STREAM.* and CONSUMER.*: the verbs about streams and their consumers. A request's fields in; a reply's
-fields, or errors, out.
-"""
+"""STREAM.*: the verbs about streams. A request's fields in; a reply's fields, or errors, out."""
 
 import asyncio
 import time
@@ -13,16 +11,15 @@ from streamlog.control.messages.subject_counts import page_of
 from streamlog.errors import (
     DeletionDenied,
 )
+from streamlog.jetstream.consumers.consumer_service import ConsumerService
 from streamlog.jetstream.errors import (
     BAD_REQUEST,
-    CONSUMER_NOT_FOUND,
     NAME_MISMATCH,
     NO_PEERS,
     PATH_IN_NAME,
     REPLICAS,
     ApiRefused,
     invalid_config,
-    no_consumer,
     purge_failed,
 )
 from streamlog.jetstream.replies import JsonText
@@ -62,9 +59,11 @@ class Streams:
         *,
         domain: str,
         now_ms: Callable[[], int],
+        consumers: ConsumerService | None = None,
         for_all: "Streams | None" = None,
     ) -> None:
         """``control``: for the client. ``for_all``: the one that this is as the client sees it."""
+        self._consumers = consumers
         self.control = control
         self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
         self._texts: SingleReplicaTexts = (
@@ -106,6 +105,8 @@ class Streams:
         counts = await self._subject_counts(stream)
         if None not in counts and any(counts):
             info["state"]["num_subjects"] = sum(filter(None, counts))
+        if self._consumers is not None:
+            info["state"]["consumer_count"] = await self._consumers.count(stream)
         if pattern:
             page = await page_of(await self._subjects(stream, pattern), offset)
             if page.subjects:
@@ -224,42 +225,3 @@ class Streams:
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
-
-
-NOT_SERVED: Final = no_consumer(
-    "streamlog serves no JetStream consumers; any Kafka client reads the stream"
-)
-
-
-class Consumers:
-    """The verbs about consumers: there are none, and none can be made.
-
-    A client's connection may not publish what a consumer delivers (its replies begin with
-    ``$JS.ACK``, which nats-server refuses from clients), so that a consumer could be described, but
-    never read.
-    """
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-
-    async def create(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._check(name)
-        raise ApiRefused(NOT_SERVED)
-
-    async def one(self, name: str, _: Fields) -> dict[str, Any]:
-        """INFO, DELETE, PAUSE: of one that is not there."""
-        await self._check(name)
-        raise ApiRefused(CONSUMER_NOT_FOUND)
-
-    async def names(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._check(name)
-        return {"total": 0, "offset": 0, "limit": NAMES_MAX, "consumers": []}
-
-    async def list_consumers(self, name: str, _: Fields) -> dict[str, Any]:
-        await self._check(name)
-        return {"total": 0, "offset": 0, "limit": LIST_MAX, "consumers": []}
-
-    async def _check(self, name: str) -> None:
-        """Raises TopicForbidden, StreamNotFound."""
-        await self._streams.control.streams.find(name)
-        self._streams.control.streams.described(name)

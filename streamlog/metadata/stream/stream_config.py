@@ -62,7 +62,9 @@ OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
 ACTIVITY_STREAM: Final = "__activity"
 """Of what has become of the metadata; under the name that Liftbridge gives it."""
-INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM})
+CONSUMERS_STREAM: Final = "__consumer_state"
+"""Of JetStream consumers: their configurations and how far each has come."""
+INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM, CONSUMERS_STREAM})
 """Made and written by the nodes themselves; they listen to no subjects."""
 
 _LIMITS: Final = (
@@ -120,7 +122,7 @@ def is_internal(name: str) -> bool:
 
 def is_hidden(name: str) -> bool:
     """It holds what only Kafka's clients can make sense of: those of NATS are not told of it."""
-    return name == OFFSETS_STREAM
+    return name in (OFFSETS_STREAM, CONSUMERS_STREAM)
 
 
 def check_writable_by_clients(name: str) -> None:

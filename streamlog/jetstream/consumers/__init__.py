@@ -1,0 +1,1 @@
+"""JetStream's consumers: their configuration, pull requests and acknowledgements in JetStream's words."""

@@ -1,0 +1,775 @@
+"""One consumer: which message goes to which subject next, and what is said meanwhile. Pure.
+
+``delivery.Delivery`` knows which messages are pending, since when and how often they were delivered. A consumer adds
+JetStream's rules: pull requests that wait, or the deliver subject of a push consumer; heartbeats, flow control, limits,
+pauses, and what each acknowledgement means.
+
+Events are method calls with the time; what is to be done is gathered, and taken with ``take``. The coordinator
+reads the stream for it:
+
+    needs_message   a message is due again that is not here: ``provide`` brings it, or says that it is gone
+    wants           how many further messages may be delivered now: ``add`` brings them, ``end_of_stream`` says that
+                    there are none
+
+Invariants. A message is delivered first in the order of its partition. No more than ``max_ack_pending`` messages are
+pending. A pull request gets no more messages and bytes than it asks for. It is ended by exactly one status, or by its
+last message; if it may still have had bytes then, the status "Batch Completed" follows that message. Whatever was not
+acknowledged is delivered again, until ``max_deliver``.
+
+A delivery is counted before its message is here to be sent. If no client can have it then, it is *in hand*: it is not
+counted again, does not become due, and goes to the next client. So a message is not given up for deliveries that
+no client was there for.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from streamlog.control.messages.stored_messages import StoredMessage
+from streamlog.delivery.delivery import Delivered, Delivery, DeliveryLimits, Exhausted, Place
+from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
+from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest, read_pull
+
+READ_AHEAD: Final = 5_000
+"""Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
+WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes on their way to a consumer with flow control; nats-server's JsFlowControlMaxPending."""
+WINDOW_BYTES_MIN: Final = WINDOW_BYTES_MAX // 16
+"""The window that a subscription begins with. It doubles with each answer until the maximum."""
+BURST_MS: Final = 20
+"""A consumer with a rate limit may be ahead of it by so much, since timers are coarse."""
+HELD_MS: Final = 1_000
+"""What is in hand does not become due for that long, or for the wait of its delivery if that is longer."""
+PRIORITY_LAST: Final = 10
+"""Of a request that names no group: a number instead of JSON."""
+_MS_NS: Final = 1_000_000
+
+
+class Deliver(NamedTuple):
+    """A message for ``subject``; ``pending``: how many match after it."""
+
+    subject: str
+    delivered: Delivered
+    message: StoredMessage
+    pending: int
+
+
+class Tell(NamedTuple):
+    """A status instead of a message; ``headers``: further header lines."""
+
+    subject: str
+    code: int
+    description: str
+    headers: tuple[tuple[str, object], ...] = ()
+    reply: str = ""
+
+
+class Confirm(NamedTuple):
+    """An acknowledgement that its client waits for: answered once the state is kept."""
+
+    reply: str
+
+
+class Advise(NamedTuple):
+    """An advisory of that kind."""
+
+    kind: str
+    fields: dict[str, object]
+
+
+Effect = Deliver | Tell | Confirm | Advise
+
+
+@dataclass(slots=True, eq=False)
+class WaitingPull:
+    """A pull request that is not fulfilled."""
+
+    number: int
+    """Requests are counted as they come."""
+    subject: str
+    request: PullRequest
+    left: int
+    bytes_left: int
+    expires_ms: int | None
+    beat_ms: int | None
+    """When the next heartbeat is due."""
+    sent: int = 0
+
+
+class _Read(NamedTuple):
+    place: Place
+    message: StoredMessage
+
+
+class Consumer:
+    """Events in, effects out."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        delivery: Delivery,
+        *,
+        now_ms: int,
+        flow_subject: str = "",
+        reply_prefix: str = "",
+    ) -> None:
+        """``now_ms``: by a clock that does not jump; ``flow_subject``: where a client answers flow control;
+        ``reply_prefix``: of the reply subjects of messages, up to the consumer's name.
+        """
+        self._reply_prefix_bytes = len(reply_prefix.encode())
+        self.config = config
+        self.delivery = delivery
+        self.waiting: deque[WaitingPull] = deque()
+        self.is_changed = False
+        """What has to be kept is not what was kept last."""
+        self.last_delivered_ms: int | None = None
+        self.last_ack_ms: int | None = None
+        self._effects: list[Effect] = []
+        self.last_pull = 0
+        """The number of the last request that waited."""
+        self._left = 0
+        """Messages that the waiting requests may still get."""
+        self._pulls_ms: int | None = None
+        """No waiting request expires, or is due a heartbeat, before that."""
+        self._ahead: deque[_Read] = deque()
+        self._beyond: dict[int, int] = {}
+        """How many match beyond what was read, by partition."""
+        self._beyond_count = 0
+        """Of all partitions."""
+        self._in_hand: deque[Delivered] = deque()
+        """Deliveries that are counted, and not sent yet."""
+        self._sequence = delivery.delivered.sequence
+        """Of the last delivery."""
+        self._is_bound = False
+        """A push consumer's deliver subject has subscribers."""
+        self._used_ms = now_ms
+        """When it was used last: by a pull request, an acknowledgement, or a subscriber."""
+        self._beat_ms: int | None = None
+        self._flow_subject = flow_subject
+        self._flow_number = 0
+        self._flow_asked = ""
+        """The reply subject of a flow-control request that is not answered."""
+        self._flow_asked_bytes = 0
+        self._window_bytes = WINDOW_BYTES_MIN
+        self._outstanding_bytes = 0
+        self._is_blocked = False
+        """The deliver subject's connections are behind with their reading."""
+        self._rate_ns = now_ms * _MS_NS
+        """When all that was sent would have been sent at just the limit of the rate."""
+        self._held_until_ms: int | None = None
+        """The rate limit, or the replay at the original pace, holds the next message back until then."""
+        self._replays: dict[int, int] = {}
+        """How many messages are delivered at their original pace, by partition: those that were there at the start."""
+        self._replayed: tuple[int, int] | None = None
+        """When the last one of them was delivered, and its timestamp."""
+        self._paused_until_ms: int | None = None
+
+    # What the coordinator has to know
+
+    def take(self) -> list[Effect]:
+        """What is to be done, in order; each once."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    @property
+    def needs_message(self) -> Place | None:
+        """It is in hand, a client is there for it, and its message has to be read."""
+        return self._in_hand[0].place if self._in_hand and self._target() is not None else None
+
+    @property
+    def wants(self) -> int:
+        """How many messages may be delivered for the first time now, beyond those that are here."""
+        if self._ahead or self._in_hand or self.delivery.has_redelivery:
+            return 0
+        if self._target() is None or not self.delivery.has_room:
+            return 0
+        most = READ_AHEAD
+        if not self.config.is_push:
+            most = min(most, self._left)
+        if self.delivery.limits.pending_max:
+            most = min(most, self.delivery.limits.pending_max - self.delivery.pending_count)
+        return most
+
+    @property
+    def is_bound(self) -> bool:
+        return self._is_bound
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused_until_ms is not None
+
+    def inboxes(self, count: int) -> list[str]:
+        """Of the pull requests that are served next."""
+        return list(dict.fromkeys(it.subject for it in islice(self.waiting, count)))
+
+    def next_offset(self, partition: int) -> int:
+        """Where the stream is read next."""
+        for read in reversed(self._ahead):
+            if read.place.partition == partition:
+                return read.place.offset + 1
+        return self.delivery.next_offset(partition)
+
+    def next_ms(self) -> int | None:
+        """When ``tick`` is due; None: not before the next event."""
+        found = [self._pulls_ms] if self.waiting else []
+        if self.delivery.pending_count:
+            found.append(self.delivery.next_deadline_ms)
+        if self._is_bound:
+            found.append(self._beat_ms)
+        if self.config.inactive_threshold_ms and not self._is_bound and not self.waiting:
+            found.append(self._used_ms + self.config.inactive_threshold_ms)
+        found += self._held_until_ms, self._paused_until_ms
+        return min((it for it in found if it is not None), default=None)
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """It was not used for its inactive threshold."""
+        threshold_ms = self.config.inactive_threshold_ms
+        is_used = self._is_bound or bool(self.waiting)
+        return bool(threshold_ms) and not is_used and now_ms - self._used_ms >= threshold_ms
+
+    # Requests and subscribers
+
+    def pull(self, subject: str, body: bytes, now_ms: int) -> None:
+        """CONSUMER.MSG.NEXT, whose messages go to ``subject``."""
+        if not subject:  # nothing can be sent there
+            return
+        self._used_ms = now_ms
+        try:
+            request = read_pull(body, self.config)
+        except PullRefused as refused:
+            self._tell(subject, refused.code, refused.description)
+            return
+        self._expire_pulls(now_ms)
+        if len(self.waiting) >= self.config.max_waiting:
+            if (
+                not request.idle_heartbeat_ms
+            ):  # a client that misses heartbeats asks again, but not at once
+                self._tell(subject, 409, "Exceeded MaxWaiting")
+            return
+        self.last_pull += 1
+        pull = WaitingPull(
+            self.last_pull,
+            subject,
+            request,
+            request.batch,
+            request.max_bytes,
+            now_ms + request.expires_ms if request.expires_ms else None,
+            now_ms + request.idle_heartbeat_ms if request.idle_heartbeat_ms else None,
+        )
+        self._queue(pull)
+        self._left += pull.left
+        self._note_time(pull)
+        if self.is_paused:
+            self._end_one_shots()
+        self.pump(now_ms)
+
+    def _queue(self, pull: WaitingPull) -> None:
+        """Behind the others; if there are priorities, behind those that have its own."""
+        waiting, place = self.waiting, len(self.waiting)
+        if self.config.priority_policy == "prioritized":
+            while place and _priority_of(waiting[place - 1]) > _priority_of(pull):
+                place -= 1
+        waiting.insert(place, pull)
+
+    def drop_pulls(self, subject: str, now_ms: int | None = None) -> None:
+        """Nothing listens at that subject any more."""
+        if now_ms is not None and self.waiting:
+            self._used_ms = now_ms
+        self._keep_pulls(deque(it for it in self.waiting if it.subject != subject))
+
+    def not_sent(self, it: Deliver, now_ms: int) -> None:
+        """Its client had gone by then: the next one gets it, as the same delivery."""
+        self._hold(it.delivered, now_ms)
+        self._in_hand.append(it.delivered)
+        if self.config.is_push:
+            self.bind(False, now_ms)
+        else:
+            self.drop_pulls(it.subject, now_ms)
+
+    def _keep_pulls(self, kept: deque[WaitingPull]) -> None:
+        self.waiting = kept
+        self._left = sum(it.left for it in kept)
+        self._pulls_ms = None
+        for it in kept:
+            self._note_time(it)
+
+    def _note_time(self, pull: WaitingPull) -> None:
+        for time_ms in (pull.expires_ms, pull.beat_ms):
+            if time_ms is not None and (self._pulls_ms is None or time_ms < self._pulls_ms):
+                self._pulls_ms = time_ms
+
+    def end_pulls(self, code: int, description: str) -> None:
+        """The consumer goes: no pull request is answered here any more."""
+        for it in self.waiting:
+            self._end_pull(it, code, description)
+        self._keep_pulls(deque())
+
+    def bind(self, is_bound: bool, now_ms: int) -> None:
+        """Whether the deliver subject has subscribers."""
+        if is_bound == self._is_bound:
+            return
+        self._is_bound, self._used_ms = is_bound, now_ms
+        self._flow_asked, self._outstanding_bytes = "", 0
+        self._window_bytes = WINDOW_BYTES_MIN
+        if is_bound and self.config.idle_heartbeat_ms:
+            self._beat_ms = now_ms + self.config.idle_heartbeat_ms
+        self.pump(now_ms)
+
+    def block(self, is_blocked: bool, now_ms: int) -> None:
+        """Whether those that read the deliver subject are behind."""
+        self._is_blocked = is_blocked
+        if not is_blocked:
+            self.pump(now_ms)
+
+    def flow_answered(self, subject: str, now_ms: int) -> None:
+        """An answer to flow control: what was sent before the request has been read."""
+        if subject != self._flow_asked:
+            return
+        self._outstanding_bytes -= self._flow_asked_bytes
+        self._flow_asked, self._used_ms = "", now_ms
+        self._window_bytes = min(2 * self._window_bytes, WINDOW_BYTES_MAX)
+        self._ask_for_flow()  # if what was sent since fills the window, no delivery would ask
+        self.pump(now_ms)
+
+    def pause(self, until_ms: int | None, now_ms: int) -> None:
+        """None: go on now. Nothing is delivered until then; heartbeats and requests go on."""
+        self._paused_until_ms = None if until_ms is None or until_ms <= now_ms else until_ms
+        if self.is_paused:
+            self._end_one_shots()
+        self.pump(now_ms)
+
+    def reconfigure(self, config: ConsumerConfig, now_ms: int) -> None:
+        before, self.config = self.config, config
+        self.delivery.limits = limits_of(config)
+        if config.filters != before.filters and config.deliver_policy != "last_per_subject":
+            self._ahead.clear()  # read by filters of before; the messages are read again by those of now
+            self._beyond.clear()
+            self._beyond_count = 0
+        if config.rate_limit_bps != before.rate_limit_bps:
+            self._rate_ns = now_ms * _MS_NS
+        if not config.idle_heartbeat_ms:
+            self._beat_ms = None
+        elif self._beat_ms is None:
+            self._beat_ms = now_ms + config.idle_heartbeat_ms
+        self.pump(now_ms)
+
+    # Acknowledgements
+
+    def acknowledged(self, acked: AckSubject, ack: Ack, reply: str, now_ms: int) -> None:
+        """``reply``: where the client waits for an answer; empty: it does not."""
+        self._used_ms = now_ms
+        place = Place(acked.partition, acked.stream_sequence - 1)
+        delivery = self.delivery
+        match ack.kind:
+            case AckKind.ACK | AckKind.NEXT:
+                acks_all = self.config.ack_policy == "all"
+                changed = bool(delivery.ack_all(place)) if acks_all else delivery.ack(place)
+            case AckKind.NAK:
+                # What is in hand is sent next: the answer is to a delivery before.
+                is_in_hand = any(it.place == place for it in self._in_hand)
+                changed = is_in_hand or delivery.nak(place, now_ms, ack.delay_ms)
+                if changed:
+                    self._advise("MSG_NAKED", place, acked)
+            case AckKind.PROGRESS:
+                changed = delivery.in_progress(place, now_ms)
+            case AckKind.TERM:
+                count = delivery.delivery_count(place)
+                changed = delivery.terminate(place)
+                if changed:
+                    more: dict[str, object] = {"reason": ack.reason} if ack.reason else {}
+                    self._advise("MSG_TERMINATED", place, acked, deliveries=count, **more)
+        if changed:
+            self.is_changed = True
+            if ack.kind in _ENDS:
+                self.last_ack_ms = now_ms
+                self._drop_from_hand()
+        if ack.kind is AckKind.NEXT:
+            self.pull(reply, ack.next_request, now_ms)
+        elif reply:
+            self._effects.append(Confirm(reply))
+        self.pump(now_ms)
+
+    # The stream
+
+    def add(
+        self, partition: int, messages: Iterable[StoredMessage], *, next_offset: int, beyond: int
+    ) -> None:
+        """The next messages of a partition that match; those below ``next_offset`` do not, or are gone.
+        ``beyond``: how many match from there on. ``pump`` delivers them.
+        """
+        is_empty, first = True, self.next_offset(partition)
+        for it in messages:
+            if it.sequence > first:  # what is below was taken from the stream while it was read
+                self._ahead.append(_Read(Place(partition, it.sequence - 1), it))
+                is_empty = False
+        self._beyond_count += beyond - self._beyond.get(partition, 0)
+        self._beyond[partition] = beyond
+        if partition not in self._replays:
+            ahead = sum(it.place.partition == partition for it in self._ahead)
+            self._replays[partition] = ahead + beyond
+        if is_empty and next_offset > self.delivery.next_offset(partition):
+            self.delivery.skip(partition, next_offset)
+
+    def end_of_stream(self, now_ms: int, last_pull: int | None = None) -> None:
+        """No further message matches now: a request that does not wait for one ends. ``last_pull``: as it was before
+        the stream was read; for requests that came later there may be messages that came before them.
+        """
+        if self._in_hand or self.delivery.has_redelivery or self._ahead:
+            return
+        self._replays = dict.fromkeys(self._replays, 0)
+        if self.waiting:
+            self._used_ms = now_ms
+        self._end_one_shots(last_pull)
+
+    def _end_one_shots(self, last_pull: int | None = None) -> None:
+        if not any(it.request.no_wait for it in self.waiting):
+            return
+        kept = deque[WaitingPull]()
+        for it in self.waiting:
+            is_over = it.request.no_wait and (it.sent or it.expires_ms is None)
+            if is_over and (last_pull is None or it.number <= last_pull):
+                self._tell(it.subject, 404, "No Messages")
+            else:
+                kept.append(it)
+        self._keep_pulls(kept)
+
+    def provide(self, place: Place, message: StoredMessage | None, now_ms: int) -> None:
+        """The message that is needed; None: it is gone."""
+        if not self._in_hand or self._in_hand[0].place != place:
+            return
+        self._note_use(now_ms)
+        self._expire_pulls(now_ms)
+        due = self._in_hand[0]
+        if message is None:
+            self._in_hand.popleft()
+            self.delivery.forget(place)
+            self.is_changed = True
+        elif self._target_for(message, due.count, due.sequence, self._pending()):
+            self._in_hand.popleft()
+            wait_ms = self.delivery.limits.wait_ms(due.count)
+            self.delivery.nak(place, now_ms, max(wait_ms, 1))  # it begins when the message is sent
+            self._deliver(due, message, now_ms)
+        self.pump(now_ms)
+
+    def start_moved(self, partition: int, offset: int, now_ms: int) -> None:
+        """Retention or a purge took what is below."""
+        self._ahead = deque(
+            it for it in self._ahead if it.place.partition != partition or it.place.offset >= offset
+        )
+        self.is_changed |= bool(self.delivery.start_moved(partition, offset))
+        self._in_hand = deque(
+            it
+            for it in self._in_hand
+            if it.place.partition != partition or it.place.offset >= offset
+        )
+        self.pump(now_ms)
+
+    # What is in hand
+
+    def _hold(self, delivered: Delivered, now_ms: int) -> None:
+        """It does not become due while it is in hand."""
+        wait_ms = self.delivery.limits.wait_ms(delivered.count)
+        self.delivery.nak(delivered.place, now_ms, max(wait_ms, HELD_MS))
+
+    def _drop_from_hand(self) -> None:
+        """What was acknowledged by the answer to a delivery before."""
+        if self._in_hand and self.config.ack_policy != "none":
+            is_pending = self.delivery.is_pending
+            self._in_hand = deque(it for it in self._in_hand if is_pending(it.place))
+
+    # Time
+
+    def tick(self, now_ms: int) -> None:
+        """At ``next_ms``, or later."""
+        if self._paused_until_ms is not None and self._paused_until_ms <= now_ms:
+            self._paused_until_ms = None
+        deadline_ms = self.delivery.next_deadline_ms
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            for it in self._in_hand:
+                self._hold(it, now_ms)
+            self.delivery.expire(now_ms)
+        self._note_use(now_ms)
+        self._expire_pulls(now_ms)
+        self._beat(now_ms)
+        self.pump(now_ms)
+
+    def _note_use(self, now_ms: int) -> None:
+        if self.waiting or self._is_bound:
+            self._used_ms = now_ms
+
+    def _expire_pulls(self, now_ms: int) -> None:
+        """And send the heartbeats that are due."""
+        if self._pulls_ms is None or now_ms < self._pulls_ms:
+            return
+        kept = deque[WaitingPull]()
+        for it in self.waiting:
+            if it.expires_ms is not None and it.expires_ms <= now_ms:
+                self._end_pull(it, 408, "Request Timeout")
+                continue
+            kept.append(it)
+            if it.beat_ms is not None and it.beat_ms <= now_ms:
+                self._tell(it.subject, 100, "Idle Heartbeat", self._last_delivered())
+                it.beat_ms = now_ms + it.request.idle_heartbeat_ms
+        self._keep_pulls(kept)
+
+    def _beat(self, now_ms: int) -> None:
+        if self._is_bound and self._beat_ms is not None and self._beat_ms <= now_ms:
+            headers = self._last_delivered()
+            if self._flow_asked:
+                headers = (*headers, ("Nats-Consumer-Stalled", self._flow_asked))
+            self._tell(self.config.deliver_subject, 100, "Idle Heartbeat", headers)
+            self._beat_ms = now_ms + self.config.idle_heartbeat_ms
+
+    def _last_delivered(self) -> tuple[tuple[str, object], ...]:
+        position = self.delivery.delivered
+        stream = max(position.offsets.values(), default=0)
+        return ("Nats-Last-Consumer", position.sequence), ("Nats-Last-Stream", stream)
+
+    # Delivering
+
+    def pump(self, now_ms: int) -> None:
+        """Deliver what is here to those that want it."""
+        self._note_use(now_ms)
+        self._expire_pulls(now_ms)
+        delivery = self.delivery
+        while (exhausted := delivery.take_exhausted()) is not None:
+            self._give_up(exhausted)
+        self._held_until_ms = None
+        if self._is_plain:
+            self._pump_plainly(now_ms)
+            return
+        while not self._in_hand and self._target() is not None:
+            if delivery.has_redelivery:
+                if self._is_early(None, now_ms):
+                    return
+                self._take_redelivery(now_ms)
+            elif self._ahead and delivery.has_room:
+                read = self._ahead[0]
+                if self._is_early(read, now_ms):
+                    return
+                pending = self._pending() - 1
+                if self._target_for(read.message, 1, self._sequence + 1, pending):
+                    self._ahead.popleft()
+                    delivered = delivery.deliver(read.place, now_ms)
+                    self._deliver(delivered, read.message, now_ms)
+                    self._note_replayed(read, now_ms)
+            else:
+                return
+
+    @property
+    def _is_plain(self) -> bool:
+        """One client, nothing is due again, and of what is sent nothing counts but the messages."""
+        config, delivery = self.config, self.delivery
+        if config.rate_limit_bps or config.replay_policy == "original" or self.is_paused:
+            return False
+        if self._in_hand or delivery.has_redelivery or not self._ahead or not delivery.has_room:
+            return False
+        if config.is_push:
+            return not config.flow_control and self._target() is not None
+        is_alone = len(self.waiting) == 1 and config.priority_policy == "none"
+        return is_alone and not self.waiting[0].request.max_bytes and not self._is_blocked
+
+    def _pump_plainly(self, now_ms: int) -> None:
+        """What ``pump`` does then, in a third of its time."""
+        config, delivery, ahead = self.config, self.delivery, self._ahead
+        pull = None if config.is_push else self.waiting[0]
+        subject = config.deliver_subject if pull is None else pull.subject
+        count = min(len(ahead), delivery.room, len(ahead) if pull is None else pull.left)
+        pending, effects = self._pending(), self._effects
+        for _ in range(count):
+            place, message = ahead.popleft()
+            pending -= 1
+            effects.append(Deliver(subject, delivery.deliver(place, now_ms), message, pending))
+        self._sequence = max(self._sequence, delivery.delivered.sequence)
+        self.last_delivered_ms = self._used_ms = now_ms
+        self.is_changed = True
+        if pull is None:
+            if config.idle_heartbeat_ms:
+                self._beat_ms = now_ms + config.idle_heartbeat_ms
+            return
+        pull.sent += count
+        pull.left -= count
+        self._left -= count
+        if not pull.left:
+            self.waiting.popleft()
+        elif pull.request.idle_heartbeat_ms:
+            pull.beat_ms = now_ms + pull.request.idle_heartbeat_ms
+
+    def _take_redelivery(self, now_ms: int) -> None:
+        found = self.delivery.take_redelivery(now_ms)
+        self.is_changed = True
+        if isinstance(found, Exhausted):
+            self._give_up(found)
+        elif found is not None:
+            self._hold(found, now_ms)
+            self._in_hand.append(found)
+
+    def _is_early(self, read: _Read | None, now_ms: int) -> bool:
+        """Its time has not come. None: a message that is due again, which is not replayed."""
+        until_ms = now_ms
+        if self.config.rate_limit_bps:
+            until_ms = -(-self._rate_ns // _MS_NS) - BURST_MS
+        if read is not None and self._replayed is not None and self._is_replayed(read):
+            sent_ms, timestamp_ms = self._replayed
+            until_ms = max(until_ms, sent_ms + read.message.timestamp_ms - timestamp_ms)
+        if until_ms <= now_ms:
+            return False
+        self._held_until_ms = until_ms
+        return True
+
+    def _is_replayed(self, read: _Read) -> bool:
+        return self.config.replay_policy == "original" and self._replays[read.place.partition] > 0
+
+    def _note_replayed(self, read: _Read, now_ms: int) -> None:
+        if self._is_replayed(read):
+            self._replayed = now_ms, read.message.timestamp_ms
+            self._replays[read.place.partition] -= 1
+
+    def _give_up(self, exhausted: Exhausted) -> None:
+        self.is_changed = True
+        fields: dict[str, object] = {
+            "stream_seq": exhausted.place.offset + 1,
+            "deliveries": exhausted.count,
+        }
+        self._effects.append(Advise("MAX_DELIVERIES", fields))
+
+    def _target(self) -> str | None:
+        """Where a message may go now."""
+        if self._paused_until_ms is not None:
+            return None
+        if not self.config.is_push:
+            return self.waiting[0].subject if self.waiting else None
+        is_full = self.config.flow_control and self._outstanding_bytes >= self._window_bytes
+        return (
+            self.config.deliver_subject
+            if self._is_bound and not (is_full or self._is_blocked)
+            else None
+        )
+
+    def _target_for(self, message: StoredMessage, count: int, sequence: int, pending: int) -> bool:
+        """Whether the next client may have it. Pull requests that have no room for it end."""
+        while not self.config.is_push and self.waiting and not self.is_paused:
+            pull = self.waiting[0]
+            if not pull.request.max_bytes:
+                return True
+            if self._size_of(message, count, sequence, pending) <= pull.bytes_left:
+                return True
+            self.waiting.popleft()
+            self._left -= pull.left
+            self._end_pull(pull, 409, "Message Size Exceeds MaxBytes")
+        return self._target() is not None
+
+    def _deliver(self, delivered: Delivered, message: StoredMessage, now_ms: int) -> None:
+        """To the next client."""
+        self._sequence = max(self._sequence, delivered.sequence)
+        self.last_delivered_ms = self._used_ms = now_ms
+        self.is_changed = True
+        config, pending = self.config, self._pending()
+        pull = None if config.is_push else self.waiting[0]
+        subject = config.deliver_subject if pull is None else pull.subject
+        self._effects.append(Deliver(subject, delivered, message, pending))
+        size_bytes = 0
+        if config.rate_limit_bps or (
+            config.flow_control if pull is None else pull.request.max_bytes
+        ):
+            size_bytes = self._size_of(message, delivered.count, delivered.sequence, pending)
+        if config.rate_limit_bps:
+            cost_ns = size_bytes * 8 * 1_000 * _MS_NS // config.rate_limit_bps
+            self._rate_ns = max(self._rate_ns, now_ms * _MS_NS) + cost_ns
+        if pull is not None:
+            self._deduct(pull, size_bytes, now_ms)
+            return
+        if config.idle_heartbeat_ms:
+            self._beat_ms = now_ms + config.idle_heartbeat_ms
+        if config.flow_control:
+            self._outstanding_bytes += size_bytes
+            self._ask_for_flow()
+
+    def _deduct(self, pull: WaitingPull, size_bytes: int, now_ms: int) -> None:
+        """The first request has got a message."""
+        self.waiting.popleft()
+        pull.sent += 1
+        pull.left -= 1
+        self._left -= 1
+        has_bytes = not pull.request.max_bytes
+        if pull.request.max_bytes:
+            pull.bytes_left -= size_bytes
+            has_bytes = pull.bytes_left > 0
+        if pull.left and has_bytes:  # requests share what there is
+            if pull.request.idle_heartbeat_ms:
+                pull.beat_ms = now_ms + pull.request.idle_heartbeat_ms
+            self._queue(pull)
+            return
+        self._left -= pull.left
+        if pull.bytes_left > 0:
+            self._end_pull(pull, 409, "Batch Completed")
+
+    def _pending(self) -> int:
+        """How many match that were not delivered."""
+        return len(self._ahead) + self._beyond_count
+
+    def _size_of(self, message: StoredMessage, count: int, sequence: int, pending: int) -> int:
+        """What it counts among the bytes of a pull request, and of flow control: all but the line, as nats-server
+        counts it.
+        """
+        numbers = f"{count}.{message.sequence}.{sequence}.{message.timestamp_ms}000000.{pending}"
+        names = len(message.subject.encode()) + self._reply_prefix_bytes + len(numbers)
+        block_bytes, data_bytes = len(message.header_block), len(message.data)
+        if self.config.headers_only:
+            block_bytes = (block_bytes or len("NATS/1.0\r\n\r\n")) + len("Nats-Msg-Size: \r\n")
+            data_bytes = len(str(data_bytes))
+        return names + block_bytes + data_bytes
+
+    def _ask_for_flow(self) -> None:
+        if self._flow_asked or self._outstanding_bytes <= self._window_bytes // 2:
+            return
+        self._flow_number += 1
+        self._flow_asked = f"{self._flow_subject}.{self._flow_number}"
+        self._flow_asked_bytes = self._outstanding_bytes
+        subject = self.config.deliver_subject
+        self._tell(subject, 100, "FlowControl Request", reply=self._flow_asked)
+
+    # What is said
+
+    def _end_pull(self, pull: WaitingPull, code: int, description: str) -> None:
+        headers = (("Nats-Pending-Messages", pull.left), ("Nats-Pending-Bytes", pull.bytes_left))
+        self._tell(pull.subject, code, description, headers)
+
+    def _tell(
+        self,
+        subject: str,
+        code: int,
+        description: str,
+        headers: tuple[tuple[str, object], ...] = (),
+        reply: str = "",
+    ) -> None:
+        self._effects.append(Tell(subject, code, description, headers, reply))
+
+    def _advise(self, kind: str, place: Place, acked: AckSubject, **more: object) -> None:
+        fields: dict[str, object] = {
+            "consumer_seq": acked.consumer_sequence,
+            "stream_seq": place.offset + 1,
+            "deliveries": acked.count,
+            **more,
+        }
+        self._effects.append(Advise(kind, fields))
+
+
+_ENDS: Final = frozenset((AckKind.ACK, AckKind.NEXT, AckKind.TERM))
+
+
+def _priority_of(pull: WaitingPull) -> int:
+    return pull.request.priority if pull.request.group else PRIORITY_LAST
+
+
+def limits_of(config: ConsumerConfig) -> DeliveryLimits:
+    needs_acks = config.ack_policy != "none"
+    return DeliveryLimits(
+        ack_wait_ms=config.ack_wait_ms or 30_000,
+        backoff_ms=config.backoff_ms,
+        deliveries_max=max(0, config.max_deliver),
+        pending_max=max(0, config.max_ack_pending) if needs_acks else 0,
+    )

@@ -1,0 +1,1193 @@
+"""The consumers of one partition of ``__consumer_state``: the shell around their cores, for one leadership.
+
+``load`` reads what the coordinators before have left. A consumer that outlives its coordinator is written when it is
+made, and its state after it has changed: soon, and at once where a client waits for the confirmation of an
+acknowledgement. All states that have changed are written together. A write is appended in this leader epoch or not at
+all, and counts when it is committed. What was delivered or acknowledged after the last write is delivered again by the
+next coordinator: at least once, as JetStream has it.
+
+Nothing is delivered without the node's lease: another node may coordinate already, and may have confirmed
+acknowledgements that are unknown here. What was decided meanwhile is done when the lease returns in the same leader
+epoch, and dropped otherwise. An acknowledgement is confirmed when the state that has it is committed. A coordinator
+that does not know of a delivery, since its predecessor could not write that, leaves its acknowledgement unanswered:
+it is about to deliver the message itself.
+
+A consumer costs a task only while there is something to deliver. One that waits for messages is woken by the feed of
+its partition, which waits once for all of them.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from streamlog.clock import wall_ms
+from streamlog.condition import CHECK_NODES, FAULT, Condition
+from streamlog.config import ConsumersSection
+from streamlog.delivery.delivery import Delivery
+from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError, StreamNotFound
+from streamlog.jetstream.consumers.acks import (
+    MARKS,
+    MS_NS,
+    Ack,
+    AckKind,
+    AckSubject,
+    mark_of,
+    read_ack,
+    read_ack_subject,
+)
+from streamlog.jetstream.consumers.consumer import (
+    Advise,
+    Confirm,
+    Consumer,
+    Deliver,
+    Tell,
+    limits_of,
+)
+from streamlog.jetstream.consumers.consumer_config import (
+    ConsumerConfig,
+    CreateRequest,
+    decided,
+)
+from streamlog.jetstream.consumers.consumer_records import (
+    ConsumerKey,
+    KeptConsumer,
+    KeptConsumers,
+    consumer_record,
+    state_record,
+)
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
+from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
+from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
+from streamlog.jetstream.verbs.stream_info import node_name, rfc3339
+from streamlog.log.segment.file_slice import FileSlice
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Callback, Router, Subscription
+from streamlog.partition.internal_partition import InternalPartition, until
+from streamlog.record.codec import RecordRun
+
+logger = logging.getLogger(__name__)
+
+STATE_NOT_KEPT: Final = Condition(
+    "SL-0516",
+    "the state of consumers is not kept",
+    CHECK_NODES,
+    meaning="Acknowledgements of JetStream consumers could not be written. Another coordinator would deliver these "
+    "messages again.",
+)
+CONSUMER_WAITS: Final = Condition(
+    "SL-0517",
+    "a consumer cannot read its stream",
+    CHECK_NODES,
+    meaning="A JetStream consumer waits for a leader of its stream.",
+)
+
+LOAD_BYTES: Final = 256 * 1024
+FLUSH_S: Final = 0.05
+"""How long a changed state waits for others before it is written."""
+FLUSH_BYTES: Final = 512 * 1024
+"""Of states in one write."""
+RETRY_S: Final = 0.2
+FAULT_RETRY_S: Final = 5.0
+"""After an error that no code expects."""
+CONFIRMS_MAX: Final = 10_000
+"""Of one consumer, that wait while its state cannot be written; clients ask again for the others."""
+BIND_S: Final = 0.1
+"""How often it is looked whether deliver subjects have subscribers."""
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+"""What may wait at a connection before no more is delivered to it."""
+UNBLOCK_BYTES: Final = 1024 * 1024
+UNBLOCK_S: Final = 0.005
+INBOXES_AT_ONCE: Final = 16
+"""Of pull requests that are served next: whether their clients are there is looked at in time."""
+Work = Callable[[], Coroutine[Any, Any, None]]
+Record = tuple[bytes, bytes | None]
+"""A key and a value."""
+NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+TOO_MANY: Final = ApiError(400, 10026, "maximum consumers limit reached")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a coordinator needs of its node."""
+
+    node_id: NodeId
+    domain: str
+    settings: ConsumersSection
+    router: Router
+    source: StreamSource
+    image: Callable[[], MetadataImage]
+    lease_held: Callable[[], bool]
+    advise: Callable[[str, str, dict[str, Any]], None]
+    """A subject after ``$JS.EVENT.ADVISORY.``, a kind, and fields."""
+    new_name: Callable[[], str]
+    counts: ConsumerCounts
+
+
+def clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class StreamFeed:
+    """Wakes those that wait for messages of a partition of a stream."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        source: StreamSource,
+        run: Callable[[Work], asyncio.Task[None] | None],
+    ) -> None:
+        self._tp = tp
+        self._stream_id = stream_id
+        self._source = source
+        self._run = run
+        self._waiting: dict[HostedConsumer, None] = {}
+        self._offset = 0
+        """Those that wait know the messages below."""
+        self._task: asyncio.Task[None] | None = None
+
+    def wait(self, consumer: "HostedConsumer", offset: int) -> None:
+        """Wake it once there are messages at ``offset``, which is the end as far as it knows."""
+        if self._task is not None and offset < self._offset:  # others have seen more
+            consumer.wake()
+            return
+        if self._task is None:
+            self._offset = offset
+        self._waiting[consumer] = None
+        if self._task is None:
+            self._task = self._run(self._watch)
+
+    def forget(self, consumer: "HostedConsumer") -> None:
+        self._waiting.pop(consumer, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, and nothing is asked."""
+        return not self._waiting and self._task is None
+
+    async def _watch(self) -> None:
+        try:
+            while self._waiting:
+                offset = self._offset
+                try:
+                    _, end = await self._source.wait(self._tp, self._stream_id, offset)
+                except StreamNotFound:
+                    self._wake()  # they find out for themselves
+                    return
+                except StreamlogError:
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                except Exception:
+                    logger.exception(FAULT.logged_as("a wait for messages failed"))
+                    await asyncio.sleep(FAULT_RETRY_S)
+                    continue
+                if end > offset:
+                    self._offset = end
+                    self._wake()
+        finally:
+            self._task = None
+
+    def _wake(self) -> None:
+        woken, self._waiting = self._waiting, {}
+        for it in woken:
+            it.wake()
+
+
+class HostedConsumer:
+    """One consumer: carries out what its core decides."""
+
+    def __init__(
+        self,
+        coordinator: "ConsumerCoordinator",
+        key: ConsumerKey,
+        kept: KeptConsumer,
+        core: Consumer,
+        *,
+        picked: Mapping[int, list[int]],
+        unpicked: Iterable[int] = (),
+        partitions: int,
+    ) -> None:
+        """``picked``: by partition, what is to be read before the rest; ``unpicked``: partitions of which that has
+        to be found first.
+        """
+        self.key = key
+        self.kept = kept
+        self.core = core
+        self.closed = False
+        self._coordinator = coordinator
+        self._around = coordinator.around
+        self.partitions = partitions
+        self._picked = {number: offsets for number, offsets in picked.items() if offsets}
+        """By partition, what is to be read before the rest."""
+        self._unpicked = set(unpicked)
+        self._turn = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_called = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._seen_generation = -1
+        self._has_complained = False
+        self._mark = mark_of(kept.created_ms)
+        self._reply = reply_prefix_of(key)
+        self.confirms: list[str] = []
+        """Where clients wait for an answer to acknowledgements that are not written."""
+        self.is_leaving = False
+        """Its end is being written: its state is not."""
+        self.is_unblocking = False
+
+    @property
+    def is_kept(self) -> bool:
+        """It outlives its coordinator."""
+        return self.kept.config.is_durable
+
+    def close(self, code: int = 409, description: str = "Leadership Change") -> None:
+        """Those that wait for messages are told why none comes from here any more."""
+        if self.closed:
+            return
+        self.closed = True
+        self.core.end_pulls(code, description)
+        for it in self.core.take():
+            if isinstance(it, Tell) and self._around.lease_held():  # else it has been told
+                self._tell(it)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._coordinator.forget_waiting(self)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._is_called = True
+        if self._task is None and not self.closed:
+            self._task = self._coordinator.run_task(self._work)
+
+    def pull(self, subject: str, body: bytes) -> None:
+        self._check_interest()
+        self.core.pull(subject, body, clock_ms())
+        self.settle()
+
+    def settle(self) -> None:
+        """After an event: carry out what follows at once, and leave the rest to the task."""
+        self._perform()
+        if self.core.wants or self.core.needs_message is not None:
+            self.wake()
+        else:
+            self._set_timer()
+
+    def acknowledged(self, acked: AckSubject, ack: Ack, reply: str) -> None:
+        self._around.counts.acks += 1
+        self._check_interest()
+        if acked.stream_sequence > self.core.delivery.next_offset(acked.partition):
+            if ack.kind is AckKind.NEXT:  # what is acknowledged is still to be delivered here
+                self.core.pull(reply, ack.next_request, clock_ms())
+        else:
+            self.core.acknowledged(acked, ack, reply, clock_ms())
+        self.settle()
+
+    def is_meant(self, acked: AckSubject) -> bool:
+        """Not another consumer of this name."""
+        return acked.mark == self._mark
+
+    def look(self) -> None:
+        """Subscriptions came or went."""
+        if self.core.config.is_push:
+            was_bound = self.core.is_bound
+            self._check_interest()
+            if was_bound != self.core.is_bound:
+                self.settle()
+
+    def look_again(self) -> None:
+        """The deliver subject is another one."""
+        self._seen_generation = -1
+        self.look()
+
+    async def _work(self) -> None:
+        is_well = False
+        try:
+            while not self.closed and self._coordinator.may_act:
+                self._is_called = False
+                self._check_interest()
+                self.core.pump(clock_ms())
+                self._perform()
+                try:
+                    is_on = await self._step()
+                except StreamlogError as error:
+                    await self._wait_for_stream(error)
+                    is_on = True
+                if not is_on and not self._is_called:
+                    break
+            is_well = True
+        except Exception:
+            logger.exception(FAULT.logged_as("a consumer failed"), extra=self.key._asdict())
+        finally:
+            self._task = None
+        if not self.closed:
+            self._perform()
+            self._set_timer()
+            if not is_well:
+                asyncio.get_running_loop().call_later(FAULT_RETRY_S, self.wake)
+
+    async def _step(self) -> bool:
+        """Read what is wanted; False: nothing further is, or is there."""
+        core, source, kept = self.core, self._around.source, self.kept
+        place = core.needs_message
+        if place is not None:
+            tp = TopicPartition(self.key.stream, place.partition)
+            message = await source.message(tp, kept.stream_id, place.offset)
+            core.provide(place, message, clock_ms())
+            return True
+        if self._coordinator.is_behind(core):
+            core.block(True, clock_ms())
+            self._coordinator.unblock_later(self)
+            return False
+        wants = core.wants
+        if not wants:
+            return False
+        ends, last_pull = {}, core.last_pull
+        for _ in range(self.partitions):
+            number = self._turn = (self._turn + 1) % self.partitions
+            is_more, ends[number] = await self._read(number, wants)
+            if self.closed:
+                return False
+            if is_more:
+                return True
+        core.end_of_stream(clock_ms(), last_pull)
+        self._perform()
+        if core.wants:
+            for number, end in ends.items():
+                self._coordinator.feed(self, number).wait(self, end)
+        return False
+
+    async def _read(self, number: int, wants: int) -> tuple[bool, int]:
+        """Whether there was something, and the end of the partition."""
+        core, kept = self.core, self.kept
+        tp = TopicPartition(self.key.stream, number)
+        if number in self._unpicked:
+            await self._pick(tp)
+        picked, filters = self._picked.get(number), core.config.filters
+        part = await self._around.source.read(
+            tp,
+            kept.stream_id,
+            filters,
+            core.next_offset(number),
+            limit=wants,
+            picked=picked[:wants] if picked else None,
+        )
+        self._has_complained = False
+        if core.config.filters != filters:  # they were changed while this was read
+            return True, 0
+        now_ms = clock_ms()
+        next_offset, beyond = part.next_offset, part.beyond
+        if picked:
+            rest = [offset for offset in picked if offset >= next_offset]
+            self._picked[number] = rest
+            beyond = len(rest)
+            if not rest:
+                del self._picked[number]
+                next_offset = max(next_offset, kept.resume_at.get(number, 0))
+        elif part.log_start_offset > core.delivery.ack_floor.offsets.get(number, 0):
+            core.start_moved(number, part.log_start_offset, now_ms)
+        core.add(number, part.messages, next_offset=next_offset, beyond=beyond)
+        core.pump(now_ms)
+        is_more = bool(part.messages) or next_offset < part.high_watermark
+        return is_more, max(part.high_watermark, next_offset)
+
+    async def _pick(self, tp: TopicPartition) -> None:
+        """Find the last messages of all subjects again, as of when the consumer was made. Raises StreamlogError."""
+        core, number = self.core, tp.partition
+        query = StartQuery(
+            "last_per_subject", core.config.filters, up_to=self.kept.resume_at[number]
+        )
+        start = await self._around.source.start(tp, self.kept.stream_id, query)
+        first = core.next_offset(number)
+        picked = [it for it in start.picked or () if it >= first]
+        if picked:
+            self._picked[number] = picked
+        self._unpicked.discard(number)
+
+    def grow(self, partitions: int) -> None:
+        """The stream has more partitions now."""
+        self.partitions = partitions
+        self.settle()
+
+    async def _wait_for_stream(self, error: StreamlogError) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            logger.warning(CONSUMER_WAITS, extra={**self.key._asdict(), "error": str(error)})
+        await asyncio.sleep(RETRY_S)
+
+    def _check_interest(self) -> None:
+        """Nothing is delivered to clients that have gone."""
+        router, core = self._around.router, self.core
+        if router.generation == self._seen_generation:
+            return
+        self._seen_generation = router.generation
+        if core.config.is_push:
+            queue = core.config.deliver_group.encode()
+            count = router.interest(core.config.deliver_subject.encode(), queue=queue)
+            core.bind(bool(count), clock_ms())
+            return
+        for subject in core.inboxes(INBOXES_AT_ONCE):
+            if not router.interest(subject.encode()):
+                core.drop_pulls(subject, clock_ms())
+                self._seen_generation = -1  # others are served next
+
+    def _perform(self) -> None:
+        """Or leave it to be done when the lease returns."""
+        if self.closed or not self._coordinator.may_act:
+            return
+        for it in self.core.take():
+            match it:
+                case Deliver():
+                    self._send(it)
+                case Tell():
+                    self._tell(it)
+                case Confirm():
+                    self._coordinator.confirm(self, it.reply)
+                case Advise():
+                    self._coordinator.advise(self.key, it)
+        if self.core.is_changed:
+            self.core.is_changed = False
+            self._coordinator.changed(self)
+
+    def _tell(self, it: Tell) -> None:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in it.headers)
+        block = f"NATS/1.0 {it.code} {it.description}\r\n{lines}\r\n".encode()
+        self._around.router.publish(it.subject.encode(), b"", reply=it.reply.encode(), block=block)
+
+    def _send(self, it: Deliver) -> None:
+        message, delivered = it.message, it.delivered
+        self._around.counts.deliveries += 1
+        self._around.counts.redeliveries += delivered.count > 1
+        time_ns = message.timestamp_ms * MS_NS + delivered.place.partition * MARKS + self._mark
+        reply = (  # as AckSubject.subject, in half its time
+            f"{self._reply}{delivered.count}.{message.sequence}.{delivered.sequence}.{time_ns}.{it.pending}"
+        )
+        block, data = message.header_block, message.data
+        if self.core.config.headers_only:
+            head = block[:-2] or b"NATS/1.0\r\n"
+            block, data = b"%bNats-Msg-Size: %d\r\n\r\n" % (head, len(data)), b""
+        count = self._around.router.deliver_as(
+            it.subject.encode(), message.subject.encode(), data, reply=reply.encode(), block=block
+        )
+        if not count:  # who listened has gone in this moment
+            self._seen_generation = -1
+            self.core.not_sent(it, clock_ms())
+
+    def _set_timer(self) -> None:
+        next_ms = self.core.next_ms()
+        if self._timer is not None:
+            if next_ms == self._timer_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if next_ms is not None and not self.closed:
+            self._timer_ms = next_ms
+            delay_s = max(0, next_ms - clock_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = clock_ms()
+        if not self._coordinator.may_act:
+            return  # ``settle`` sets it again when the lease returns
+        if self.core.is_abandoned(now_ms):
+            self._coordinator.abandon(self)
+            return
+        self._check_interest()
+        self.core.tick(now_ms)
+        self.settle()
+        if self._task is None and self._timer is None:
+            self._set_timer()
+
+    async def info(self) -> dict[str, Any]:
+        """JetStream's ConsumerInfo. Raises StreamlogError."""
+        core, kept, delivery = self.core, self.kept, self.core.delivery
+        pending = 0
+        for number in range(self.partitions):
+            pending += await self._pending(number)
+        delivered, floor = delivery.delivered, delivery.ack_floor
+        info: dict[str, Any] = {
+            "stream_name": self.key.stream,
+            "name": self.key.consumer,
+            "created": rfc3339(kept.created_ms),
+            "config": core.config.json(),
+            "delivered": _position(delivered, core.last_delivered_ms),
+            "ack_floor": _position(floor, core.last_ack_ms),
+            "num_ack_pending": delivery.pending_count,
+            "num_redelivered": delivery.redelivered_count,
+            "num_waiting": len(core.waiting),
+            "num_pending": pending,
+            "cluster": {
+                "name": self._around.image().cluster_id,
+                "leader": node_name(self._around.node_id),
+            },
+            "ts": rfc3339(wall_ms()),
+        }
+        if core.is_bound:
+            info["push_bound"] = True
+        if kept.paused_until_ms is not None and core.is_paused:
+            info["paused"] = True
+            info["pause_remaining"] = max(0, kept.paused_until_ms - wall_ms()) * 1_000_000
+        return info
+
+    async def _pending(self, number: int) -> int:
+        tp = TopicPartition(self.key.stream, number)
+        offset = self.core.delivery.next_offset(number)
+        picked = [it for it in self._picked.get(number, ()) if it >= offset]
+        if picked:
+            offset = max(offset, self.kept.resume_at.get(number, 0))
+        part = await self._around.source.read(
+            tp, self.kept.stream_id, self.core.config.filters, offset, limit=0
+        )
+        return len(picked) + part.beyond
+
+
+def _position(position: Any, last_active_ms: int | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "consumer_seq": position.sequence,
+        "stream_seq": max(position.offsets.values(), default=0),
+    }
+    if last_active_ms is not None:
+        told["last_active"] = rfc3339(wall_ms() - (clock_ms() - last_active_ms))
+    return told
+
+
+class ConsumerCoordinator:
+    """One leadership of one partition of ``__consumer_state``. All is on the event loop."""
+
+    def __init__(
+        self,
+        partition: InternalPartition,
+        leader_epoch: int,
+        around: Surroundings,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.number = partition.tp.partition
+        self.around = around
+        self.closed = False
+        self.is_open = False
+        """The log has been read."""
+        self.consumers: dict[ConsumerKey, HostedConsumer] = {}
+        self._push: dict[ConsumerKey, HostedConsumer] = {}
+        """Those that deliver while they have subscribers."""
+        self._counts = Counter[str]()
+        """Of consumers, by stream."""
+        self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
+        self._feeds: dict[tuple[UUID, int], StreamFeed] = {}
+        self._changed: dict[HostedConsumer, None] = {}
+        self._flush: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._is_well = True
+        self._endpoint = Callback(around.router, failed=_failed)
+        self._subscriptions: dict[str, Subscription] = {}
+        """To acknowledgements, by stream; under no name that to answers to flow control."""
+        self._ended = asyncio.Event()
+
+    @property
+    def leads(self) -> bool:
+        partition = self.partition
+        return (
+            not self.closed and partition.is_leader and partition.leader_epoch == self.leader_epoch
+        )
+
+    @property
+    def may_act(self) -> bool:
+        """No other node coordinates these consumers."""
+        return self.leads and self.around.lease_held()
+
+    async def run(self) -> None:
+        """Read what is kept, and serve until ``close``."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    await self._load()
+                    if self.leads:
+                        self._open()
+                    await self._ended.wait()
+                finally:
+                    self._group = None
+                raise _Closed
+        except* _Closed:
+            pass
+
+    def _open(self) -> None:
+        self._listen()
+        self.is_open = True
+        self.apply(self.around.image().streams)  # what has changed since it was loaded
+        for hosted in tuple(self.consumers.values()):
+            hosted.look()
+            hosted.settle()
+        self.run_task(self._bind)
+
+    def lease_returned(self) -> None:
+        """Go on with what was left."""
+        if self.is_open and self.may_act:
+            for hosted in tuple(self.consumers.values()):
+                hosted.settle()
+            if self._changed:
+                self._flush_in(0)
+
+    def close(self) -> None:
+        """Another node coordinates them from now on; or this one stops."""
+        if self.closed:
+            return
+        if self.leads:
+            self._write()
+        for hosted in self.consumers.values():
+            hosted.close()
+        self.closed, self.is_open = True, False
+        if self._flush is not None:
+            self._flush.cancel()
+        for subscription in self._subscriptions.values():
+            self.around.router.remove(subscription)
+        self._ended.set()
+
+    def run_task(self, work: Work) -> asyncio.Task[None] | None:
+        """None: nothing is done here any more."""
+        if self._group is None or self.closed:
+            return None
+        return self._group.create_task(_guarded(work))
+
+    # What clients say
+
+    def _listen(self) -> None:
+        """To flow control; to acknowledgements once there is a consumer."""
+        self._subscribe("", f"$JS.FC.p{self.number}.>", self._flow_answered)
+        for key in self.consumers:
+            self._listen_to(key.stream)
+
+    def _listen_to(self, stream: str) -> None:
+        if stream not in self._subscriptions:
+            self._subscribe(stream, f"$JS.ACK.{stream}.>", self._acknowledged)
+
+    def _subscribe(
+        self, stream: str, subject: str, target: Callable[[bytes, bytes, bytes, bytes], None]
+    ) -> None:
+        subscription = Subscription(self._endpoint, subject.encode(), target=target)
+        self.around.router.add(subscription)
+        self._subscriptions[stream] = subscription
+
+    def _add(self, hosted: HostedConsumer) -> None:
+        self.consumers[hosted.key] = hosted
+        if hosted.core.config.is_push:
+            self._push[hosted.key] = hosted
+        self._counts[hosted.key.stream] += 1
+
+    def _drop(self, key: ConsumerKey) -> None:
+        """Acknowledgements of a stream without consumers are of no interest."""
+        del self.consumers[key]
+        self._push.pop(key, None)
+        self._counts[key.stream] -= 1
+        if not self._counts[key.stream]:
+            del self._counts[key.stream]
+            subscription = self._subscriptions.pop(key.stream, None)
+            if subscription is not None:
+                self.around.router.remove(subscription)
+
+    def _acknowledged(self, subject: bytes, reply: bytes, _: bytes, payload: bytes) -> None:
+        acked = read_ack_subject(subject.decode(errors="replace"))
+        if acked is None:
+            return
+        hosted = self.consumers.get(ConsumerKey(acked.stream, acked.consumer))
+        if hosted is None or not hosted.is_meant(acked):
+            return
+        ack = read_ack(payload)
+        if ack is not None:
+            hosted.acknowledged(acked, ack, reply.decode(errors="replace"))
+        elif reply and self.may_act:  # nonsense is answered, as nats-server does
+            self.around.router.publish(reply, b"")
+
+    def _flow_answered(self, subject: bytes, _: bytes, __: bytes, ___: bytes) -> None:
+        text = subject.decode(errors="replace")
+        tokens = text.split(".")
+        hosted = self.consumers.get(ConsumerKey(*tokens[3:5])) if len(tokens) == 6 else None
+        if hosted is not None:
+            hosted.core.flow_answered(text, clock_ms())
+            hosted.settle()
+
+    async def _bind(self) -> None:
+        """Push consumers deliver while their subject has subscribers."""
+        router, seen = self.around.router, -1
+        while True:
+            await asyncio.sleep(BIND_S)
+            if router.generation != seen:
+                seen = router.generation
+                for hosted in tuple(self._push.values()):
+                    try:
+                        hosted.look()
+                    except Exception:
+                        failed = FAULT.logged_as("a push consumer failed")
+                        logger.exception(failed, extra=hosted.key._asdict())
+
+    def is_behind(self, core: Consumer) -> bool:
+        """Those that read are: what is delivered would wait in memory."""
+        subjects = (core.config.deliver_subject,) if core.config.is_push else core.inboxes(1)
+        unwritten = self.around.router.unwritten_bytes
+        return any(unwritten(it.encode()) > BLOCK_BYTES for it in subjects)
+
+    def unblock_later(self, hosted: HostedConsumer) -> None:
+        if not hosted.is_unblocking:
+            hosted.is_unblocking = True
+            self.run_task(partial(self._unblock, hosted))
+
+    async def _unblock(self, hosted: HostedConsumer) -> None:
+        core, unwritten = hosted.core, self.around.router.unwritten_bytes
+        try:
+            while not hosted.closed:
+                push = core.config.deliver_subject
+                subjects = (push,) if core.config.is_push else core.inboxes(1)
+                if all(unwritten(it.encode()) <= UNBLOCK_BYTES for it in subjects):
+                    break
+                await asyncio.sleep(UNBLOCK_S)
+        finally:
+            hosted.is_unblocking = False
+        if not hosted.closed:
+            core.block(False, clock_ms())
+            hosted.settle()
+
+    # The API's verbs
+
+    def find(self, key: ConsumerKey) -> HostedConsumer:
+        """Raises ApiRefused; NotLeader once it is closed."""
+        if self.closed:
+            raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
+        found = self.consumers.get(key)
+        if found is None or found.closed:
+            raise ApiRefused(CONSUMER_NOT_FOUND)
+        return found
+
+    def count_of(self, stream: str) -> int:
+        return self._counts[stream]
+
+    def of_stream(self, stream: str) -> list[HostedConsumer]:
+        found = [it for key, it in self.consumers.items() if key.stream == stream]
+        return sorted(found, key=lambda it: it.key.consumer)
+
+    async def create(self, stream: StreamImage, request: CreateRequest) -> HostedConsumer:
+        """Raises ApiRefused, StreamlogError."""
+        name = request.config.name or self.around.new_name()
+        key = ConsumerKey(stream.name, name)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            found = self.consumers.get(key)
+            if found is not None and found.kept.stream_id != stream.stream_id:
+                found.close(409, "Consumer Deleted")  # ``apply`` is about to come
+                self._drop(key)
+                found = None
+            if found is None or found.closed:
+                return await self._create(stream, key, decided(None, request))
+            before = found.core.config
+            config = decided(before, request, is_bound=found.core.is_bound)
+            if config != before:
+                await self._update(found, config)
+            return found
+
+    async def _create(
+        self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
+    ) -> HostedConsumer:
+        if len(self.consumers) >= self.around.settings.consumers_per_partition_max:
+            raise ApiRefused(TOO_MANY)
+        starts, picked, resume_at = {}, {}, {}
+        value = max(0, config.opt_start_seq - 1)
+        if config.deliver_policy == "by_start_time":
+            value = config.opt_start_time_ms or 0
+        for number in range(len(stream.partitions)):
+            query = StartQuery(config.deliver_policy, config.filters, value)
+            tp = TopicPartition(stream.name, number)
+            start = await self.around.source.start(tp, stream.stream_id, query)
+            starts[number] = start.offset
+            if start.picked is not None:
+                resume_at[number] = start.offset
+                if start.picked:
+                    picked[number] = start.picked
+                    starts[number] = start.picked[0]
+        kept = KeptConsumer(config, stream.stream_id, wall_ms(), config.pause_until_ms, resume_at)
+        delivery = Delivery(
+            limits_of(config), starts=starts, needs_acks=config.ack_policy != "none"
+        )
+        hosted = self._host(key, kept, delivery, len(stream.partitions), picked=picked)
+        if hosted.is_kept:
+            state = delivery.encode(clock_ms())
+            await self._append([
+                consumer_record(key, kept), state_record(key, kept.created_ms, state)
+            ])  # fmt: skip
+        if self.closed:
+            raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
+        known = self.around.image().streams.get(key.stream)
+        if known is None or known.stream_id != stream.stream_id:  # ``apply`` has not seen it
+            if hosted.is_kept:
+                await self._append(_tombstones(key))
+            raise StreamNotFound(f"stream {key.stream!r} not found")
+        hosted.partitions = len(known.partitions)
+        self._add(hosted)
+        self._listen_to(key.stream)
+        self._advise_action(key, "create")
+        hosted.look()
+        hosted.settle()
+        return hosted
+
+    async def _update(self, hosted: HostedConsumer, config: ConsumerConfig) -> None:
+        kept = hosted.kept._replace(config=config)
+        if hosted.is_kept:
+            await self._append([consumer_record(hosted.key, kept)])
+        hosted.kept = kept
+        hosted.core.reconfigure(config, clock_ms())
+        hosted.look_again()
+        hosted.settle()
+
+    async def pause(self, key: ConsumerKey, until_ms: int | None) -> HostedConsumer:
+        """``until_ms``: by the wall clock; None: go on. Raises ApiRefused, StreamlogError."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            hosted = self.find(key)
+            await self._keep_pause(hosted, until_ms)
+            return hosted
+
+    async def _keep_pause(self, hosted: HostedConsumer, until_ms: int | None) -> None:
+        if until_ms is not None and until_ms <= wall_ms():
+            until_ms = None
+        kept = hosted.kept._replace(paused_until_ms=until_ms)
+        if hosted.is_kept:
+            await self._append([consumer_record(hosted.key, kept)])
+        hosted.kept = kept
+        self._pause(hosted)
+        hosted.settle()
+        fields: dict[str, Any] = {"paused": until_ms is not None}
+        if until_ms is not None:
+            fields["pause_until"] = rfc3339(until_ms)
+        self._advise_of(hosted.key, "PAUSE", "consumer_pause", fields)
+
+    async def delete(self, key: ConsumerKey) -> None:
+        """Raises ApiRefused, StreamlogError."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            await self._remove(self.find(key))
+
+    def abandon(self, hosted: HostedConsumer) -> None:
+        """It was not used for long."""
+        self.run_task(partial(self._abandon, hosted))
+
+    def apply(self, streams: Mapping[str, StreamImage]) -> None:
+        """Streams have changed: their consumers go with them, or read further partitions."""
+        for key, hosted in tuple(self.consumers.items()):
+            stream = streams.get(key.stream)
+            if stream is not None and stream.stream_id == hosted.kept.stream_id:
+                if len(stream.partitions) > hosted.partitions:
+                    hosted.grow(len(stream.partitions))
+            else:
+                hosted.close(409, "Consumer Deleted")
+                self._drop(key)
+                if hosted.is_kept:
+                    self.run_task(partial(self._forget, key))
+
+    async def _abandon(self, hosted: HostedConsumer) -> None:
+        async with self._locks.setdefault(hosted.key, asyncio.Lock()):
+            if self.consumers.get(hosted.key) is not hosted:
+                return
+            try:
+                if hosted.core.is_abandoned(clock_ms()):
+                    await self._remove(hosted)
+                    return
+            except StreamlogError as error:
+                self._complain(error)
+                await asyncio.sleep(RETRY_S)
+        hosted.settle()
+
+    async def _remove(self, hosted: HostedConsumer) -> None:
+        if hosted.is_kept:
+            hosted.is_leaving = True
+            try:
+                await self._append(_tombstones(hosted.key))
+            except StreamlogError:
+                hosted.is_leaving = False
+                self.changed(hosted)
+                raise
+        hosted.close(409, "Consumer Deleted")
+        if self.consumers.get(hosted.key) is hosted:
+            self._drop(hosted.key)
+        self._advise_action(hosted.key, "delete")
+
+    async def _forget(self, key: ConsumerKey) -> None:
+        """Unless another consumer has its name by now."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            try:
+                if key not in self.consumers:
+                    await self._append(_tombstones(key))
+            except StreamlogError as error:
+                self._complain(error)
+
+    # Feeds
+
+    def feed(self, hosted: HostedConsumer, number: int) -> StreamFeed:
+        place = hosted.kept.stream_id, number
+        found = self._feeds.get(place)
+        if found is None:
+            tp = TopicPartition(hosted.key.stream, number)
+            found = StreamFeed(tp, place[0], self.around.source, self.run_task)
+            self._feeds[place] = found
+        return found
+
+    def forget_waiting(self, hosted: HostedConsumer) -> None:
+        for number in range(hosted.partitions):
+            feed = self._feeds.get((hosted.kept.stream_id, number))
+            if feed is not None:
+                feed.forget(hosted)
+                if feed.is_idle:
+                    del self._feeds[hosted.kept.stream_id, number]
+
+    # What is kept
+
+    def changed(self, hosted: HostedConsumer) -> None:
+        """Its state is to be written soon."""
+        if hosted.is_kept:
+            self._changed[hosted] = None
+            self._flush_in(FLUSH_S)
+
+    def confirm(self, hosted: HostedConsumer, reply: str) -> None:
+        """Answer an acknowledgement once its state is kept."""
+        if hosted.is_kept:
+            hosted.confirms.append(reply)
+            self._changed[hosted] = None
+            self._flush_in(0)
+        else:
+            self.around.router.publish(reply.encode(), b"")
+
+    def _flush_in(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if delay_s == 0 and isinstance(self._flush, asyncio.TimerHandle):
+            self._flush.cancel()
+            self._flush = None
+        if self._flush is None:
+            later = (
+                loop.call_later(delay_s, self._write) if delay_s else loop.call_soon(self._write)
+            )
+            self._flush = later
+
+    def _write(self) -> None:
+        """The states that have changed, in one batch or a few."""
+        self._flush = None
+        if not self.leads:
+            return
+        changed, self._changed = self._changed, {}
+        written, records, size_bytes = list[HostedConsumer](), list[Record](), 0
+        now_ms = clock_ms()
+        for hosted in changed:
+            if hosted.is_leaving or self.consumers.get(hosted.key) is not hosted:
+                continue
+            state = hosted.core.delivery.encode(now_ms)
+            written.append(hosted)
+            records.append(state_record(hosted.key, hosted.kept.created_ms, state))
+            size_bytes += len(state)
+            if size_bytes >= FLUSH_BYTES:
+                self._append_states(written, records)
+                written, records, size_bytes = [], [], 0
+        if records:
+            self._append_states(written, records)
+
+    def _append_states(self, written: list[HostedConsumer], records: list[Record]) -> None:
+        confirms = [(hosted, hosted.confirms) for hosted in written if hosted.confirms]
+        for hosted, _ in confirms:
+            hosted.confirms = []
+
+        def committed() -> None:
+            self._is_well = True
+            for _, replies in confirms:
+                for reply in replies:
+                    self.around.router.publish(reply.encode(), b"")
+
+        def failed(error: StreamlogError) -> None:
+            self._complain(error)
+            if self.leads:
+                for hosted, replies in confirms:
+                    hosted.confirms = [*replies, *hosted.confirms][:CONFIRMS_MAX]
+                self._changed |= dict.fromkeys(it for it in written if not it.closed)
+                self._flush_in(RETRY_S)
+
+        self._append_run(records, committed, failed)
+
+    async def _append(self, records: list[Record]) -> None:
+        """Return once they are committed. Raises StreamlogError."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def committed() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def failed(error: StreamlogError) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        self._append_run(records, committed, failed)
+        await ended
+
+    def _append_run(
+        self,
+        records: list[Record],
+        committed: Callable[[], None],
+        failed: Callable[[StreamlogError], None],
+    ) -> None:
+        run = RecordRun()
+        for key, value in records:
+            run.append(key, value)
+        try:
+            if not self.leads:
+                raise NotLeader(f"{self.partition.tp} is led by another node now")
+            self.partition.check_min_isr()
+            self.partition.append(
+                run, _Acknowledgement(committed, failed), leader_epoch=self.leader_epoch
+            )
+        except StreamlogError as error:
+            failed(error)
+
+    def _complain(self, error: StreamlogError) -> None:
+        if self._is_well and self.leads:
+            self._is_well = False
+            logger.warning(STATE_NOT_KEPT, extra={"partition": self.number, "error": str(error)})
+
+    async def _load(self) -> None:
+        """As the coordinators before have left them."""
+        partition = self.partition
+        await until(partition, lambda: not self.leads or partition.high_watermark_known)
+        kept = KeptConsumers()
+        kept.next_offset, end = partition.log_start_offset, partition.high_watermark
+
+        def feed(part: FileSlice) -> None:
+            kept.feed(part.read())
+
+        while kept.next_offset < end and self.leads:
+            before = kept.next_offset
+            try:
+                with await partition.read(before, LOAD_BYTES) as part:
+                    await asyncio.to_thread(feed, part)
+            except OffsetOutOfRange:
+                kept.next_offset = max(before, partition.log_start_offset)
+                continue
+            if kept.next_offset == before:
+                break
+        streams = self.around.image().streams
+        for key, it in kept.consumers.items():
+            stream = streams.get(key.stream)
+            if stream is None or stream.stream_id != it.stream_id:
+                self.run_task(partial(self._forget, key))
+                continue
+            self._restore(key, it, kept.state_of(key), len(stream.partitions))
+        if kept.consumers:
+            extra = {"partition": self.number, "consumers": len(self.consumers)}
+            logger.info("consumers loaded", extra=extra)
+
+    def _restore(
+        self, key: ConsumerKey, kept: KeptConsumer, state: bytes | None, partitions: int
+    ) -> None:
+        config = kept.config
+        needs_acks = config.ack_policy != "none"
+        limits = limits_of(config)
+        if state is None:
+            delivery = Delivery(
+                limits, starts=dict.fromkeys(range(partitions), 0), needs_acks=needs_acks
+            )
+        else:
+            delivery = Delivery.decode(state, limits, clock_ms(), needs_acks=needs_acks)
+        unpicked = [
+            number
+            for number, resume in kept.resume_at.items()
+            if delivery.next_offset(number) < resume
+        ]
+        self._add(self._host(key, kept, delivery, partitions, unpicked=unpicked))
+
+    def _host(
+        self,
+        key: ConsumerKey,
+        kept: KeptConsumer,
+        delivery: Delivery,
+        partitions: int,
+        *,
+        picked: Mapping[int, list[int]] | None = None,
+        unpicked: Iterable[int] = (),
+    ) -> HostedConsumer:
+        flow_subject = f"$JS.FC.p{self.number}.{key.stream}.{key.consumer}"
+        core = Consumer(
+            kept.config,
+            delivery,
+            now_ms=clock_ms(),
+            flow_subject=flow_subject,
+            reply_prefix=reply_prefix_of(key),
+        )
+        hosted = HostedConsumer(
+            self, key, kept, core, picked=picked or {}, unpicked=unpicked, partitions=partitions
+        )
+        self._pause(hosted)
+        return hosted
+
+    @staticmethod
+    def _pause(hosted: HostedConsumer) -> None:
+        until_ms, now_ms = hosted.kept.paused_until_ms, clock_ms()
+        if until_ms is not None:
+            until_ms = now_ms + until_ms - wall_ms()
+        hosted.core.pause(until_ms, now_ms)
+
+    # Advisories
+
+    def advise(self, key: ConsumerKey, it: Advise) -> None:
+        kind = {"MAX_DELIVERIES": "max_deliver", "MSG_NAKED": "nak", "MSG_TERMINATED": "terminated"}
+        self._advise_of(key, it.kind, kind[it.kind], it.fields)
+
+    def _advise_action(self, key: ConsumerKey, action: str) -> None:
+        word = {"create": "CREATED", "delete": "DELETED"}[action]
+        self._advise_of(key, word, "consumer_action", {"action": action})
+
+    def _advise_of(self, key: ConsumerKey, word: str, kind: str, fields: Mapping[str, Any]) -> None:
+        subject = f"CONSUMER.{word}.{key.stream}.{key.consumer}"
+        told = {"stream": key.stream, "consumer": key.consumer, **fields}
+        self.around.advise(subject, kind, told)
+
+
+async def _guarded(work: Work) -> None:
+    """An error that no code expects ends one task, and not the coordinator."""
+    try:
+        await work()
+    except Exception:
+        logger.exception(FAULT.logged_as("a coordinator of consumers failed"))
+
+
+class _Closed(Exception):
+    """Ends the tasks of a coordinator."""
+
+
+class _Acknowledgement:
+    """An ``Acknowledgement`` of one write. The partition tells it in the middle of its own work: what follows from it
+    comes later."""
+
+    __slots__ = ("_committed", "_failed")
+
+    def __init__(
+        self, committed: Callable[[], None], failed: Callable[[StreamlogError], None]
+    ) -> None:
+        self._committed = committed
+        self._failed = failed
+
+    def committed(self, base_offset: int) -> None:
+        asyncio.get_running_loop().call_soon(self._committed)
+
+    def failed(self, error: StreamlogError) -> None:
+        asyncio.get_running_loop().call_soon(self._failed, error)
+
+
+def reply_prefix_of(key: ConsumerKey) -> str:
+    return f"$JS.ACK.{key.stream}.{key.consumer}."
+
+
+def _tombstones(key: ConsumerKey) -> list[Record]:
+    return [consumer_record(key, None), state_record(key, 0, None)]
+
+
+def _failed(error: Exception) -> None:
+    logger.error(FAULT.logged_as("an acknowledgement was not taken"), exc_info=error)

@@ -1,0 +1,146 @@
+"""What a partition of ``__consumer_state`` holds: consumers that outlive their coordinator. Pure.
+
+===================  ==============================  =================================================
+record               key                             value
+===================  ==============================  =================================================
+consumer             ``c`` stream NUL consumer       JSON: configuration, the stream's id, when it was made
+state                ``s`` stream NUL consumer       when its consumer was made (8 bytes), ``Delivery.encode``
+===================  ==============================  =================================================
+
+The stream is compacted: the last record of a key holds, and a null value ends it. A state counts with the consumer of
+its time alone, so that one that is made again under the same name begins at the start, whatever was written last.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from streamlog.errors import CorruptData
+from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from streamlog.jetstream.errors import ApiRefused
+from streamlog.jetstream.requests.schema import WrongType
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+
+_T = TypeVar("_T")
+_CONSUMER: Final = b"c"
+_STATE: Final = b"s"
+_CREATED: Final = struct.Struct(">q")
+
+BARRIER: Final = b"b"
+"""A key that says nothing: it is written to see that it can be."""
+
+
+class ConsumerKey(NamedTuple):
+    """A consumer of a stream, by name."""
+
+    stream: str
+    consumer: str
+
+
+class KeptConsumer(NamedTuple):
+    """A consumer as it is kept."""
+
+    config: ConsumerConfig
+    stream_id: UUID
+    created_ms: int
+    paused_until_ms: int | None = None
+    resume_at: Mapping[int, int] = {}
+    """Of ``last_per_subject``: by partition, where it reads on after the last message of each subject."""
+
+
+def consumer_record(key: ConsumerKey, kept: KeptConsumer | None) -> tuple[bytes, bytes | None]:
+    """``kept`` None: there is no such consumer any more."""
+    if kept is None:
+        return _key(_CONSUMER, key), None
+    fields = {
+        "config": kept.config.json(),
+        "stream_id": str(kept.stream_id),
+        "created_ms": kept.created_ms,
+        "paused_until_ms": kept.paused_until_ms,
+        "resume_at": sorted(kept.resume_at.items()),
+    }
+    return _key(_CONSUMER, key), json.dumps(fields, separators=(",", ":")).encode()
+
+
+def state_record(
+    key: ConsumerKey, created_ms: int, state: bytes | None
+) -> tuple[bytes, bytes | None]:
+    """``state`` None: it is forgotten."""
+    return _key(_STATE, key), None if state is None else _CREATED.pack(created_ms) + state
+
+
+class KeptConsumers:
+    """``feed`` the log, batch by batch. May be used in any one thread."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        """All below has been read."""
+        self.consumers: dict[ConsumerKey, KeptConsumer] = {}
+        self._states: dict[ConsumerKey, tuple[int, bytes]] = {}
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Whole batches, back to back. Raises CorruptBatch, CorruptData."""
+        for header, batch in batches(data):
+            if not header.is_control:
+                for record in iter_records(batch):
+                    if record.offset >= self.next_offset and record.key is not None:
+                        self.take(record.key, record.value)
+            self.next_offset = max(self.next_offset, header.next_offset)
+
+    def take(self, key_bytes: bytes, value: bytes | None) -> None:
+        kind, key = key_bytes[:1], _read_key(key_bytes)
+        if kind == _CONSUMER and value is None:
+            self.consumers.pop(key, None)
+        elif kind == _CONSUMER:
+            self.consumers[key] = _read_consumer(value or b"")
+        elif kind == _STATE and value is None:
+            self._states.pop(key, None)
+        elif kind == _STATE:
+            if len(value or b"") < _CREATED.size:
+                raise CorruptData("a state of a consumer is cut")
+            created_ms = int(_CREATED.unpack_from(value or b"")[0])
+            self._states[key] = created_ms, (value or b"")[_CREATED.size :]
+
+    def state_of(self, key: ConsumerKey) -> bytes | None:
+        """None: it has delivered nothing yet."""
+        created_ms, state = self._states.get(key, (None, b""))
+        return state if created_ms == self.consumers[key].created_ms else None
+
+
+def _key(kind: bytes, key: ConsumerKey) -> bytes:
+    return kind + key.stream.encode() + b"\0" + key.consumer.encode()
+
+
+def _read_key(data: bytes) -> ConsumerKey:
+    stream, _, consumer = data[1:].partition(b"\0")
+    try:
+        return ConsumerKey(stream.decode(), consumer.decode())
+    except UnicodeDecodeError:
+        raise CorruptData("a consumer's key is no UTF-8") from None
+
+
+def _read_consumer(value: bytes) -> KeptConsumer:
+    try:
+        fields: dict[str, Any] = json.loads(value)
+        paused_until_ms = fields["paused_until_ms"]
+        return KeptConsumer(
+            ConsumerConfig.of_json(fields["config"]),
+            UUID(_checked(fields["stream_id"], str)),
+            _checked(fields["created_ms"], int),
+            None if paused_until_ms is None else _checked(paused_until_ms, int),
+            {
+                _checked(number, int): _checked(offset, int)
+                for number, offset in fields["resume_at"]
+            },
+        )
+    except (ValueError, KeyError, TypeError, RecursionError, ApiRefused, WrongType) as error:
+        raise CorruptData(f"a consumer does not decode: {error}") from None
+
+
+def _checked(value: Any, kind: type[_T]) -> _T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

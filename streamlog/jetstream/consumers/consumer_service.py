@@ -1,0 +1,472 @@
+"""JetStream's consumers as the API sees them: the node that coordinates a stream's consumers, and requests to it.
+
+All consumers of a stream belong to one partition of the internal stream ``__consumer_state``; the leader of that
+partition is their coordinator. The node that a client asks puts the request to it. Messages go from the coordinator to
+the client, and acknowledgements come to it, over the NATS port, the links between nodes, and the leafnode link.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
+from streamlog.config import ConsumersSection
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.leaders.local_leader import LocalLeader
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.errors import (
+    CorruptData,
+    NotLeader,
+    PartitionNotFound,
+    StreamlogError,
+    StreamNotFound,
+)
+from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.jetstream.consumers.consumer_config import (
+    check_honoured,
+    pause_until,
+    read_create,
+)
+from streamlog.jetstream.consumers.consumer_coordinator import (
+    NAMES,
+    ConsumerCoordinator,
+    Surroundings,
+)
+from streamlog.jetstream.consumers.consumer_records import ConsumerKey
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts, ConsumerStatistics
+from streamlog.jetstream.consumers.stream_source import StreamSource
+from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
+from streamlog.jetstream.verbs.stream_info import NO_TIME, rfc3339
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, min_isr_of
+from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.nats.router import Router
+from streamlog.partition.internal_partition import InternalPartitions
+
+logger = logging.getLogger(__name__)
+
+CONSUMERS_NOT_COORDINATED: Final = Condition(
+    "SL-0518",
+    "consumers cannot be coordinated",
+    CORRECT_THEN_RESTART,
+    meaning="The node leads a partition of __consumer_state that it cannot open or read.",
+    severity=CRITICAL,
+)
+CONSUMER: Final = "CONSUMER"
+"""The request of the node that a client has asked."""
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+NAME_CHARS: Final = 8
+"""Of a consumer that its client gives no name."""
+NAMES_MAX: Final = 1024
+LIST_MAX: Final = 256
+KNOWN_S: Final = 2.0
+"""How long a coordinator waits for the metadata of a stream that another node knows."""
+
+
+LEADERSHIP_CHANGE: Final = b"NATS/1.0 409 Leadership Change\r\n\r\n"
+PULL_S_MAX: Final = 600.0
+"""How long a pull request is remembered that does not end earlier."""
+SWEPT_FROM: Final = 1_000
+"""Fewer pull requests than this are not worth a sweep."""
+
+
+class ConsumerHost(NamedTuple):
+    """What a node that serves consumers has for them."""
+
+    settings: ConsumersSection
+    metadata: StreamMetadata
+    """By which the internal stream is made."""
+
+
+class ConsumerRequest(NamedTuple):
+    """A verb about one consumer of a stream, or about all of them."""
+
+    verb: str
+    stream: str
+    stream_id: UUID
+    consumer: str = ""
+    filter: str = ""
+    """At the end of the subject of CONSUMER.CREATE."""
+    fields: Mapping[str, Any] = {}
+    inbox: str = ""
+    """Of MSG.NEXT: where the messages go."""
+    body: str = ""
+
+
+class ForwardedPulls:
+    """Inboxes of pull requests that this node has put to coordinators, and that may still wait there."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[int, dict[str, float]] = {}
+        """By partition of the internal stream, and by inbox."""
+        self._sweep_at: dict[int, int] = {}
+
+    def note(self, partition: int, inbox: str, body: str) -> None:
+        wait_s = waiting_s(body)
+        if wait_s <= 0:
+            return
+        now_s = time.monotonic()
+        pulls = self._until_s.setdefault(partition, {})
+        pulls[inbox] = max(pulls.get(inbox, 0.0), now_s + min(wait_s, PULL_S_MAX))
+        if len(pulls) >= self._sweep_at.get(partition, SWEPT_FROM):
+            kept = {it: until_s for it, until_s in pulls.items() if until_s > now_s}
+            self._until_s[partition] = kept
+            self._sweep_at[partition] = max(SWEPT_FROM, 2 * len(kept))
+
+    def take(self, partition: int) -> list[str]:
+        """Those that are not over."""
+        now_s = time.monotonic()
+        taken = self._until_s.pop(partition, {})
+        return [inbox for inbox, until_s in taken.items() if until_s > now_s]
+
+
+def waiting_s(body: str) -> float:
+    """How long a pull request waits at most."""
+    try:
+        fields = json.loads(body)
+    except ValueError:
+        return PULL_S_MAX
+    if not isinstance(fields, dict):
+        return PULL_S_MAX
+    expires_ns = fields.get("expires")
+    if isinstance(expires_ns, int) and expires_ns:
+        return expires_ns / 1e9
+    return 0.0 if fields.get("no_wait") else PULL_S_MAX
+
+
+class ConsumerService:
+    """``run`` as a task, ``apply`` at each change of the image, after the partitions have; ``look`` when a
+    partition follows later.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        domain: str,
+        settings: ConsumersSection,
+        metadata: StreamMetadata,
+        partitions: InternalPartitions,
+        leader: LocalLeader,
+        leaders: LeaderRouter,
+        nodes: NodeRequests,
+        router: Router,
+        advise: Callable[[str, str, dict[str, Any]], None],
+        may_deliver_to: Callable[[str], bool],
+        lease: Lease | None = None,
+    ) -> None:
+        """``may_deliver_to``: whether a push consumer may have this deliver subject."""
+        self._node_id = node_id
+        self._metadata = metadata
+        self._partitions = partitions
+        self._leaders = leaders
+        self._lease = lease
+        self._may_deliver_to = may_deliver_to
+        self._state = InternalStream(
+            metadata, node_id, CONSUMERS_STREAM, partial(config_of, settings)
+        )
+        self._coordinators: dict[int, ConsumerCoordinator] = {}
+        self._pulls = ForwardedPulls()
+        self._router = router
+        self._begun: asyncio.Queue[ConsumerCoordinator] = asyncio.Queue()
+        self._stopping = False
+        self._around = Surroundings(
+            node_id=node_id,
+            domain=domain,
+            settings=settings,
+            router=router,
+            source=StreamSource(leader, leaders, nodes),
+            image=lambda: metadata.image,
+            lease_held=lambda: lease is None or lease.held,
+            advise=advise,
+            new_name=_new_name,
+            counts=ConsumerCounts(),
+        )
+        nodes.register(CONSUMER, self._answer_node)
+        if lease is not None:
+            lease.add_listener(self._lease_changed)
+
+    # What the API asks
+
+    async def ask(self, request: ConsumerRequest) -> dict[str, Any]:
+        """The reply's fields. Raises ApiRefused, StreamlogError."""
+        if self._state.stream is None:
+            if not request.verb.endswith("CREATE"):
+                return _of_none(request)
+            await self._state.make()
+        tp = self._place(request.stream)
+
+        async def here() -> dict[str, Any]:
+            return await self._answer(request)
+
+        if request.verb == "NEXT":
+            self._pulls.note(tp.partition, request.inbox, request.body)
+        return await self._leaders.at_leader(
+            tp,
+            CONSUMER,
+            _travelling(request),
+            here=here,
+            decode=_reply_of,
+            repeatable=request.verb != "DELETE",
+        )
+
+    async def count(self, stream: StreamImage) -> int:
+        """Consumers of a stream; 0 where their coordinator does not answer: a stream is described without it."""
+        try:
+            return int(
+                (await self.ask(ConsumerRequest("COUNT", stream.name, stream.stream_id)))["count"]
+            )
+        except StreamlogError:
+            return 0
+
+    async def _answer_node(self, fields: Fields) -> NodeAnswer:
+        request = ConsumerRequest(**{**fields, "stream_id": UUID(fields["stream_id"])})
+        try:
+            return NodeAnswer({"reply": await self._answer(request)})
+        except ApiRefused as refused:
+            return NodeAnswer({"refused": list(refused.error)})
+
+    async def _answer(self, request: ConsumerRequest) -> dict[str, Any]:
+        self._coordinator(request.stream)  # another node may be; it knows the stream earlier
+        stream = await self._known(request)
+        coordinator = self._coordinator(request.stream)
+        key = ConsumerKey(request.stream, request.consumer)
+        match request.verb:
+            case "CREATE" | "DURABLE.CREATE":
+                created = read_create(
+                    request.fields,
+                    stream=stream.config,
+                    subject_consumer=request.consumer,
+                    subject_filter=request.filter,
+                    is_durable_form=request.verb == "DURABLE.CREATE",
+                    is_clustered=len(self._metadata.image.nodes) > 1,
+                )
+                check_honoured(created.config)
+                subject = created.config.deliver_subject
+                if subject and not self._may_deliver_to(subject):
+                    raise ApiRefused(
+                        ApiError(400, 10012, "consumer deliver subject is stored by a stream")
+                    )
+                return await (await coordinator.create(stream, created)).info()
+            case "NEXT":
+                coordinator.find(key).pull(request.inbox, request.body.encode())
+                return {}
+            case "INFO":
+                return await coordinator.find(key).info()
+            case "DELETE":
+                await coordinator.delete(key)
+                return {"success": True}
+            case "PAUSE":
+                until_ms = pause_until(request.fields)
+                info = await (await coordinator.pause(key, until_ms)).info()
+                return {
+                    "paused": info.get("paused", False),
+                    "pause_until": _shown_time(until_ms),
+                    "pause_remaining": info.get("pause_remaining", 0),
+                }
+            case "COUNT":
+                return {"count": coordinator.count_of(request.stream)}
+            case _:
+                return await self._page(coordinator, request)
+
+    async def _page(
+        self, coordinator: ConsumerCoordinator, request: ConsumerRequest
+    ) -> dict[str, Any]:
+        """NAMES and LIST."""
+        found = coordinator.of_stream(request.stream)
+        limit = NAMES_MAX if request.verb == "NAMES" else LIST_MAX
+        offset = min(max(request.fields.get("offset", 0), 0), len(found))
+        chosen = found[offset : offset + limit]
+        page: dict[str, Any] = {"total": len(found), "offset": offset, "limit": limit}
+        if request.verb == "NAMES":
+            return {**page, "consumers": [it.key.consumer for it in chosen]}
+        return {**page, "consumers": [await it.info() for it in chosen if not it.closed]}
+
+    async def _known(self, request: ConsumerRequest) -> StreamImage:
+        """The stream that the asker knows. Raises StreamNotFound."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + KNOWN_S
+        while True:
+            stream = self._metadata.image.streams.get(request.stream)
+            if stream is not None and stream.stream_id == request.stream_id:
+                return stream
+            if loop.time() >= deadline:
+                raise StreamNotFound(f"stream {request.stream!r} not found")
+            await asyncio.sleep(0.01)
+
+    def _coordinator(self, stream: str) -> ConsumerCoordinator:
+        """Raises NotLeader."""
+        found = self._coordinators.get(self._place(stream).partition)
+        is_held = self._lease is None or self._lease.held
+        if found is None or not found.is_open or not found.leads or not is_held:
+            raise NotLeader(f"consumers of {stream} are not coordinated here")
+        return found
+
+    def _place(self, stream: str) -> TopicPartition:
+        state = self._state.stream
+        if state is None or not state.partitions:
+            raise NotLeader(f"{CONSUMERS_STREAM} is not there yet")
+        return TopicPartition(CONSUMERS_STREAM, partition_of(stream, len(state.partitions)))
+
+    def statistics(self) -> ConsumerStatistics:
+        """Of what this node coordinates."""
+        kept = [
+            hosted.is_kept for it in self._coordinators.values() for hosted in it.consumers.values()
+        ]
+        counts = self._around.counts
+        return ConsumerStatistics(
+            durable=sum(kept),
+            ephemeral=len(kept) - sum(kept),
+            loading=sum(not it.is_open for it in self._coordinators.values()),
+            deliveries=counts.deliveries,
+            redeliveries=counts.redeliveries,
+            acks=counts.acks,
+        )
+
+    # Its life
+
+    async def run(self) -> None:
+        """Coordinate what is led here, and see to the stream's replicas."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._state.keep())
+            while True:
+                coordinator = await self._begun.get()
+                group.create_task(self._serve(coordinator))
+
+    async def _serve(self, coordinator: ConsumerCoordinator) -> None:
+        try:
+            await coordinator.run()
+        except* (StreamlogError, CorruptData) as errors:
+            extra = {"partition": coordinator.number, "error": str(errors.exceptions[0])}
+            logger.error(CONSUMERS_NOT_COORDINATED, extra=extra)
+
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now."""
+        if tp.stream == CONSUMERS_STREAM:
+            self._lead(self._metadata.image.streams.get(CONSUMERS_STREAM))
+
+    def _lease_changed(self, held: bool) -> None:
+        if held:
+            for coordinator in self._coordinators.values():
+                coordinator.lease_returned()
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
+        is_any_other = False
+        for change in new.changes(old):
+            known = change.new or change.old
+            assert known is not None, "a change has one side at least"
+            if known.name == CONSUMERS_STREAM:
+                self._tell_waiting(old, new)
+                self._lead(new.streams.get(CONSUMERS_STREAM))
+            elif change.old is not None and (
+                change.new is None
+                or change.old.stream_id != change.new.stream_id
+                or len(change.old.partitions) != len(change.new.partitions)
+            ):
+                is_any_other = True
+        if is_any_other:
+            for coordinator in self._coordinators.values():
+                if coordinator.is_open:
+                    coordinator.apply(new.streams)
+        self._state.look()
+
+    def _tell_waiting(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Clients send pull requests again that wait at a coordinator no longer. It may have been killed, and could
+        not say so itself; a status that comes twice does no harm.
+        """
+        before, now = (it.streams.get(CONSUMERS_STREAM) for it in (old, new))
+        if before is None or now is None:
+            return
+        for number, (was, has) in enumerate(zip(before.partitions, now.partitions, strict=False)):
+            if was.leader not in (NO_LEADER, self._node_id, has.leader):
+                for inbox in self._pulls.take(number):
+                    self._router.publish(inbox.encode(), b"", block=LEADERSHIP_CHANGE)
+
+    async def stop(self) -> None:
+        """Nothing is coordinated here any more."""
+        self._stopping = True
+        for coordinator in self._coordinators.values():
+            coordinator.close()
+        self._coordinators.clear()
+
+    def _lead(self, stream: StreamImage | None) -> None:
+        led = {} if stream is None else {
+            number: partition.leader_epoch
+            for number, partition in enumerate(stream.partitions)
+            if partition.leader == self._node_id
+        }  # fmt: skip
+        for number, coordinator in tuple(self._coordinators.items()):
+            if led.get(number) != coordinator.leader_epoch:
+                coordinator.close()
+                del self._coordinators[number]
+        for number, leader_epoch in led.items():
+            if number not in self._coordinators and not self._stopping:
+                self._begin(number, leader_epoch)
+
+    def _begin(self, number: int, leader_epoch: int) -> None:
+        try:
+            partition = self._partitions.partition(TopicPartition(CONSUMERS_STREAM, number))
+        except PartitionNotFound:
+            return  # it is about to be opened
+        except StreamlogError as error:
+            logger.error(
+                CONSUMERS_NOT_COORDINATED, extra={"partition": number, "error": str(error)}
+            )
+            return
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            return  # its log is being cut
+        coordinator = ConsumerCoordinator(partition, leader_epoch, self._around)
+        self._coordinators[number] = coordinator
+        self._begun.put_nowait(coordinator)
+
+
+def config_of(settings: ConsumersSection, nodes: int) -> StreamConfig:
+    """By so many nodes: one of them may be lost, no consumer with it, and deliveries go on."""
+    replicas = min(settings.state_replicas, nodes)
+    return StreamConfig.of(
+        name=CONSUMERS_STREAM,
+        partitions=settings.state_partitions,
+        replicas=replicas,
+        min_isr=min_isr_of(replicas),
+        cleanup_policy="compact",
+        segment_bytes=SEGMENT_BYTES,
+    )
+
+
+def _new_name() -> str:
+    return "".join(secrets.choice(NAMES) for _ in range(NAME_CHARS))
+
+
+def _of_none(request: ConsumerRequest) -> dict[str, Any]:
+    """No consumer has ever been made."""
+    if request.verb == "COUNT":
+        return {"count": 0}
+    if request.verb not in ("NAMES", "LIST"):
+        raise ApiRefused(CONSUMER_NOT_FOUND)
+    limit = NAMES_MAX if request.verb == "NAMES" else LIST_MAX
+    return {"total": 0, "offset": 0, "limit": limit, "consumers": []}
+
+
+def _travelling(request: ConsumerRequest) -> dict[str, Any]:
+    return {**request._asdict(), "stream_id": str(request.stream_id)}
+
+
+def _reply_of(answer: NodeAnswer) -> dict[str, Any]:
+    refused = answer.fields.get("refused")
+    if refused is not None:
+        raise ApiRefused(ApiError(*refused))
+    reply: dict[str, Any] = answer.fields["reply"]
+    return reply
+
+
+def _shown_time(time_ms: int | None) -> str:
+    return NO_TIME if time_ms is None else rfc3339(time_ms)

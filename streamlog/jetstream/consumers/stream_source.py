@@ -1,0 +1,386 @@
+"""The messages of a stream for its consumers' coordinator: from the partitions' leaders, here or at other nodes.
+
+A coordinator reads on from an offset (``read``), reads single messages that are due again (``message``), waits for
+what comes (``wait``), and finds where a consumer begins (``start``). Only committed messages are read.
+
+Which messages match, the partition's index of subjects knows. To ask it costs a look at each subject of the stream.
+So what is found is kept for the next read, and near the end of the partition the messages themselves are compared.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from streamlog.control.leaders.leader_router import LeaderRouter
+from streamlog.control.leaders.local_leader import LocalLeader, answer_of, message_of, tp_of
+from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.control.messages.matching import Matching
+from streamlog.control.messages.ordered_read import (
+    count_from,
+    message_lists_at,
+    messages_at,
+    messages_from,
+)
+from streamlog.control.messages.stored_messages import (
+    StoredMessage,
+    last_of_many,
+    message_at,
+)
+from streamlog.errors import MessageNotFound, NotLeader, Overloaded
+from streamlog.model import TopicPartition
+from streamlog.partition.internal_partition import until
+from streamlog.partition.partition import Partition
+from streamlog.record.compiled.subjects import NOTHING, matches
+
+READ: Final = "CONSUMER.READ"
+WAIT: Final = "CONSUMER.WAIT"
+START: Final = "CONSUMER.START"
+MESSAGE: Final = "CONSUMER.MESSAGE"
+"""Requests of a node that coordinates consumers of a stream that is led elsewhere."""
+
+READ_BYTES: Final = 1024 * 1024
+"""A read ends with the message that reaches this size, or with the read of the log that does."""
+READ_MIN: Final = 1_000
+"""As many messages are read for a consumer that wants fewer: records are read by the batch, and the next are wanted
+soon."""
+WAIT_S: Final = 1.0
+"""How long a leader waits for a message that is not there yet, before it answers."""
+NEAR_END: Final = 2_000
+"""Fewer messages than these are compared one by one."""
+KEPT_MAX: Final = 256
+"""Sets of matching subjects that are kept."""
+PICKED_MAX: Final = 10_000_000
+"""Subjects whose last message a consumer begins with."""
+
+
+class ConsumerStart(NamedTuple):
+    """Where a consumer begins in a partition."""
+
+    offset: int
+    picked: list[int] | None = None
+    """Before it reads on at ``offset``: just these offsets."""
+
+
+class StartQuery(NamedTuple):
+    """By deliver policy. ``value``: an offset, or a time in ms."""
+
+    policy: str
+    filters: tuple[str, ...] = ()
+    value: int = 0
+    up_to: int | None = None
+    """Of ``last_per_subject``: as if the partition ended there."""
+
+
+class StreamPart(NamedTuple):
+    """Some messages in order, and where the next ones are looked for."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+    beyond: int
+    """How many match from there on."""
+    log_start_offset: int
+    high_watermark: int
+
+
+class StreamSource:
+    """Of all streams; one a node."""
+
+    def __init__(self, leader: LocalLeader, leaders: LeaderRouter, nodes: NodeRequests) -> None:
+        self._leader = leader
+        self._leaders = leaders
+        self._kept: OrderedDict[tuple[UUID, int, tuple[str, ...]], Matching] = OrderedDict()
+        nodes.register(READ, self._answer_read)
+        nodes.register(WAIT, self._answer_wait)
+        nodes.register(START, self._answer_start)
+        nodes.register(MESSAGE, self._answer_message)
+
+    async def read(
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        filters: tuple[str, ...],
+        offset: int,
+        *,
+        limit: int,
+        picked: Sequence[int] | None = None,
+    ) -> StreamPart:
+        """From ``offset`` on, or the ``picked`` offsets alone. Raises NotLeader, NodeUnreachable, StreamNotFound."""
+        fields = {
+            **_fields(tp, stream_id),
+            "filters": filters,
+            "offset": offset,
+            "limit": limit,
+            "picked": picked,
+        }
+        return await self._leaders.at_leader(
+            tp,
+            READ,
+            fields,
+            here=lambda: self._read(tp, stream_id, filters, offset, limit=limit, picked=picked),
+            decode=_part_of,
+            stream_id=stream_id,
+            repeatable=True,
+        )
+
+    async def message(
+        self, tp: TopicPartition, stream_id: UUID, offset: int
+    ) -> StoredMessage | None:
+        """None: it is gone. Raises NotLeader, NodeUnreachable, StreamNotFound."""
+        try:
+            return await self._leaders.at_leader(
+                tp,
+                MESSAGE,
+                {**_fields(tp, stream_id), "offset": offset},
+                here=lambda: self._message(tp, stream_id, offset),
+                decode=message_of,
+                stream_id=stream_id,
+                repeatable=True,
+            )
+        except MessageNotFound:
+            return None
+
+    async def wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
+        """The log start offset and the high watermark, as soon as this is above ``offset``, or after a time."""
+        return await self._leaders.at_leader(
+            tp,
+            WAIT,
+            {**_fields(tp, stream_id), "offset": offset},
+            here=lambda: self._wait(tp, stream_id, offset),
+            decode=lambda answer: (int(answer.fields["start"]), int(answer.fields["end"])),
+            stream_id=stream_id,
+            repeatable=True,
+        )
+
+    async def start(self, tp: TopicPartition, stream_id: UUID, query: StartQuery) -> ConsumerStart:
+        return await self._leaders.at_leader(
+            tp,
+            START,
+            {**_fields(tp, stream_id), "query": query._asdict()},
+            here=lambda: self._start(tp, stream_id, query),
+            decode=lambda answer: ConsumerStart(
+                int(answer.fields["offset"]), answer.fields["picked"]
+            ),
+            stream_id=stream_id,
+            repeatable=True,
+        )
+
+    # At the leader
+
+    def _led(self, tp: TopicPartition, stream_id: UUID) -> Partition:
+        """Raises NotLeader, also while this node or the asker does not know yet which stream has the name."""
+        partition = self._leader.led(tp)
+        if partition.topic_id != stream_id.bytes:
+            raise NotLeader(f"{tp} is of another stream of that name")
+        return partition
+
+    async def _read(
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        filters: tuple[str, ...],
+        offset: int,
+        *,
+        limit: int,
+        picked: Sequence[int] | None,
+    ) -> StreamPart:
+        partition = self._led(tp, stream_id)
+        start, end = partition.log_start_offset, partition.high_watermark
+        if picked is not None:
+            return await _picked(partition, picked)
+        offset = max(offset, start)
+        found, next_offset = list[StoredMessage](), offset
+        if limit:
+            most = max(limit, READ_MIN)
+            found, next_offset = await self._some(partition, stream_id, filters, offset, most)
+        beyond = 0
+        if next_offset < end:
+            if not filters:
+                beyond = await count_from(partition, "", next_offset)
+            else:
+                counted = self._matching(partition, stream_id, filters, end - 1)
+                beyond = await counted.count(next_offset)
+        return StreamPart(found, next_offset, beyond, start, end)
+
+    async def _some(
+        self,
+        partition: Partition,
+        stream_id: UUID,
+        filters: tuple[str, ...],
+        offset: int,
+        limit: int,
+    ) -> tuple[list[StoredMessage], int]:
+        """The first messages that match, and where the next ones are looked for."""
+        found: list[StoredMessage] = []
+        end = partition.high_watermark
+        left, next_offset = READ_BYTES, max(end, offset)
+        is_near = bool(filters) and end - offset <= NEAR_END
+        if filters and not is_near:
+            matching = self._matching(partition, stream_id, filters, offset)
+            next_offset = max(min(end, matching.below), offset)
+            async with aclosing(messages_from(partition, matching, offset)) as messages:
+                async for it in messages:
+                    found.append(it)
+                    left -= size_of(it)
+                    if left <= 0 or len(found) >= limit:
+                        return found, it.sequence
+            return found, next_offset
+        names = [it.encode() for it in filters]
+        end = min(end, offset + NEAR_END if is_near else offset + limit)
+        async with aclosing(message_lists_at(partition, range(offset, end))) as lists:
+            async for read in lists:
+                some = read
+                if names:
+                    some = [it for it in read if _matches_any(names, it.subject.encode())]
+                found += some
+                left -= sum(map(size_of, some))
+                if found and (left <= 0 or len(found) >= limit):
+                    return found, found[-1].sequence
+        return found, max(end, offset)
+
+    def _matching(
+        self, partition: Partition, stream_id: UUID, filters: tuple[str, ...], offset: int
+    ) -> Matching:
+        """Of messages that were committed when it was made, ``offset`` among them."""
+        key = (stream_id, partition.tp.partition, filters)
+        found = self._kept.get(key)
+        if found is None or found.below <= offset or not found.is_of(partition.subjects):
+            found = Matching(partition.subjects, filters, partition.high_watermark)
+            self._kept[key] = found
+            if len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return found
+
+    async def _message(self, tp: TopicPartition, stream_id: UUID, offset: int) -> StoredMessage:
+        return await message_at(self._led(tp, stream_id), offset + 1)
+
+    async def _wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
+        partition = self._led(tp, stream_id)
+        if partition.high_watermark <= offset:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await until(
+                        partition,
+                        lambda: partition.high_watermark > offset or not partition.is_leader,
+                    )
+            except TimeoutError:
+                pass
+        return partition.log_start_offset, partition.high_watermark
+
+    async def _start(self, tp: TopicPartition, stream_id: UUID, query: StartQuery) -> ConsumerStart:
+        partition = self._led(tp, stream_id)
+        await (
+            partition.surplus.settle()
+        )  # what is beyond the limit for each subject is not for new consumers
+        start, end = partition.log_start_offset, partition.high_watermark
+        match query.policy:
+            case "all":
+                return ConsumerStart(start)
+            case "new":
+                return ConsumerStart(end)
+            case "by_start_sequence":
+                return ConsumerStart(max(query.value, start))
+            case "by_start_time":
+                found = await partition.offset_for_timestamp(query.value)
+                return ConsumerStart(end if found is None else max(found[0], start))
+            case "last":
+                return ConsumerStart(await _last(partition, query.filters, start, end))
+            case _:
+                end = end if query.up_to is None else query.up_to
+                filters = query.filters or (">",)
+                picked = await last_of_many(
+                    partition, filters, up_to_sequence=end, limit=PICKED_MAX
+                )
+                if picked is None:
+                    raise Overloaded(
+                        f"too many subjects of {tp} match: the last message of each is wanted"
+                    )
+                return ConsumerStart(end, [sequence - 1 for sequence in picked])
+
+    async def _answer_read(self, fields: Fields) -> NodeAnswer:
+        part = await self._read(
+            tp_of(fields),
+            UUID(fields["stream_id"]),
+            tuple(fields["filters"]),
+            int(fields["offset"]),
+            limit=int(fields["limit"]),
+            picked=fields["picked"],
+        )
+        rows = [
+            (it.subject, it.sequence, it.timestamp_ms, len(it.header_block), len(it.data))
+            for it in part.messages
+        ]
+        pieces = [piece for it in part.messages for piece in (it.header_block, it.data)]
+        return NodeAnswer({**part._asdict(), "messages": rows}, b"".join(pieces))
+
+    async def _answer_wait(self, fields: Fields) -> NodeAnswer:
+        place = tp_of(fields), UUID(fields["stream_id"])
+        start, end = await self._wait(*place, int(fields["offset"]))
+        return NodeAnswer({"start": start, "end": end})
+
+    async def _answer_start(self, fields: Fields) -> NodeAnswer:
+        query = StartQuery(**fields["query"])
+        query = query._replace(filters=tuple(query.filters))
+        found = await self._start(tp_of(fields), UUID(fields["stream_id"]), query)
+        return NodeAnswer(found._asdict())
+
+    async def _answer_message(self, fields: Fields) -> NodeAnswer:
+        place = tp_of(fields), UUID(fields["stream_id"])
+        return answer_of(await self._message(*place, int(fields["offset"])))
+
+
+async def _picked(partition: Partition, picked: Sequence[int]) -> StreamPart:
+    found: list[StoredMessage] = []
+    left, taken = READ_BYTES, len(picked)
+    async with aclosing(messages_at(partition, picked)) as messages:
+        async for it in messages:
+            found.append(it)
+            left -= len(it.subject) + len(it.header_block) + len(it.data)
+            if left <= 0:
+                taken = sum(offset < it.sequence for offset in picked)
+                break
+    next_offset = picked[taken - 1] + 1 if picked else 0
+    return StreamPart(
+        found,
+        next_offset,
+        len(picked) - taken,
+        partition.log_start_offset,
+        partition.high_watermark,
+    )
+
+
+def size_of(message: StoredMessage) -> int:
+    return len(message.subject) + len(message.header_block) + len(message.data)
+
+
+def _matches_any(names: list[bytes], subject: bytes) -> bool:
+    return any(matches(name, subject) for name in names)
+
+
+async def _last(partition: Partition, filters: tuple[str, ...], start: int, end: int) -> int:
+    if not filters:
+        return partition.erased.start_of_last_absent(1, start, end)
+    matching, below = Matching(partition.subjects, filters, end), end
+    while (below := await matching.last(below)) != NOTHING and below >= start:
+        if below not in partition.erased:
+            return below
+    return end
+
+
+def _fields(tp: TopicPartition, stream_id: UUID) -> dict[str, Any]:
+    return {"stream": tp.stream, "partition": tp.partition, "stream_id": str(stream_id)}
+
+
+def _part_of(answer: NodeAnswer) -> StreamPart:
+    """What ``_answer_read`` answers. Raises KeyError, TypeError, ValueError for what is none."""
+    fields, position = dict(answer.fields), 0
+    messages = []
+    for subject, sequence, timestamp_ms, block_bytes, data_bytes in fields["messages"]:
+        middle, end = position + block_bytes, position + block_bytes + data_bytes
+        block, data = answer.data[position:middle], answer.data[middle:end]
+        messages.append(StoredMessage(subject, sequence, timestamp_ms, block, data))
+        position = end
+    return StreamPart(**{**fields, "messages": messages})

@@ -1,0 +1,400 @@
+"""JetStream consumers as an unmodified nats-py uses them. Each test runs beside a real nats-server with JetStream, so
+that it says what JetStream does.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js import JetStreamContext, api
+from nats.js.errors import NotFoundError
+
+from tests.integration.jetstream_pair import JetStreamServer
+from tests.integration.test_port import port_node
+
+
+class Stand(NamedTuple):
+    """A server, and a client of it."""
+
+    name: str
+    client: Client
+    js: JetStreamContext
+    prefix: str
+
+    async def stream(self, *messages: tuple[str, bytes], **config: Any) -> str:
+        """A new one, which takes ``<name>.>``; messages are published to ``<name>.<subject>``."""
+        name = f"s{time.monotonic_ns()}"
+        await self.js.add_stream(name=name, subjects=[f"{name}.>"], **config)
+        for subject, data in messages:
+            await self.js.publish(f"{name}.{subject}", data)
+        return name
+
+    async def request(self, verb: str, body: Any = None) -> Any:
+        data = b"" if body is None else json.dumps(body).encode()
+        return json.loads(
+            (await self.client.request(f"{self.prefix}.{verb}", data, timeout=5)).data
+        )
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("consumers")
+    server, node = JetStreamServer(folder), port_node(folder / "node")
+    try:
+        server.start()
+        node.start()
+        yield {"nats-server": server, "streamlog": node}
+        assert "Traceback" not in node.log_text()
+    finally:
+        node.kill()
+        server.kill()
+
+
+@pytest.fixture(params=["nats-server", "streamlog"])
+async def stand(servers: dict[str, Any], request: pytest.FixtureRequest) -> AsyncIterator[Stand]:
+    client = await nats.connect(servers[request.param].url)
+    domain = "streamlog" if request.param == "streamlog" else None
+    js = client.jetstream(domain=domain) if domain else client.jetstream()
+    yield Stand(request.param, client, js, "$JS.streamlog.API" if domain else "$JS.API")
+    await client.close()
+
+
+ORDERS = [("eu", b"one"), ("us", b"two"), ("eu", b"three")]
+
+
+async def test_fetch_acknowledges_each_message_once(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker")
+    fetched = await subscription.fetch(3, timeout=5)
+    assert [(it.subject, it.data) for it in fetched] == [
+        (f"{stream}.{subject}", data) for subject, data in ORDERS
+    ]
+    metadata = [it.metadata for it in fetched]
+    assert [(it.sequence.stream, it.sequence.consumer) for it in metadata] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
+    assert [it.num_pending for it in metadata] == [2, 1, 0]
+    assert [it.num_delivered for it in metadata] == [1, 1, 1]
+    assert {(it.stream, it.consumer) for it in metadata} == {(stream, "worker")}
+    for it in fetched:
+        await it.ack_sync(timeout=5)
+    info = await subscription.consumer_info()
+    assert (info.num_ack_pending, info.num_pending, info.num_waiting) == (0, 0, 0)
+    for position in (info.delivered, info.ack_floor):
+        assert position is not None
+        assert (position.consumer_seq, position.stream_seq) == (3, 3)
+    with pytest.raises(NatsTimeoutError):
+        await subscription.fetch(1, timeout=0.3)
+
+
+async def test_message_that_is_refused_comes_again(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker")
+    first, second, third = await subscription.fetch(3, timeout=5)
+    await second.nak()
+    await first.term()
+    await third.nak(delay=0.3)
+    (again,) = await subscription.fetch(1, timeout=5)
+    assert again.data == b"two"
+    assert (again.metadata.num_delivered, again.metadata.sequence.consumer) == (2, 4)
+    await again.ack()
+    began = time.monotonic()
+    (last,) = await subscription.fetch(1, timeout=5)
+    assert last.data == b"three"
+    assert time.monotonic() - began > 0.15
+    await last.ack_sync()
+    info = await subscription.consumer_info()
+    assert (info.num_ack_pending, info.num_redelivered) == (0, 0)
+
+
+async def test_message_that_is_not_acknowledged_comes_again(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS[:1])
+    config = api.ConsumerConfig(ack_wait=0.3, max_deliver=3)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker", config=config)
+    advisories = await stand.client.subscribe(
+        f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.worker"
+    )
+    counts = []
+    for _ in range(3):
+        (message,) = await subscription.fetch(1, timeout=5)
+        counts.append(message.metadata.num_delivered)
+    assert counts == [1, 2, 3]
+    with pytest.raises(NatsTimeoutError):
+        await subscription.fetch(1, timeout=1)
+    told = json.loads((await advisories.next_msg(timeout=5)).data)
+    assert (told["type"], told["stream_seq"], told["deliveries"]) == (
+        "io.nats.jetstream.advisory.v1.max_deliver",
+        1,
+        3,
+    )
+
+
+async def test_progress_keeps_a_message(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS[:1])
+    config = api.ConsumerConfig(ack_wait=0.5)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker", config=config)
+    (message,) = await subscription.fetch(1, timeout=5)
+    for _ in range(4):
+        await asyncio.sleep(0.2)
+        await message.in_progress()
+    with pytest.raises(NatsTimeoutError):
+        await subscription.fetch(1, timeout=0.2)
+    await message.ack_sync()
+    assert (await subscription.consumer_info()).num_ack_pending == 0
+
+
+async def test_filters_choose_subjects(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS, ("asia.jp", b"four"))
+    subscription = await stand.js.pull_subscribe(f"{stream}.eu", "eu")
+    fetched = await subscription.fetch(2, timeout=5)
+    assert [it.data for it in fetched] == [b"one", b"three"]
+    assert [it.metadata.num_pending for it in fetched] == [1, 0]
+    config = api.ConsumerConfig(filter_subjects=[f"{stream}.us", f"{stream}.asia.>"])
+    await stand.js.add_consumer(stream, config, durable_name="several")
+    several = await stand.js.pull_subscribe_bind("several", stream)
+    assert [it.data for it in await several.fetch(2, timeout=5)] == [b"two", b"four"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "expected"),
+    [
+        ("all", {}, [b"one", b"two", b"three"]),
+        ("last", {}, [b"three"]),
+        ("last_per_subject", {"filter_subject": ">"}, [b"two", b"three"]),
+        ("by_start_sequence", {"opt_start_seq": 2}, [b"two", b"three"]),
+        ("new", {}, []),
+    ],
+)
+async def test_deliver_policy_chooses_the_first_message(
+    stand: Stand, policy: str, more: dict[str, Any], expected: list[bytes]
+) -> None:
+    stream = await stand.stream(*ORDERS)
+    body = {"deliver_policy": policy, "ack_policy": "explicit", "durable_name": "c", **more}
+    reply = await stand.request(
+        f"CONSUMER.CREATE.{stream}.c", {"stream_name": stream, "config": {**body, "name": "c"}}
+    )
+    assert "error" not in reply, reply
+    assert reply["num_pending"] == len(expected)
+    await stand.js.publish(f"{stream}.later", b"later")
+    subscription = await stand.js.pull_subscribe_bind("c", stream)
+    fetched = await subscription.fetch(len(expected) + 1, timeout=5)
+    assert [it.data for it in fetched] == [*expected, b"later"]
+
+
+async def test_push_consumer_delivers_what_comes(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    heard = asyncio.Queue[Msg]()
+    await stand.js.subscribe(f"{stream}.>", durable="pushed", cb=heard.put, manual_ack=True)
+    async with asyncio.timeout(10):
+        found = [await heard.get() for _ in range(3)]
+        assert [it.data for it in found] == [b"one", b"two", b"three"]
+        for it in found:
+            await it.ack_sync()
+        await stand.js.publish(f"{stream}.eu", b"four")
+        assert (await heard.get()).data == b"four"
+    info = await stand.js.consumer_info(stream, "pushed")
+    assert info.ack_floor is not None
+    assert (info.push_bound, info.num_ack_pending, info.ack_floor.stream_seq) == (True, 1, 3)
+
+
+async def test_members_of_a_deliver_group_share_messages(stand: Stand) -> None:
+    stream = await stand.stream()
+    heard: list[list[bytes]] = [[], []]
+    all_heard = asyncio.Event()
+    for mine in heard:
+
+        async def take(message: Msg, mine: list[bytes] = mine) -> None:
+            mine.append(message.data)
+            if len(heard[0]) + len(heard[1]) == 40:
+                all_heard.set()
+
+        await stand.js.subscribe(f"{stream}.>", queue="group", cb=take)
+    for number in range(40):
+        await stand.js.publish(f"{stream}.x", b"%d" % number)
+    async with asyncio.timeout(10):
+        await all_heard.wait()
+    assert sorted(map(int, heard[0] + heard[1])) == list(range(40))
+    assert all(heard)
+
+
+async def test_ordered_consumer_reads_all_in_order(stand: Stand) -> None:
+    stream = await stand.stream()
+    for number in range(300):
+        await stand.js.publish(f"{stream}.{number % 3}", b"%d" % number * 100)
+    subscription = await stand.js.subscribe(f"{stream}.>", ordered_consumer=True)
+    found = [(await subscription.next_msg(timeout=5)).data for _ in range(300)]
+    assert found == [b"%d" % number * 100 for number in range(300)]
+    await subscription.unsubscribe()
+
+
+async def test_acknowledgement_of_all_acknowledges_those_before(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    config = api.ConsumerConfig(ack_policy=api.AckPolicy.ALL)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker", config=config)
+    fetched = await subscription.fetch(3, timeout=5)
+    await fetched[1].ack_sync()
+    info = await subscription.consumer_info()
+    assert info.ack_floor is not None
+    assert (info.num_ack_pending, info.ack_floor.stream_seq) == (1, 2)
+
+
+async def test_no_more_are_pending_than_allowed(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    config = api.ConsumerConfig(max_ack_pending=2)
+    subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker", config=config)
+    fetched = await subscription.fetch(3, timeout=1)
+    assert len(fetched) == 2
+    await fetched[0].ack_sync()
+    (third,) = await subscription.fetch(1, timeout=5)
+    assert third.data == b"three"
+
+
+async def test_consumers_are_listed_and_deleted(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    for name in ("b", "a"):
+        await stand.js.add_consumer(stream, durable_name=name, ack_policy=api.AckPolicy.EXPLICIT)
+    assert sorted(it.name for it in await stand.js.consumers_info(stream)) == ["a", "b"]
+    names = await stand.request(f"CONSUMER.NAMES.{stream}")
+    assert sorted(names["consumers"]) == ["a", "b"]
+    assert (await stand.js.stream_info(stream)).state.consumer_count == 2
+    assert await stand.js.delete_consumer(stream, "a")
+    with pytest.raises(NotFoundError):
+        await stand.js.consumer_info(stream, "a")
+    with pytest.raises(NoRespondersError):
+        await stand.client.request(f"{stand.prefix}.CONSUMER.MSG.NEXT.{stream}.a", b"", timeout=5)
+    subscription = await stand.js.pull_subscribe_bind("b", stream)
+    waiting = asyncio.create_task(subscription.fetch(5, timeout=10))
+    await asyncio.sleep(0.2)
+    await waiting
+    await stand.js.delete_stream(stream)
+    with pytest.raises(NotFoundError):
+        await stand.js.consumer_info(stream, "b")
+
+
+async def statuses(stand: Stand, stream: str, consumer: str, body: Any) -> list[tuple[str, str]]:
+    """What a request for the next messages is answered, until nothing more comes."""
+    inbox = stand.client.new_inbox()
+    subscription = await stand.client.subscribe(inbox)
+    verb = f"{stand.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    await stand.client.publish(verb, json.dumps(body).encode(), reply=inbox)
+    found = []
+    try:
+        while True:
+            message = await subscription.next_msg(timeout=0.7)
+            headers = message.headers or {}
+            said = " ".join(f"{name}={headers[name]}" for name in sorted(headers))
+            found.append((message.data.decode(), said))
+    except NatsTimeoutError:
+        return found
+    finally:
+        await subscription.unsubscribe()
+
+
+async def test_requests_end_as_jetstream_says(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    await stand.js.add_consumer(stream, durable_name="c", ack_policy=api.AckPolicy.EXPLICIT)
+    none = await statuses(stand, stream, "c", {"batch": 5, "no_wait": True})
+    assert [data for data, _ in none] == ["one", "two", "three", ""]
+    assert "Status=404" in none[-1][1] and "No Messages" in none[-1][1]
+    (empty,) = await statuses(stand, stream, "c", {"batch": 5, "no_wait": True})
+    assert "Status=404" in empty[1] and "No Messages" in empty[1]
+    (expired,) = await statuses(stand, stream, "c", {"batch": 5, "expires": 200_000_000})
+    assert "Status=408" in expired[1] and "Nats-Pending-Messages=5" in expired[1]
+    beats = await statuses(
+        stand, stream, "c", {"batch": 1, "expires": 1_000_000_000, "idle_heartbeat": 300_000_000}
+    )
+    assert sum("Status=100" in said for _, said in beats) >= 2
+    await stand.js.publish(f"{stream}.x", b"x" * 100)
+    (large,) = await statuses(
+        stand, stream, "c", {"batch": 1, "max_bytes": 50, "expires": 300_000_000}
+    )
+    assert "Status=409" in large[1] and "Message Size Exceeds MaxBytes" in large[1]
+
+
+async def test_pause_holds_deliveries_back(stand: Stand) -> None:
+    stream = await stand.stream(*ORDERS)
+    await stand.js.add_consumer(stream, durable_name="c", ack_policy=api.AckPolicy.EXPLICIT)
+    subscription = await stand.js.pull_subscribe_bind("c", stream)
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    told = await stand.request(f"CONSUMER.PAUSE.{stream}.c", {"pause_until": until})
+    assert told["paused"] is True
+    with pytest.raises(NatsTimeoutError):
+        await subscription.fetch(1, timeout=0.4)
+    told = await stand.request(f"CONSUMER.PAUSE.{stream}.c", {})
+    assert told["paused"] is False
+    assert len(await subscription.fetch(3, timeout=5)) == 3
+
+
+async def test_key_value_bucket_is_watched(stand: Stand) -> None:
+    bucket = f"b{time.monotonic_ns()}"
+    kv = await stand.js.create_key_value(bucket=bucket, history=5)
+    await kv.put("a.x", b"1")
+    await kv.put("a.y", b"2")
+    await kv.put("a.x", b"3")
+    assert sorted(await kv.keys()) == ["a.x", "a.y"]
+    assert [it.value for it in await kv.history("a.x")] == [b"1", b"3"]
+    watcher: Any = await kv.watchall()
+    found = []
+    async with asyncio.timeout(10):
+        while (entry := await watcher.updates(timeout=5)) is not None:
+            found.append((entry.key, entry.value))
+        assert sorted(found) == [("a.x", b"3"), ("a.y", b"2")]
+        await kv.delete("a.y")
+        entry = await watcher.updates(timeout=5)
+        assert entry is not None and (entry.key, entry.operation) == ("a.y", "DEL")
+    await watcher.stop()
+    assert await kv.keys() == ["a.x"]
+
+
+async def test_object_is_put_and_got(stand: Stand) -> None:
+    store = await stand.js.create_object_store(bucket=f"o{time.monotonic_ns()}")
+    data = bytes(range(256)) * 2_000
+    await store.put("large", data)
+    got = await store.get("large")
+    assert got.data == data
+    assert [it.name for it in await store.list()] == ["large"]
+    await store.delete("large")
+
+
+async def test_durable_consumer_goes_on_after_kill_9(tmp_path: Path) -> None:
+    node = port_node(tmp_path / "node")
+    try:
+        node.start()
+        client = await nats.connect(node.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)
+        js = client.jetstream(domain="streamlog")
+        await js.add_stream(name="orders", subjects=["orders.>"])
+        for number in range(10):
+            await js.publish("orders.x", b"%d" % number)
+        subscription = await js.pull_subscribe("orders.>", "worker")
+        fetched = await subscription.fetch(6, timeout=5)
+        for it in fetched[:4]:
+            await it.ack_sync(timeout=5)
+        node.kill()
+        node.start()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    info = await js.consumer_info("orders", "worker")
+                    break
+                except (NatsTimeoutError, NoRespondersError, nats.js.errors.APIError):
+                    await asyncio.sleep(0.05)
+        assert info.ack_floor.stream_seq == 4
+        rest = await subscription.fetch(6, timeout=5)
+        found = [int(it.data) for it in rest]
+        while len(set(found)) < 6:  # 4 and 5 come again once their time is over, or at once
+            found += [int(it.data) for it in await subscription.fetch(6, timeout=40)]
+        assert sorted(set(found)) == list(range(4, 10))
+        await client.close()
+    finally:
+        node.kill()

@@ -1,0 +1,166 @@
+"""What a partition of ``__consumer_state`` holds is read as it was written."""
+
+import json
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlog.errors import CorruptData
+from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from streamlog.jetstream.consumers.consumer_records import (
+    BARRIER,
+    ConsumerKey,
+    KeptConsumer,
+    KeptConsumers,
+    consumer_record,
+    state_record,
+)
+
+KEY = ConsumerKey("orders", "worker")
+CONFIG = ConsumerConfig(durable_name="worker", name="worker", ack_policy="explicit")
+KEPT = KeptConsumer(CONFIG, UUID(int=7), created_ms=1_000)
+
+
+def kept_of(*records: tuple[bytes, bytes | None]) -> KeptConsumers:
+    kept = KeptConsumers()
+    for record in records:
+        kept.take(*record)
+    return kept
+
+
+@pytest.mark.parametrize(
+    "consumer",
+    [
+        KEPT,
+        KEPT._replace(paused_until_ms=5_000, resume_at={0: 4, 3: 0}),
+        KEPT._replace(
+            config=ConsumerConfig(name="c", filter_subjects=("a", "b.>"), backoff_ms=(1,))
+        ),
+    ],
+)
+def test_consumer_is_read_as_it_was_written(consumer: KeptConsumer) -> None:
+    assert kept_of(consumer_record(KEY, consumer)).consumers == {KEY: consumer}
+
+
+@given(stream=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+       consumer=st.text(st.characters(exclude_categories=["Cs"])))  # fmt: skip
+def test_key_is_of_one_consumer(stream: str, consumer: str) -> None:
+    key = ConsumerKey(stream, consumer)
+    assert list(kept_of(consumer_record(key, KEPT)).consumers) == [key]
+
+
+def test_state_is_that_of_the_consumer() -> None:
+    kept = kept_of(consumer_record(KEY, KEPT), state_record(KEY, 1_000, b"state"))
+    assert kept.state_of(KEY) == b"state"
+
+
+def test_state_may_come_before_its_consumer() -> None:
+    kept = kept_of(state_record(KEY, 1_000, b"state"), consumer_record(KEY, KEPT))
+    assert kept.state_of(KEY) == b"state"
+
+
+def test_last_record_of_a_key_holds() -> None:
+    later = KEPT._replace(paused_until_ms=9)
+    kept = kept_of(
+        consumer_record(KEY, KEPT),
+        state_record(KEY, 1_000, b"one"),
+        consumer_record(KEY, later),
+        state_record(KEY, 1_000, b"two"),
+    )
+    assert (kept.consumers[KEY], kept.state_of(KEY)) == (later, b"two")
+
+
+@pytest.mark.parametrize("created_ms", [999, 1_001])
+def test_state_of_another_consumer_of_the_name_does_not_count(created_ms: int) -> None:
+    kept = kept_of(consumer_record(KEY, KEPT), state_record(KEY, created_ms, b"state"))
+    assert kept.state_of(KEY) is None
+
+
+def test_consumer_without_a_state_has_none() -> None:
+    assert kept_of(consumer_record(KEY, KEPT)).state_of(KEY) is None
+
+
+def test_consumer_made_in_the_first_millisecond_has_no_state_of_itself() -> None:
+    kept = kept_of(consumer_record(KEY, KEPT._replace(created_ms=0)))
+    assert kept.state_of(KEY) is None
+
+
+def test_null_ends_a_consumer_and_its_state() -> None:
+    kept = kept_of(
+        consumer_record(KEY, KEPT),
+        state_record(KEY, 1_000, b"state"),
+        consumer_record(KEY, None),
+        state_record(KEY, 0, None),
+    )
+    assert not kept.consumers
+    kept.take(*consumer_record(KEY, KEPT))
+    assert kept.state_of(KEY) is None
+
+
+def test_null_of_what_is_not_there_changes_nothing() -> None:
+    other = ConsumerKey("orders", "other")
+    kept = kept_of(
+        consumer_record(KEY, KEPT), consumer_record(other, None), state_record(other, 0, None)
+    )
+    assert kept.consumers == {KEY: KEPT}
+
+
+def test_other_keys_say_nothing() -> None:
+    kept = kept_of((BARRIER, b"x"), (b"", b""), (b"z\0", None))
+    assert not kept.consumers
+
+
+def test_state_that_is_cut_is_refused() -> None:
+    key, value = state_record(KEY, 1_000, b"")
+    assert value is not None
+    with pytest.raises(CorruptData):
+        KeptConsumers().take(key, value[:-1])
+
+
+_key, _value = consumer_record(KEY, KEPT)
+assert _value is not None
+WRITTEN: bytes = _value
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda it: st.lists(it, max_size=3) | st.dictionaries(st.text(max_size=3), it, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    key=st.sampled_from([b"c", b"s", b"b"]).flatmap(
+        lambda kind: st.binary(max_size=9).map(lambda it: kind + it)
+    )
+    | st.binary(max_size=9),
+    value=st.none() | st.binary(max_size=30),
+)
+def test_any_bytes_are_taken_or_refused(key: bytes, value: bytes | None) -> None:
+    with suppress(CorruptData):
+        KeptConsumers().take(key, value)
+
+
+@given(
+    name=st.sampled_from(["config", "stream_id", "created_ms", "paused_until_ms", "resume_at"]),
+    value=_json | st.floats(),
+)
+def test_any_field_is_taken_or_refused(name: str, value: object) -> None:
+    fields = json.loads(WRITTEN)
+    try:
+        kept = kept_of((_key, json.dumps({**fields, name: value}).encode()))
+    except CorruptData:
+        return
+    assert isinstance(kept.consumers[KEY].paused_until_ms, int | None)
+
+
+@given(start=st.integers(0, len(WRITTEN)), length=st.integers(0, 40), more=st.binary(max_size=5))
+def test_any_damage_is_taken_or_refused(start: int, length: int, more: bytes) -> None:
+    with suppress(CorruptData):
+        KeptConsumers().take(_key, WRITTEN[:start] + more + WRITTEN[start + length :])
+
+
+def test_json_without_an_end_is_refused() -> None:
+    with pytest.raises(CorruptData):
+        KeptConsumers().take(_key, b"[" * 100_000)
