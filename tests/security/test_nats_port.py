@@ -252,3 +252,35 @@ async def test_a_client_is_told_that_its_account_has_ended(tmp_path: Path) -> No
     finally:
         node.end()
     assert lines == [b"PONG", b"-ERR 'Account Authentication Expired'"]
+
+
+async def test_a_consumer_is_for_those_who_may_read_its_stream(connect: Connect) -> None:
+    complaints = Complaints()
+    admin, mallory = await connect(ADMIN), await connect("mallory", error_cb=complaints.note)
+    await admin.jetstream().publish("orders.1", b"x")
+    subscription = await admin.jetstream().pull_subscribe("orders.>", "worker")
+    (message,) = await subscription.fetch(1, timeout=5)
+    with pytest.raises(nats.js.errors.APIError, match="stream not found"):
+        await mallory.jetstream().add_consumer("orders", durable_name="mine")
+    with pytest.raises(nats.js.errors.APIError, match="stream not found"):
+        await mallory.jetstream().consumer_info("orders", "worker")
+    with pytest.raises(nats.errors.NoRespondersError):
+        await mallory.request("$JS.API.CONSUMER.MSG.NEXT.orders.worker", b"", timeout=5)
+    await mallory.publish(message.reply, b"+ACK")
+    await until(lambda: len(complaints) >= 1)
+    assert "permissions violation for publish" in complaints[0].lower()
+    info = await subscription.consumer_info()
+    assert info.num_ack_pending == 1
+    await message.ack_sync()
+    assert (await subscription.consumer_info()).num_ack_pending == 0
+    await admin.jetstream().delete_consumer("orders", "worker")
+
+
+async def test_what_a_consumer_delivers_is_stored_by_no_stream(connect: Connect) -> None:
+    """Else a client could write to a stream in the node's name."""
+    admin = await connect(ADMIN)
+    for subject in ("secret.1", "$JS.API.STREAM.DELETE.orders"):
+        with pytest.raises(nats.js.errors.APIError, match="deliver subject"):
+            await admin.jetstream().add_consumer(
+                "orders", durable_name="p", deliver_subject=subject
+            )

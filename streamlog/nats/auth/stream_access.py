@@ -2,7 +2,8 @@
 
 To publish to such a subject needs WRITE on each stream that takes it. A plain subscription that would show a
 stream's messages needs READ on the stream, since it shows what a consumer gets; so does each delivery, since streams
-and rules change. Beside that the lists of subjects hold (``subject_permissions``).
+and rules change. To acknowledge what a JetStream consumer delivers needs READ on the stream, too. Beside that the
+lists of subjects hold (``subject_permissions``).
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from streamlog.metadata.stream.subjects import overlap
 from streamlog.nats.auth.port_authenticator import AdmittedClient
 from streamlog.nats.router import Callback, Router, Subscription
 
+ACK_PREFIX: Final = b"$JS.ACK."
 SUBJECTS_MAX: Final = 10_000
 """Subjects of one connection whose streams are remembered."""
 
@@ -87,12 +89,23 @@ class StreamAccess:
         return not self._permissions.tracks_replies
 
     def may_publish(self, subject: bytes) -> bool:
-        return self._permissions.may_publish(subject) and self.unwritable(subject) is None
+        return (
+            self._permissions.may_publish(subject)
+            and self.unwritable(subject) is None
+            and self._may_acknowledge(subject)
+        )
 
     def unwritable(self, subject: bytes) -> str | None:
         """A stream that takes it, and that the client may not write to."""
         may_write = self._client.may_write
         return next((name for name in self._taking(subject) if not may_write(name)), None)
+
+    def _may_acknowledge(self, subject: bytes) -> bool:
+        """True for what is no acknowledgement. Of one that is, the stream is the third token."""
+        if self._client.access is None or not subject.startswith(ACK_PREFIX):
+            return True
+        stream = subject.removeprefix(ACK_PREFIX).partition(b".")[0]
+        return self._client.may_read(stream.decode(errors="surrogateescape"))
 
     def may_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         if not self._permissions.may_subscribe(subject, queue):
