@@ -7,20 +7,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compatibility.cluster import Cluster
 from compatibility.management import page
-from compatibility.management.jetstream import jetstream
 from compatibility.management.known import KNOWN, reason
 from compatibility.management.play import count, play
 from compatibility.management.scenes import scenes
+from compatibility.management.servers import jetstream, streamlog
 
 
 def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="streamlog-management-"))
     played = scenes()
     try:
-        with jetstream(folder / "jetstream") as url, Cluster(folder / "nodes", nodes=1) as cluster:
-            found = asyncio.run(play(played, url, cluster.nats.url))
+        with jetstream(folder / "jetstream") as url, streamlog(folder / "node") as port:
+            found = asyncio.run(play(played, url, port))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     explained = [reason(difference) for difference in found]

@@ -293,6 +293,20 @@ async def test_a_direct_get_must_be_allowed(node: LocalNode, nc: Client) -> None
             await nc.request(f"$JS.streamlog.API.DIRECT.GET.{name}", b'{"seq":1}')
 
 
+@pytest.mark.parametrize("is_purged", [False, True])
+async def test_the_last_of_all_subjects_of_an_empty_stream(
+    node: LocalNode, nc: Client, is_purged: bool
+) -> None:
+    js = nc.jetstream(domain="streamlog")
+    await js.add_stream(name="orders", subjects=["orders.>"], allow_direct=True)
+    if is_purged:
+        await js.publish("orders.eu", b"x")
+        await js.purge_stream("orders")
+    query = b'{"multi_last": ["orders.>"]}'
+    reply = await nc.request("$JS.streamlog.API.DIRECT.GET.orders", query)
+    assert reply.headers is not None and reply.headers["Status"] == "404"
+
+
 async def test_a_reply_has_none_of_the_requests_headers(node: LocalNode, nc: Client) -> None:
     answer = await nc.request("$JS.streamlog.API.INFO", b"", headers={"X": "y" * 1000})
     assert not answer.headers

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from compatibility.cluster import Cluster
-from compatibility.management.jetstream import jetstream
 from compatibility.management.known import KNOWN, reason
 from compatibility.management.play import play
 from compatibility.management.scenes import scenes
+from compatibility.management.servers import jetstream, streamlog
 from compatibility.outcome import Missing
 
 pytestmark = pytest.mark.peers
@@ -17,8 +16,8 @@ pytestmark = pytest.mark.peers
 async def test_every_difference_is_known(tmp_path: Path) -> None:
     try:
         server = jetstream(tmp_path / "jetstream")
-        with server as url, Cluster(tmp_path / "nodes", nodes=1) as cluster:
-            found = await play(scenes(), url, cluster.nats.url)
+        with server as url, streamlog(tmp_path / "node") as port:
+            found = await play(scenes(), url, port)
     except Missing as missing:
         pytest.skip(str(missing))
     explained = [reason(difference) for difference in found]

@@ -223,6 +223,94 @@ def test_streams_and_buckets_at_the_port(ported: Nats) -> None:
     ported("kv", "del", "bucket", "-f")
 
 
+@pytest.fixture
+def of_domain(port: str, tmp_path: Path) -> Nats:
+    """At the node's own port, under streamlog's domain."""
+    return runner(tmp_path, "-s", port, "--js-domain", "streamlog")
+
+
+def test_a_consumers_life(of_domain: Nats) -> None:
+    nats = of_domain
+    add(nats, "work")
+    for i in range(3):
+        nats("pub", f"work.{i}", f"hello {i}")
+    nats("consumer", "add", "work", "worker", "--pull", "--defaults")
+    assert nats("consumer", "ls", "work", "-n").split() == ["worker"]
+    assert "worker" in nats("consumer", "find", "work")
+    told = json.loads(nats("consumer", "info", "work", "worker", "--json"))
+    assert (told["num_pending"], told["config"]["ack_policy"]) == (3, "explicit")
+    assert "hello 0" in nats("consumer", "next", "work", "worker", "--ack")
+    assert "hello 1" in nats("consumer", "next", "work", "worker", "--no-ack")
+    told = json.loads(nats("consumer", "info", "work", "worker", "--json"))
+    assert (told["num_ack_pending"], told["num_pending"]) == (1, 1)
+    assert told["ack_floor"] | {"last_active": ""} == {
+        "consumer_seq": 1,
+        "stream_seq": 1,
+        "last_active": "",
+    }
+    assert "Paused" in nats("consumer", "pause", "work", "worker", "1h", "-f")
+    assert "resumed" in nats("consumer", "resume", "work", "worker", "-f")
+    nats("consumer", "edit", "work", "worker", "--description", "of all", "-f")
+    nats("consumer", "copy", "work", "worker", "other")
+    assert "worker" in nats("consumer", "report", "work")
+    assert info(nats, "work")["state"]["consumer_count"] == 2
+    assert "No deleted messages" in nats("stream", "gaps", "work", "-f")
+    nats("consumer", "rm", "work", "worker", "-f")
+    assert nats("consumer", "ls", "work", "-n").split() == ["other"]
+    nats("stream", "rm", "work", "-f")
+
+
+def test_a_bucket_is_listed_and_its_history_told(ported: Nats) -> None:
+    ported("kv", "add", "colours", "--history", "5")
+    assert "No keys" in ported("kv", "ls", "colours")
+    for colour in ("red", "blue"):
+        ported("kv", "put", "colours", "car", colour)
+    ported("kv", "put", "colours", "house", "white")
+    assert sorted(ported("kv", "ls", "colours").split()) == ["car", "house"]
+    history = ported("kv", "history", "colours", "car")
+    assert "red" in history and "blue" in history
+    assert "colours" in ported("kv", "ls")
+    ported("kv", "del", "colours", "-f")
+
+
+def test_a_bucket_is_watched(ported: Nats, beside: Callable[..., subprocess.Popen[str]]) -> None:
+    ported("kv", "add", "watched")
+    ported("kv", "put", "watched", "first", "before")
+    watch = beside("kv", "watch", "watched")
+    assert watch.stdout is not None
+    assert "first: before" in watch.stdout.readline()
+    ported("kv", "put", "watched", "second", "after")
+    assert "second: after" in watch.stdout.readline()
+    ported("kv", "del", "watched", "-f")
+
+
+def test_objects(of_domain: Nats, tmp_path: Path) -> None:
+    sent, got = tmp_path / "sent", tmp_path / "got"
+    sent.write_bytes(os.urandom(300_000))
+    quiet = ("-f", "--no-progress")
+    of_domain("object", "add", "things")
+    of_domain("object", "put", "things", str(sent), "--name", "thing", *quiet)
+    assert "thing" in of_domain("object", "ls", "things")
+    of_domain("object", "get", "things", "thing", "--output", str(got), *quiet)
+    assert got.read_bytes() == sent.read_bytes()
+    of_domain("object", "rm", "things", "thing", "-f")
+    of_domain("object", "rm", "things", "-f")
+
+
+def test_benchmarks_of_consumers(of_domain: Nats) -> None:
+    nats = of_domain
+    add(nats, "read")
+    count = ("--stream", "read", "--msgs", "5000", "--no-progress")
+    nats("bench", "js", "pub", "async", "read.a", *count)
+    assert "stats" in nats("bench", "js", "ordered", *count)
+    for mode in ("consume", "fetch"):
+        nats("consumer", "add", "read", mode, "--pull", "--defaults")
+        assert "stats" in nats("bench", "js", mode, "--consumer", mode, *count)
+        told = json.loads(nats("consumer", "info", "read", mode, "--json"))
+        assert told["delivered"]["stream_seq"] == 5_000
+    nats("stream", "rm", "read", "-f")
+
+
 def test_what_nats_asks_of_a_system_account_is_not_answered(ported: Nats) -> None:
     assert "503" in ported("server", "ping", code=1)
     assert "no results" in ported("server", "list", code=1)

@@ -12,7 +12,7 @@ import pytest
 from tests.peers.expectations import Expectations, Verdict, judge
 from tests.peers.sources import PEERS, NoSourcesError, Sources, sources
 from tests.peers.suite import Suite
-from tools.nodes.cluster import Cluster
+from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import Settings
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
@@ -21,19 +21,22 @@ LISTS = Path(__file__).parent
 SETTINGS: Settings = {
     "groups": {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 1_000},
     "nats": {"default_api_prefix": True},
+    "nats_listen": {},
 }
-"""As peers have their Kafka, and their JetStream."""
+"""As peers have their Kafka, and their JetStream; consumers are served at a node's own port."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster"), settings=SETTINGS) as started:
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder, settings=SETTINGS, nats=NoNats()) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("lone"), nodes=1, settings=SETTINGS) as started:
+    folder = tmp_path_factory.mktemp("lone")
+    with Cluster(folder, nodes=1, settings=SETTINGS, nats=NoNats()) as started:
         yield started
 
 
@@ -54,7 +57,8 @@ def test_peers_own_tests_pass(
     suite.collect()
     for place in ("cluster", "lone"):
         servers: Cluster = request.getfixturevalue(place)
-        addresses = [servers.nats.url] if peer.speaks_nats else servers.servers.split(",")
+        ports = [node.port_url for node in servers.nodes.values()]
+        addresses = ports if peer.speaks_nats else servers.servers.split(",")
         suite.run(place, addresses)
     verdict = judge(expected, suite.collected, suite.outcomes)
     with capsys.disabled():

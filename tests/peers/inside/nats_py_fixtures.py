@@ -1,6 +1,8 @@
 """Our servers in place of the nats-server with JetStream that nats-py's tests would start."""
 
 import asyncio
+import unittest.mock  # noqa: F401  # a test takes it for imported
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,9 @@ from order import order
 
 TEST_TIMEOUT_S = 30
 """Theirs is 5 s, which is short for 300 streams where much else is going on."""
+
+FILES = ("pyproject.toml", "README.md")
+"""Of the repository; tests put them into object stores."""
 
 connect = Client.connect
 
@@ -26,6 +31,8 @@ def pytest_configure() -> None:
     async def connecting(self: Client, _: object = None, **options: Any) -> None:
         await connect(self, order().servers, **options)
 
+    for name in FILES:
+        Path(name).write_text(f"{name}\n" * 1_000)
     utils.async_test.__defaults__ = (TEST_TIMEOUT_S,)
     utils.SingleJetStreamServerTestCase.setUp = set_up
     Client.connect = connecting

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class Order(NamedTuple):
     servers: list[str]
-    """``host:port`` of each node; for a client of NATS the address of the nats-server."""
+    """``host:port`` of each node; for a client of NATS the URL of each node's own port."""
     tests: list[str] | None
     """To be run; None where it is only asked which there are."""
     told: str

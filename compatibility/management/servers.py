@@ -1,4 +1,6 @@
-"""A nats-server with JetStream, whose domain is the one that streamlog answers for."""
+"""The two servers that are asked: a nats-server with JetStream, whose domain is the one that streamlog answers for,
+and a node at its own NATS port, since consumers are served there.
+"""
 
 import contextlib
 import json
@@ -10,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from compatibility.cluster import AS_DEV
 from compatibility.outcome import Missing
 from streamlog.cli.dev.die_with_parent import leashed
+from tools.nodes.cluster import Cluster, NoNats
 
 DOMAIN: Final = "streamlog"
 START_TIMEOUT_S: Final = 30.0
@@ -40,6 +44,14 @@ def jetstream(folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextlib.contextmanager
+def streamlog(folder: Path) -> Iterator[str]:
+    """The URL of the port of a node that is alone."""
+    settings = {**AS_DEV, "nats_listen": {}}
+    with Cluster(folder, nodes=1, defaults=settings, nats=NoNats()) as cluster:
+        yield cluster[1].port_url
 
 
 def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
