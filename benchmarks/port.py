@@ -13,6 +13,8 @@ from typing import Final
 from benchmarks import machine
 from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.cases import (
+    COUNTS,
+    DELIVER_SUBJECT,
     LATENCY_COUNT,
     P50,
     P99,
@@ -21,8 +23,16 @@ from benchmarks.cases import (
 )
 from benchmarks.connection import BenchmarkError
 from benchmarks.headers import publishing as publishing_headers
-from benchmarks.processes import compiled, cpu_seconds
-from benchmarks.side import STREAM, Side, Sides, create_stream, delete_stream
+from benchmarks.processes import compiled, cpu_seconds, run_client
+from benchmarks.side import (
+    STREAM,
+    Side,
+    Sides,
+    create_push_consumer,
+    create_stream,
+    delete_consumer,
+    delete_stream,
+)
 
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
 FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
@@ -177,6 +187,65 @@ def core() -> Case[Sides]:
     return Case("port-core", title, (RATE, CPU), variants)
 
 
+def consumed(size: int) -> Case[Sides]:
+    """JetStream consumers without acknowledgements read a stream from its start."""
+    both = (_jetstream, _port)
+    count, pull_count = COUNTS[size] // 4, COUNTS[size] // 20
+
+    def prepare(sides: Sides, scale: float) -> None:
+        for side in (side_of(sides) for side_of in both):
+            create_stream(side)
+            arguments = ["--nats", side.nats, "--stream", STREAM, "--size", str(size)]
+            run_client("publisher", "acked", *arguments, "--count", str(int(count * scale)))
+
+    def clear(sides: Sides) -> None:
+        for side in (side_of(sides) for side_of in both):
+            delete_stream(side)
+
+    def read(side: Side, sides: Sides, mode: str, source: str, messages: int) -> Measurement:
+        machine.settle(sides.directory)
+        before = cpu_seconds(side.pids)
+        arguments = ["--server", side.nats, "--source", source, "--count", str(messages)]
+        found = run_client("consumer", mode, *arguments, "--size", str(size))
+        used = cpu_seconds(side.pids) - before
+        return {**found, "server_us": 1e6 * used / messages}
+
+    def push(side_of: Callable[[Sides], Side]) -> Callable[[Sides, float], Measurement]:
+        def run(sides: Sides, scale: float) -> Measurement:
+            side = side_of(sides)
+            create_push_consumer(side, DELIVER_SUBJECT)
+            try:
+                return read(side, sides, "push", DELIVER_SUBJECT, int(count * scale))
+            finally:
+                delete_consumer(side, "push")
+
+        return run
+
+    def pull(side_of: Callable[[Sides], Side]) -> Callable[[Sides, float], Measurement]:
+        def run(sides: Sides, scale: float) -> Measurement:
+            side = side_of(sides)
+            try:
+                return read(side, sides, "pull", STREAM, int(pull_count * scale))
+            finally:
+                delete_consumer(side, "pull")
+
+        return run
+
+    pulled = "JetStream, pull consumer, nats-py"
+    variants = (
+        Variant("JetStream, push consumer, raw socket", push(_jetstream)),
+        Variant("streamlog's port, push consumer, raw socket", push(_port), (Target(RATE, 2.0),)),
+        Variant(pulled, pull(_jetstream)),
+        Variant(
+            "streamlog's port, pull consumer, nats-py",
+            pull(_port),
+            (Target(RATE, 1.0, beside=pulled),),
+        ),
+    )
+    title = f"Read by a JetStream consumer, {'1 KiB' if size == 1024 else f'{size} B'}"
+    return Case(f"port-consume-{size}", title, (RATE, CPU), variants, prepare, clear)
+
+
 CASES: Final = (
     acked(100, {"os": 8.0, "commit": 3.5}),
     acked(1024, {"os": 4.0, "commit": 1.7}),
@@ -188,4 +257,6 @@ CASES: Final = (
     latency(10_000),
     headed(),
     core(),
+    consumed(100),
+    consumed(1024),
 )
