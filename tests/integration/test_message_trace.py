@@ -78,6 +78,14 @@ async def sides(servers: tuple[JetStreamServer, PortNode]) -> AsyncIterator[Side
         await side.close()
 
 
+END: Final = {"End": "1"}
+
+
+def is_end(trace: bytes) -> bool:
+    headers: dict[str, Any] = json.loads(trace)["request"]["header"]
+    return END.keys() <= headers.keys()
+
+
 async def outcome(
     side: Side,
     headers: dict[str, str],
@@ -107,7 +115,11 @@ async def outcome(
     await publisher.publish(subject, b"text", reply, headers=headers)
     for client in (publisher, taker, watcher):
         await client.flush()
-    found = [side.comparable((await traces.next_msg()).data) for _ in range(traces.pending_msgs)]
+    # nats-server publishes traces in order, but not in the turn of their messages: one more tells the end
+    await publisher.publish("end", b"", headers=TRACE | END)
+    found = []
+    while not is_end(data := (await traces.next_msg(timeout=10)).data):
+        found.append(side.comparable(data))
     await publisher.drain()
     await taker.drain()
     return found, sorted(got)
