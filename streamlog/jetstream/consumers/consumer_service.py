@@ -74,8 +74,12 @@ KNOWN_S: Final = 2.0
 LEADERSHIP_CHANGE: Final = b"NATS/1.0 409 Leadership Change\r\n\r\n"
 PULL_S_MAX: Final = 600.0
 """How long a pull request is remembered that does not end earlier."""
+PULLS_MAX: Final = 100_000
+"""Pull requests of one partition that are remembered. The client of one more waits for its own time-out."""
 SWEPT_FROM: Final = 1_000
 """Fewer pull requests than this are not worth a sweep."""
+SWEEP_S: Final = 0.1
+"""A sweep looks at all of them: not more often."""
 
 
 class ConsumerHost(NamedTuple):
@@ -108,6 +112,8 @@ class ForwardedPulls:
         self._until_s: dict[int, dict[str, float]] = {}
         """By partition of the internal stream, and by inbox."""
         self._sweep_at: dict[int, int] = {}
+        """Of so many those that are over are forgotten next."""
+        self._next_sweep_s = 0.0
 
     def note(self, partition: int, inbox: str, body: str) -> None:
         wait_s = waiting_s(body)
@@ -115,11 +121,13 @@ class ForwardedPulls:
             return
         now_s = time.monotonic()
         pulls = self._until_s.setdefault(partition, {})
-        pulls[inbox] = max(pulls.get(inbox, 0.0), now_s + min(wait_s, PULL_S_MAX))
-        if len(pulls) >= self._sweep_at.get(partition, SWEPT_FROM):
-            kept = {it: until_s for it, until_s in pulls.items() if until_s > now_s}
-            self._until_s[partition] = kept
-            self._sweep_at[partition] = max(SWEPT_FROM, 2 * len(kept))
+        if len(pulls) >= self._sweep_at.get(partition, SWEPT_FROM) and now_s >= self._next_sweep_s:
+            pulls = {it: until_s for it, until_s in pulls.items() if until_s > now_s}
+            self._until_s[partition] = pulls
+            self._sweep_at[partition] = min(max(SWEPT_FROM, 2 * len(pulls)), PULLS_MAX)
+            self._next_sweep_s = now_s + SWEEP_S
+        if len(pulls) < PULLS_MAX or inbox in pulls:
+            pulls[inbox] = max(pulls.get(inbox, 0.0), now_s + min(wait_s, PULL_S_MAX))
 
     def take(self, partition: int) -> list[str]:
         """Those that are not over."""
@@ -132,13 +140,13 @@ def waiting_s(body: str) -> float:
     """How long a pull request waits at most."""
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return PULL_S_MAX
     if not isinstance(fields, dict):
         return PULL_S_MAX
     expires_ns = fields.get("expires")
     if isinstance(expires_ns, int) and expires_ns:
-        return expires_ns / 1e9
+        return min(expires_ns, int(PULL_S_MAX * 1e9)) / 1e9
     return 0.0 if fields.get("no_wait") else PULL_S_MAX
 
 
