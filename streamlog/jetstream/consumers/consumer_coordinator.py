@@ -128,7 +128,6 @@ class Surroundings:
     lease_held: Callable[[], bool]
     advise: Callable[[str, str, dict[str, Any]], None]
     """A subject after ``$JS.EVENT.ADVISORY.``, a kind, and fields."""
-    new_name: Callable[[], str]
     counts: ConsumerCounts
 
 
@@ -773,10 +772,11 @@ class ConsumerCoordinator:
         found = [it for key, it in self.consumers.items() if key.stream == stream]
         return sorted(found, key=lambda it: it.key.consumer)
 
-    async def create(self, stream: StreamImage, request: CreateRequest) -> HostedConsumer:
-        """Raises ApiRefused, StreamlogError."""
-        name = request.config.name or self.around.new_name()
-        key = ConsumerKey(stream.name, name)
+    async def create(
+        self, stream: StreamImage, request: CreateRequest, new_name: str
+    ) -> HostedConsumer:
+        """``new_name``: of a consumer that its client gives none. Raises ApiRefused, StreamlogError."""
+        key = ConsumerKey(stream.name, request.config.name or new_name)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             found = self.consumers.get(key)

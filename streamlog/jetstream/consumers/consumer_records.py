@@ -29,9 +29,6 @@ _CONSUMER: Final = b"c"
 _STATE: Final = b"s"
 _CREATED: Final = struct.Struct(">q")
 
-BARRIER: Final = b"b"
-"""A key that says nothing: it is written to see that it can be."""
-
 
 class ConsumerKey(NamedTuple):
     """A consumer of a stream, by name."""

@@ -103,6 +103,8 @@ class ConsumerRequest(NamedTuple):
     inbox: str = ""
     """Of MSG.NEXT: where the messages go."""
     body: str = ""
+    new_name: str = ""
+    """Of a consumer that its client gives no name: chosen once, so that a request that is repeated finds it."""
 
 
 class ForwardedPulls:
@@ -195,7 +197,6 @@ class ConsumerService:
             image=lambda: metadata.image,
             lease_held=lambda: lease is None or lease.held,
             advise=advise,
-            new_name=_new_name,
             counts=ConsumerCounts(),
         )
         nodes.register(CONSUMER, self._answer_node)
@@ -210,6 +211,8 @@ class ConsumerService:
             if not request.verb.endswith("CREATE"):
                 return _of_none(request)
             await self._state.make()
+        if request.verb.endswith("CREATE"):
+            request = request._replace(new_name=_new_name())
         tp = self._place(request.stream)
 
         async def here() -> dict[str, Any]:
@@ -263,7 +266,7 @@ class ConsumerService:
                     raise ApiRefused(
                         ApiError(400, 10012, "consumer deliver subject is stored by a stream")
                     )
-                return await (await coordinator.create(stream, created)).info()
+                return await (await coordinator.create(stream, created, request.new_name)).info()
             case "NEXT":
                 coordinator.find(key).pull(request.inbox, request.body.encode())
                 return {}
@@ -445,6 +448,7 @@ def config_of(settings: ConsumersSection, nodes: int) -> StreamConfig:
         partitions=settings.state_partitions,
         replicas=replicas,
         min_isr=min_isr_of(replicas),
+        sync="commit",  # a confirmed acknowledgement is on the disk, whatever the nodes' own setting is
         cleanup_policy="compact",
         segment_bytes=SEGMENT_BYTES,
     )

@@ -272,9 +272,8 @@ class StreamSource:
 
     async def _start(self, tp: TopicPartition, stream_id: UUID, query: StartQuery) -> ConsumerStart:
         partition = self._led(tp, stream_id)
-        await (
-            partition.surplus.settle()
-        )  # what is beyond the limit for each subject is not for new consumers
+        # What is beyond the limit of messages for each subject is not for new consumers.
+        await partition.surplus.settle()
         start, end = partition.log_start_offset, partition.high_watermark
         match query.policy:
             case "all":

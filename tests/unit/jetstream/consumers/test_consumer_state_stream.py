@@ -1,0 +1,15 @@
+"""The internal stream that keeps consumers."""
+
+import pytest
+
+from streamlog.config import ConsumersSection
+from streamlog.jetstream.consumers.consumer_service import config_of
+
+
+@pytest.mark.parametrize(("nodes", "replicas", "min_isr"), [(1, 1, 1), (2, 2, 1), (5, 3, 2)])
+def test_one_node_may_be_lost_and_nothing_confirmed_with_it(
+    nodes: int, replicas: int, min_isr: int
+) -> None:
+    config = config_of(ConsumersSection(), nodes)
+    assert (config.replicas, config.min_isr) == (replicas, min_isr)
+    assert (config.sync, config.cleanup_policy) == ("commit", "compact")
