@@ -23,6 +23,7 @@ EXTENSIONS: Final = (
     "record.compiled.columns",
     "record.compiled.keys",
     "record.compiled.subjects",
+    "delivery.pending_records",
     "ingest.admission.duplicate_window",
     "ingest.admission.publish_checks",
     "ingest.liftbridge.envelope_codec",
