@@ -123,6 +123,16 @@ class Exhausted(NamedTuple):
     count: int  # type: ignore[assignment]  # not the method of tuples
 
 
+class DeliveredRecord(NamedTuple):
+    """A pending record."""
+
+    sequence: int
+    """Of its first delivery."""
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    delivered_ms: int
+    """When it was delivered last, or was said to be in progress. A delay of ``nak`` shifts it."""
+
+
 class Position(NamedTuple):
     """How far a delivery has come, or its acks."""
 
@@ -289,6 +299,18 @@ class Delivery:
     def is_pending(self, place: Place) -> bool:
         return self._find(place) is not None
 
+    @property
+    def due_count(self) -> int:
+        return len(self._due)
+
+    def pending(self, place: Place) -> "DeliveredRecord | None":
+        """None: it is not pending."""
+        record = self._find(place)
+        if record is None:
+            return None
+        waited_ms = self._limits.wait_ms(record.count)
+        return DeliveredRecord(record.sequence, record.count, record.deadline_ms - waited_ms)
+
     def delivery_count(self, place: Place) -> int:
         """How often a pending record was delivered; 0: it is not pending."""
         record = self._find(place)
@@ -422,6 +444,14 @@ class Delivery:
         known.next_offset = max(known.next_offset, offset)
         known.delivered_end = max(known.delivered_end, offset)
         return self._remove(known, 0, offset)
+
+    def reset(self, offsets: Mapping[int, int]) -> None:
+        """Begin again as a new delivery would that starts at these offsets."""
+        self._partitions = {number: _Partition(offset) for number, offset in offsets.items()}
+        self._sequence = self._pending_count = self._redelivered_count = 0
+        self._due.clear()
+        self._exhausted.clear()
+        self._deadlines.clear()
 
     def forget(self, place: Place) -> bool:
         """This record alone is gone (erased, compacted). False: it was not pending."""

@@ -55,10 +55,16 @@ def error_json(code: int, err_code: int, description: str, stream: str) -> bytes
 
 
 def advisory(
-    kind: str, fields: dict[str, Any], *, event_id: str, now_ms: int, domain: str
+    kind: str,
+    fields: dict[str, Any],
+    *,
+    event_id: str,
+    now_ms: int,
+    domain: str,
+    types: str = TYPES,
 ) -> bytes:
     """``kind``: the last word of its type. Fields that are None are left out."""
-    said = {"type": f"{TYPES}.{kind}", "id": event_id, "timestamp": timestamp(now_ms), **fields}
+    said = {"type": f"{types}.{kind}", "id": event_id, "timestamp": timestamp(now_ms), **fields}
     said["domain"] = domain
     present = {name: value for name, value in said.items() if value is not None}
     return json.dumps(present, separators=(",", ":")).encode()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from streamlog.condition import Condition
-from streamlog.ingest.pub_ack_format import PREFIX, advisory
+from streamlog.ingest.pub_ack_format import PREFIX, TYPES, advisory
 from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
 from streamlog.metadata.stream.stream_config import is_internal
@@ -16,6 +16,8 @@ from streamlog.model import NO_LEADER
 Advisory = tuple[str, bytes]
 """A subject, and what is said there."""
 
+METRICS_PREFIX: Final = "$JS.EVENT.METRIC"
+METRIC_TYPES: Final = "io.nats.jetstream.metric.v1"
 AUDIT_SUBJECT: Final = f"{PREFIX}.API"
 _CHANGES: Final = (
     "STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.DELETE.", "STREAM.PURGE.", "STREAM.MSG.DELETE.",
@@ -68,6 +70,10 @@ class Advisories:
         """``subject``: after that of all advisories."""
         return f"{PREFIX}.{subject}", self._said(kind, fields)
 
+    def of_measured_consumer(self, subject: str, kind: str, fields: dict[str, Any]) -> Advisory:
+        """``subject``: after that of all metrics."""
+        return f"{METRICS_PREFIX}.{subject}", self._said(kind, fields, types=METRIC_TYPES)
+
     def _action(self, stream: str, word: str, action: str) -> Advisory:
         said = self._said("stream_action", {"stream": stream, "action": action})
         return f"{PREFIX}.STREAM.{word}.{stream}", said
@@ -98,9 +104,15 @@ class Advisories:
             said = self._said("stream_quorum_lost", fields)
             yield f"{PREFIX}.STREAM.QUORUM_LOST.{new.name}", said
 
-    def _said(self, kind: str, fields: dict[str, Any]) -> bytes:
-        now_ms = self._now_ms()
-        return advisory(kind, fields, event_id=self._new_id(), now_ms=now_ms, domain=self._domain)
+    def _said(self, kind: str, fields: dict[str, Any], *, types: str = TYPES) -> bytes:
+        return advisory(
+            kind,
+            fields,
+            event_id=self._new_id(),
+            now_ms=self._now_ms(),
+            domain=self._domain,
+            types=types,
+        )
 
 
 logger = logging.getLogger(__name__)

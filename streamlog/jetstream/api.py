@@ -143,6 +143,7 @@ class ManagementApi:
                 nodes=control.nodes,
                 router=router,
                 advise=self._advise,
+                measure=self._tell_metric,
                 may_deliver_to=self._reply_subjects.allows,
                 lease=lease,
             )
@@ -385,6 +386,9 @@ class ManagementApi:
     def _advise(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
         """Of what a consumer does."""
         self._telling.tell(self._advisories.of_consumer(subject, kind, fields))
+
+    def _tell_metric(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
+        self._telling.tell(self._advisories.of_measured_consumer(subject, kind, fields))
 
     async def _not_again(self, request: Request, session: Session) -> None:
         """Raises StreamlogError."""

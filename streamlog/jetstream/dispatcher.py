@@ -26,7 +26,7 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.requests import request_schemas
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.jetstream.requests.schema import Shape, read_body
+from streamlog.jetstream.requests.schema import Shape, read_body, read_loosely
 from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
 from streamlog.jetstream.verbs.consumers import NOT_SERVED, ConsumerVerbs
@@ -59,6 +59,7 @@ def ignored(_: bytes, __: Shape) -> dict[str, Any]:
     return {}
 
 
+loosely = read_loosely
 whole = read_body
 """Always read; with no fields where it is empty."""
 
@@ -244,6 +245,8 @@ def _of_consumer(consumers: ConsumerVerbs) -> dict[str, Route]:
         "CONSUMER.INFO": Route("consumer_info", consumers.info, read=empty),
         "CONSUMER.DELETE": Route("consumer_delete", consumers.delete, read=empty),
         "CONSUMER.PAUSE": Route("consumer_pause", consumers.pause, shapes.PAUSE, optional),
+        "CONSUMER.UNPIN": Route("consumer_unpin", consumers.unpin, shapes.UNPIN, loosely),
+        "CONSUMER.RESET": Route("consumer_reset", consumers.reset, shapes.RESET, loosely),
     }
 
 

@@ -398,3 +398,189 @@ async def test_durable_consumer_goes_on_after_kill_9(tmp_path: Path) -> None:
         await client.close()
     finally:
         node.kill()
+
+
+# Priority groups, samples, resets
+
+
+async def add_consumer(stand: Stand, stream: str, **config: Any) -> None:
+    body = {
+        "stream_name": stream,
+        "config": {"durable_name": "c", "ack_policy": "explicit", **config},
+    }
+    answer = await stand.request(f"CONSUMER.CREATE.{stream}.c", body)
+    assert "error" not in answer, answer
+
+
+class Puller:
+    """Asks for messages at an inbox of its own."""
+
+    def __init__(self, stand: Stand, stream: str) -> None:
+        self._stand, self._stream = stand, stream
+        self._inbox = stand.client.new_inbox()
+
+    async def __aenter__(self) -> "Puller":
+        self._subscription = await self._stand.client.subscribe(self._inbox)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._subscription.unsubscribe()
+
+    async def ask(self, **body: Any) -> None:
+        subject = f"{self._stand.prefix}.CONSUMER.MSG.NEXT.{self._stream}.c"
+        body = {"batch": 10, "expires": 20_000_000_000, **body}
+        await self._stand.client.publish(subject, json.dumps(body).encode(), reply=self._inbox)
+        await self._stand.client.flush()
+
+    async def next(self) -> Msg:
+        return await self._subscription.next_msg(timeout=5)
+
+    async def nothing(self) -> None:
+        with pytest.raises(NatsTimeoutError):
+            await self._subscription.next_msg(timeout=0.3)
+
+
+def status_of(message: Msg) -> tuple[str | None, str | None]:
+    headers = message.headers or {}
+    return headers.get("Status"), headers.get("Description")
+
+
+async def test_overflow_group_serves_a_request_once_enough_is_pending(stand: Stand) -> None:
+    stream = await stand.stream()
+    await add_consumer(stand, stream, priority_groups=["g"], priority_policy="overflow")
+    async with Puller(stand, stream) as far, Puller(stand, stream) as near:
+        await far.ask(group="g", min_pending=3)
+        for number in range(2):
+            await stand.js.publish(f"{stream}.a", b"%d" % number)
+        await far.nothing()
+        await stand.js.publish(f"{stream}.a", b"2")
+        assert (await far.next()).data == b"0"
+        await far.nothing()
+        await near.ask(group="g", batch=2)
+        assert [(await near.next()).data for _ in range(2)] == [b"1", b"2"]
+        await stand.js.publish(f"{stream}.a", b"3")
+        await far.nothing()
+        await far.ask(group="g", min_ack_pending=3)
+        assert (await far.next()).data == b"3"
+        await far.ask()
+        assert status_of(await far.next()) == ("400", "Bad Request - Priority Group missing")
+
+
+async def test_pinned_group_serves_one_client(stand: Stand) -> None:
+    stream = await stand.stream()
+    events = await stand.client.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.c")
+    pinned = {"priority_groups": ["g"], "priority_policy": "pinned_client"}
+    await add_consumer(stand, stream, **pinned, priority_timeout=60_000_000_000)
+    (group,) = (await stand.request(f"CONSUMER.INFO.{stream}.c"))["priority_groups"]
+    assert group == {"group": "g", "pinned_ts": "0001-01-01T00:00:00Z"}
+    async with Puller(stand, stream) as first, Puller(stand, stream) as second:
+        await first.ask(group="g", batch=2)
+        await second.ask(group="g")
+        for number in range(3):
+            await stand.js.publish(f"{stream}.a", b"%d" % number)
+        got = [await first.next() for _ in range(2)]
+        (pin,) = {(it.headers or {})["Nats-Pin-Id"] for it in got}
+        assert [it.data for it in got] == [b"0", b"1"]
+        await second.nothing()
+        (group,) = (await stand.request(f"CONSUMER.INFO.{stream}.c"))["priority_groups"]
+        assert (group["group"], group["pinned_client_id"]) == ("g", pin)
+        assert group["pinned_ts"][:2] == "20"
+        await second.ask(group="g", id="another")
+        assert status_of(await second.next()) == ("423", "Nats-Pin-Id mismatch")
+        await first.ask(group="g", id=pin)
+        assert (await first.next()).data == b"2"
+        unpin = f"CONSUMER.UNPIN.{stream}.c"
+        assert (await stand.request(unpin, {"group": "h"}))["error"]["err_code"] == 10160
+        assert "error" in await stand.request(unpin, {"group": ""})
+        answer = await stand.request(unpin, {"group": "g"})
+        assert answer == {"type": "io.nats.jetstream.api.v1.consumer_unpin_response"}
+        for number in (3, 4):
+            await stand.js.publish(f"{stream}.a", b"%d" % number)
+        assert status_of(await first.next()) == ("423", "Nats-Wrong-Pin-Id")
+        last = [await second.next() for _ in range(2)]
+        assert [it.data for it in last] == [b"3", b"4"]
+        assert all((it.headers or {})["Nats-Pin-Id"] != pin for it in last)
+    said = [json.loads((await events.next_msg(timeout=5)).data) for _ in range(4)]
+    kinds = [it["type"].rpartition(".")[2] for it in said]
+    assert kinds == [
+        "consumer_action",
+        "consumer_group_pinned",
+        "consumer_group_unpinned",
+        "consumer_group_pinned",
+    ]
+    assert (said[1]["group"], said[1]["pinned_id"]) == ("g", pin)
+    assert (said[2]["group"], said[2]["reason"]) == ("g", "admin")
+
+
+async def test_pin_ends_after_its_timeout(stand: Stand) -> None:
+    stream = await stand.stream()
+    pinned = {"priority_groups": ["g"], "priority_policy": "pinned_client"}
+    await add_consumer(stand, stream, **pinned, priority_timeout=500_000_000)
+    async with Puller(stand, stream) as first, Puller(stand, stream) as second:
+        await first.ask(group="g", batch=1)
+        await second.ask(group="g")
+        for number in range(2):
+            await stand.js.publish(f"{stream}.a", b"%d" % number)
+        assert (await first.next()).data == b"0"
+        assert (await second.next()).data == b"1"
+
+
+async def test_prioritized_group_serves_the_lowest_number_first(stand: Stand) -> None:
+    stream = await stand.stream()
+    await add_consumer(stand, stream, priority_groups=["g"], priority_policy="prioritized")
+    async with Puller(stand, stream) as late, Puller(stand, stream) as early:
+        await late.ask(group="g", priority=2)
+        await early.ask(group="g", priority=1, batch=2)
+        for number in range(3):
+            await stand.js.publish(f"{stream}.a", b"%d" % number)
+        assert [(await early.next()).data for _ in range(2)] == [b"0", b"1"]
+        assert (await late.next()).data == b"2"
+
+
+async def test_sampled_acknowledgements_are_told(stand: Stand) -> None:
+    stream = await stand.stream(("a", b"0"))
+    metrics = await stand.client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.c")
+    await add_consumer(stand, stream, sample_freq="100%")
+    async with Puller(stand, stream) as puller:
+        await puller.ask(batch=1)
+        await (await puller.next()).ack()
+    said = json.loads((await metrics.next_msg(timeout=5)).data)
+    assert said["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
+    told = {name: said[name] for name in ("stream", "consumer", "consumer_seq", "stream_seq")}
+    assert told == {"stream": stream, "consumer": "c", "consumer_seq": 1, "stream_seq": 1}
+    assert said["deliveries"] == 1
+    assert 0 <= said["ack_time"] < 5_000_000_000
+
+
+async def test_consumer_is_reset_to_its_floor_or_a_sequence(stand: Stand) -> None:
+    stream = await stand.stream(*[("a", b"%d" % number) for number in range(5)])
+    await add_consumer(stand, stream)
+    reset = f"CONSUMER.RESET.{stream}.c"
+    async with Puller(stand, stream) as puller:
+        await puller.ask(batch=4)
+        got = [await puller.next() for _ in range(4)]
+        await got[0].ack_sync()
+        answer = await stand.request(reset)
+        assert answer["type"] == "io.nats.jetstream.api.v1.consumer_reset_response"
+        assert (answer["reset_seq"], answer["num_ack_pending"], answer["num_pending"]) == (2, 0, 4)
+        assert answer["delivered"]["consumer_seq"] == 0
+        await puller.ask(batch=1)
+        again = await puller.next()
+        assert (again.data, again.metadata.sequence.consumer) == (b"1", 1)
+        assert (await stand.request(reset, {"seq": 5}))["reset_seq"] == 5
+        await puller.ask(batch=1)
+        assert (await puller.next()).data == b"4"
+        assert (await stand.request(reset, {"seq": 1}))["num_pending"] == 5
+
+
+async def test_reset_is_refused_below_the_start(stand: Stand) -> None:
+    stream = await stand.stream(*[("a", b"%d" % number) for number in range(5)])
+    await add_consumer(stand, stream, deliver_policy="by_start_sequence", opt_start_seq=3)
+    reset = f"CONSUMER.RESET.{stream}.c"
+    error = (await stand.request(reset, {"seq": 2}))["error"]
+    assert (error["err_code"], error["description"]) == (10204, "invalid reset: below start seq")
+    assert (await stand.request(reset, {"seq": 4}))["reset_seq"] == 4
+    await stand.request(f"CONSUMER.DELETE.{stream}.c")
+    await add_consumer(stand, stream, deliver_policy="new")
+    error = (await stand.request(reset, {"seq": 2}))["error"]
+    assert (error["err_code"], error["description"]) == (10204, "invalid reset: not allowed")

@@ -3,6 +3,7 @@ remember what they got, and by messages that remember how often they were delive
 """
 
 import json
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,7 +142,12 @@ class ConsumerStory(RuleBasedStateMachine):
         starts = dict.fromkeys(range(PARTITIONS), 0)
         delivery = Delivery(limits_of(self.config), starts=starts, needs_acks=self.needs_acks)
         self.core = Consumer(
-            self.config, delivery, now_ms=self.now_ms, flow_subject="fc", reply_prefix=PREFIX
+            self.config,
+            delivery,
+            now_ms=self.now_ms,
+            rng=random.Random(7),
+            flow_subject="fc",
+            reply_prefix=PREFIX,
         )
         self.stream: list[list[StoredMessage | None]] = [[] for _ in range(PARTITIONS)]
         self.starts = [0] * PARTITIONS
@@ -311,7 +317,12 @@ class ConsumerStory(RuleBasedStateMachine):
             return
         assert not request.ended, "two ends"
         request.ended = True
-        if it.code == 408:
+        if it.description == "Requests Pending":
+            others = sum(each.left for each in self.requests if not each.ended)
+            known = sum(len(self.stream[number]) for number in range(PARTITIONS))
+            assert request.no_wait and not request.got
+            assert others > 1 and known
+        elif it.code == 408:
             assert request.expires_ms is not None and request.expires_ms <= self.now_ms
         elif it.code == 404:
             assert request.no_wait and (request.got or request.expires_ms is None)

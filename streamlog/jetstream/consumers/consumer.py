@@ -22,9 +22,10 @@ no client was there for.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from random import Random
 from typing import Final, NamedTuple
 
 from streamlog.control.messages.stored_messages import StoredMessage
@@ -62,6 +63,8 @@ class Deliver(NamedTuple):
     delivered: Delivered
     message: StoredMessage
     pending: int
+    pin: str = ""
+    """Of the client that has it, where one is pinned."""
 
 
 class DeliverRun(NamedTuple):
@@ -103,7 +106,7 @@ class Confirm(NamedTuple):
 
 
 class Advise(NamedTuple):
-    """An advisory of that kind."""
+    """An advisory, or a metric, of that kind."""
 
     kind: str
     fields: dict[str, object]
@@ -122,6 +125,8 @@ class WaitingPull:
     request: PullRequest
     left: int
     bytes_left: int
+    pin: str
+    """The pin that its client knows of."""
     expires_ms: int | None
     beat_ms: int | None
     """When the next heartbeat is due."""
@@ -137,12 +142,19 @@ class Consumer:
         delivery: Delivery,
         *,
         now_ms: int,
+        rng: Random,
         flow_subject: str = "",
         reply_prefix: str = "",
     ) -> None:
         """``now_ms``: by a clock that does not jump; ``flow_subject``: where a client answers flow control;
-        ``reply_prefix``: of the reply subjects of messages, up to the consumer's name.
+        ``reply_prefix``: of the reply subjects of messages, up to the consumer's name; ``rng``: makes pins, and chooses
+        the acknowledgements that are sampled.
         """
+        self._rng = rng
+        self.pin = ""
+        """What the one client that is served knows, with the policy ``pinned_client``; empty: no client is pinned."""
+        self.pinned_ms: int | None = None
+        self._pinned_until_ms: int | None = None
         self._reply_prefix_bytes = len(reply_prefix.encode())
         self.config = config
         self.delivery = delivery
@@ -225,6 +237,12 @@ class Consumer:
         return max(self.wants, self._ahead_count)
 
     @property
+    def needs_count(self) -> bool:
+        """Whether a request is served depends on how many messages there are: ``count`` brings that."""
+        waits = self.config.priority_policy == "overflow" and bool(self.waiting)
+        return waits and not self.is_paused and self._target() is None
+
+    @property
     def is_bound(self) -> bool:
         return self._is_bound
 
@@ -253,7 +271,7 @@ class Consumer:
                 found.append(self._used_ms + self.config.inactive_threshold_ms)
             if self._ahead:
                 found.append(self._used_ms + AHEAD_MS)
-        found += self._held_until_ms, self._paused_until_ms
+        found += self._held_until_ms, self._paused_until_ms, self._pinned_until_ms
         return min((it for it in found if it is not None), default=None)
 
     def is_abandoned(self, now_ms: int) -> bool:
@@ -275,6 +293,15 @@ class Consumer:
             self._tell(subject, refused.code, refused.description)
             return
         self._expire_pulls(now_ms)
+        if self.pin and request.id == self.pin:
+            self._pinned_until_ms = now_ms + self.config.priority_timeout_ms
+        elif self.pin and request.id:
+            self._tell(subject, 423, "Nats-Pin-Id mismatch")
+            return
+        pending = self._pending() + self.delivery.due_count
+        if request.no_wait and 0 < pending < self._left:
+            self._tell(subject, 408, "Requests Pending")
+            return
         if len(self.waiting) >= self.config.max_waiting:
             if (
                 not request.idle_heartbeat_ms
@@ -288,15 +315,34 @@ class Consumer:
             request,
             request.batch,
             request.max_bytes,
+            request.id,
             now_ms + request.expires_ms if request.expires_ms else None,
             now_ms + request.idle_heartbeat_ms if request.idle_heartbeat_ms else None,
         )
         self._queue(pull)
         self._left += pull.left
         self._note_time(pull)
+        self._end_wrong_pins()
         if self.is_paused:
             self._end_one_shots()
         self.pump(now_ms)
+
+    def unpin(self, reason: str, now_ms: int) -> None:
+        """The next request of a client without a pin has its client pinned."""
+        self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
+        self._effects.append(
+            Advise("UNPINNED", {"group": self.config.priority_groups[0], "reason": reason})
+        )
+        self._end_wrong_pins()
+        self.pump(now_ms)
+
+    def _end_wrong_pins(self) -> None:
+        """Of clients that were pinned."""
+        if any(it.pin not in ("", self.pin) for it in self.waiting):
+            for it in self.waiting:
+                if it.pin not in ("", self.pin):
+                    self._end_pull(it, 423, "Nats-Wrong-Pin-Id")
+            self._keep_pulls(deque(it for it in self.waiting if it.pin in ("", self.pin)))
 
     def _queue(self, pull: WaitingPull) -> None:
         """Behind the others; if there are priorities, behind those that have its own."""
@@ -388,6 +434,8 @@ class Consumer:
     def reconfigure(self, config: ConsumerConfig, now_ms: int) -> None:
         before, self.config = self.config, config
         self.delivery.limits = limits_of(config)
+        if self.pin and config.priority_policy != "pinned_client":
+            self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
         if config.filters != before.filters and config.deliver_policy != "last_per_subject":
             self._forget_ahead()  # read by filters of before; the messages are read again by those of now
         if config.rate_limit_bps != before.rate_limit_bps:
@@ -396,6 +444,16 @@ class Consumer:
             self._beat_ms = None
         elif self._beat_ms is None:
             self._beat_ms = now_ms + config.idle_heartbeat_ms
+        self.pump(now_ms)
+
+    def reset(self, offsets: Mapping[int, int], now_ms: int) -> None:
+        """Begin again at these offsets, by partition; what was delivered before is forgotten."""
+        self.delivery.reset(offsets)
+        self._forget_ahead()
+        self._in_hand.clear()
+        self._sequence = 0
+        self.last_delivered_ms = self.last_ack_ms = None
+        self.is_changed = True
         self.pump(now_ms)
 
     def _forget_ahead(self) -> None:
@@ -413,6 +471,7 @@ class Consumer:
         delivery = self.delivery
         match ack.kind:
             case AckKind.ACK | AckKind.NEXT:
+                self._sample(place, now_ms)
                 acks_all = self.config.ack_policy == "all"
                 changed = bool(delivery.ack_all(place)) if acks_all else delivery.ack(place)
             case AckKind.NAK:
@@ -450,6 +509,9 @@ class Consumer:
             )  # what is above was not delivered from here
             if start >= upper:
                 continue
+            if self.config.sample_percent:
+                for offset in range(upper - 1 if acks_all else start, upper):
+                    self._sample(Place(partition, offset), now_ms)
             if acks_all:
                 count += delivery.ack_all(Place(partition, upper - 1))
             else:
@@ -459,6 +521,20 @@ class Consumer:
             self.last_ack_ms = now_ms
             self._drop_from_hand()
         self.pump(now_ms)
+
+    def _sample(self, place: Place, now_ms: int) -> None:
+        """A metric of some of the acknowledgements."""
+        if not self.config.sample_percent or 100 * self._rng.random() >= self.config.sample_percent:
+            return
+        record = self.delivery.pending(place)
+        if record is not None:
+            fields: dict[str, object] = {
+                "consumer_seq": record.sequence,
+                "stream_seq": place.offset + 1,
+                "ack_time": max(0, now_ms - record.delivered_ms) * _MS_NS,
+                "deliveries": record.count,
+            }
+            self._effects.append(Advise("ACK", fields))
 
     # The stream
 
@@ -470,12 +546,20 @@ class Consumer:
         is_empty = not self._ahead.add(partition, messages, self.next_offset(partition))
         if not is_empty:
             self._ahead_count = min(max(AHEAD_FIRST, 2 * self._ahead_count), READ_AHEAD)
-        self._beyond_count += beyond - self._beyond.get(partition, 0)
-        self._beyond[partition] = beyond
+        self._note_beyond(partition, beyond)
         if partition not in self._replays:
             self._replays[partition] = self._ahead.count_of(partition) + beyond
         if is_empty and next_offset > self.delivery.next_offset(partition):
             self.delivery.skip(partition, next_offset)
+
+    def count(self, partition: int, beyond: int, now_ms: int) -> None:
+        """How many match beyond what was read."""
+        self._note_beyond(partition, beyond)
+        self.pump(now_ms)
+
+    def _note_beyond(self, partition: int, beyond: int) -> None:
+        self._beyond_count += beyond - self._beyond.get(partition, 0)
+        self._beyond[partition] = beyond
 
     def end_of_stream(self, now_ms: int, last_pull: int | None = None) -> None:
         """No further message matches now: a request that does not wait for one ends. ``last_pull``: as it was before
@@ -548,6 +632,8 @@ class Consumer:
         """At ``next_ms``, or later."""
         if self._paused_until_ms is not None and self._paused_until_ms <= now_ms:
             self._paused_until_ms = None
+        if self._pinned_until_ms is not None and self._pinned_until_ms <= now_ms:
+            self.unpin("timeout", now_ms)
         deadline_ms = self.delivery.next_deadline_ms
         if deadline_ms is not None and deadline_ms <= now_ms:
             for it in self._in_hand:
@@ -761,7 +847,7 @@ class Consumer:
         if self._paused_until_ms is not None:
             return None
         if not self.config.is_push:
-            return self.waiting[0].subject if self.waiting else None
+            return next((it.subject for it in self.waiting if self._may_serve(it)), None)
         is_full = self.config.flow_control and self._outstanding_bytes >= self._window_bytes
         return (
             self.config.deliver_subject
@@ -771,7 +857,7 @@ class Consumer:
 
     def _target_for(self, message: StoredMessage, count: int, sequence: int, pending: int) -> bool:
         """Whether the next client may have it. Pull requests that have no room for it end."""
-        while not self.config.is_push and self.waiting and not self.is_paused:
+        while not self.config.is_push and not self.is_paused and self._bring_forward():
             pull = self.waiting[0]
             if not pull.request.max_bytes:
                 return True
@@ -782,6 +868,29 @@ class Consumer:
             self._end_pull(pull, 409, "Message Size Exceeds MaxBytes")
         return self._target() is not None
 
+    def _may_serve(self, pull: WaitingPull) -> bool:
+        """By its priority group."""
+        request, policy = pull.request, self.config.priority_policy
+        if policy == "pinned_client":
+            return pull.pin == self.pin
+        if policy != "overflow" or not (request.min_pending or request.min_ack_pending):
+            return True
+        is_behind = 0 < request.min_pending <= self._pending() + len(self._in_hand)
+        return is_behind or 0 < request.min_ack_pending <= self.delivery.pending_count
+
+    def _bring_forward(self) -> bool:
+        """The first request that may be served; those before it go behind the others."""
+        for _ in range(len(self.waiting)):
+            if self._may_serve(self.waiting[0]):
+                return True
+            self.waiting.rotate(-1)
+        return False
+
+    def _pin_to(self, pull: WaitingPull, now_ms: int) -> None:
+        self.pin = pull.pin = f"{self._rng.getrandbits(88):022x}"
+        self.pinned_ms, self._pinned_until_ms = now_ms, now_ms + self.config.priority_timeout_ms
+        self._effects.append(Advise("PINNED", {"group": pull.request.group, "pinned_id": self.pin}))
+
     def _deliver(self, delivered: Delivered, message: StoredMessage, now_ms: int) -> None:
         """To the next client."""
         self._sequence = max(self._sequence, delivered.sequence)
@@ -789,8 +898,10 @@ class Consumer:
         self.is_changed = True
         config, pending = self.config, self._pending()
         pull = None if config.is_push else self.waiting[0]
+        if pull is not None and config.priority_policy == "pinned_client" and not self.pin:
+            self._pin_to(pull, now_ms)
         subject = config.deliver_subject if pull is None else pull.subject
-        self._effects.append(Deliver(subject, delivered, message, pending))
+        self._effects.append(Deliver(subject, delivered, message, pending, self.pin))
         size_bytes = 0
         if config.rate_limit_bps or (
             config.flow_control if pull is None else pull.request.max_bytes

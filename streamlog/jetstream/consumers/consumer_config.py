@@ -287,8 +287,6 @@ def check_honoured(config: ConsumerConfig) -> None:
     """Raises ApiRefused for what keeps the rules, but is not served. It is meant for durable consumers of mirrors and
     sources; others of theirs are direct, and push without acknowledgements.
     """
-    if config.priority_groups:
-        raise ApiRefused(no_consumer("priority_groups are not supported"))
     if config.ack_policy == "flow_control":
         raise ApiRefused(no_consumer("ack_policy: 'flow_control' is not supported"))
     if config.sourcing and not config.direct:

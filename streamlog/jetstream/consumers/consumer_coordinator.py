@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from random import SystemRandom
 from typing import Any, Final
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -69,7 +70,7 @@ from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
 from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
-from streamlog.jetstream.verbs.stream_info import node_name, rfc3339
+from streamlog.jetstream.verbs.stream_info import NO_TIME, node_name, rfc3339
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
@@ -117,10 +118,22 @@ INBOXES_AT_ONCE: Final = 16
 _SUBJECT: Final = re.compile(r"[^\x00-\x20\x7f.]+(\.[^\x00-\x20\x7f.]+)*")
 """A record that a Kafka producer wrote has none, or any bytes in its place."""
 Work = Callable[[], Coroutine[Any, Any, None]]
+_KINDS: Final = {
+    "MAX_DELIVERIES": "max_deliver",
+    "MSG_NAKED": "nak",
+    "MSG_TERMINATED": "terminated",
+    "PINNED": "consumer_group_pinned",
+    "UNPINNED": "consumer_group_unpinned",
+}
+_RNG: Final = SystemRandom()
+_HEAD: Final = b"NATS/1.0\r\n"
 Record = tuple[bytes, bytes | None]
 """A key and a value."""
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
+NO_SUCH_GROUP: Final = ApiError(
+    400, 10160, "Provided priority group does not exist for this consumer"
+)
 TOO_MANY: Final = ApiError(400, 10026, "maximum consumers limit reached")
 
 
@@ -137,6 +150,8 @@ class Surroundings:
     lease_held: Callable[[], bool]
     advise: Callable[[str, str, dict[str, Any]], None]
     """A subject after ``$JS.EVENT.ADVISORY.``, a kind, and fields."""
+    measure: Callable[[str, str, dict[str, Any]], None]
+    """The same of a metric, after ``$JS.EVENT.METRIC.``."""
     counts: ConsumerCounts
 
 
@@ -284,7 +299,8 @@ class HostedConsumer:
     def settle(self) -> None:
         """After an event: carry out what follows at once, and leave the rest to the task."""
         self._perform()
-        if self.core.wants or self.core.needs_message is not None:
+        core = self.core
+        if core.wants or core.needs_message is not None or core.needs_count:
             self.wake()
         else:
             self._set_timer()
@@ -366,7 +382,7 @@ class HostedConsumer:
             self._coordinator.unblock_later(self)
             return False
         if not core.wants:
-            return False
+            return core.needs_count and await self._count()
         ends, last_pull = {}, core.last_pull
         for _ in range(self.partitions):
             number = self._turn = (self._turn + 1) % self.partitions
@@ -381,6 +397,20 @@ class HostedConsumer:
             for number, end in ends.items():
                 self._coordinator.feed(self, number).wait(self, end)
         return False
+
+    async def _count(self) -> bool:
+        """Whether there are enough messages by now for some request."""
+        core, ends = self.core, {}
+        for number in range(self.partitions):
+            pending, ends[number] = await self._beyond(number)
+            if self.closed:
+                return False
+            core.count(number, pending, clock_ms())
+        if core.needs_count:
+            for number, end in ends.items():
+                self._coordinator.feed(self, number).wait(self, end)
+            return False
+        return True
 
     async def _read(self, number: int, limit: int) -> tuple[bool, int]:
         """Whether there was something, and the end of the partition."""
@@ -428,6 +458,36 @@ class HostedConsumer:
         if picked:
             self._picked[number] = picked
         self._unpicked.discard(number)
+
+    async def reset_offsets(self, sequence: int) -> dict[int, int]:
+        """By partition. Raises ApiRefused, StreamlogError."""
+        config, numbers = self.core.config, range(self.partitions)
+        if not sequence:
+            floor = self.core.delivery.ack_floor.offsets
+            return {number: floor.get(number, 0) for number in numbers}
+        match config.deliver_policy:
+            case "all":
+                pass
+            case "by_start_sequence":
+                if sequence < config.opt_start_seq:
+                    raise _not_reset("below start seq")
+            case "by_start_time":
+                query = StartQuery("by_start_time", value=config.opt_start_time_ms or 0)
+                for number in numbers:
+                    tp = TopicPartition(self.key.stream, number)
+                    start = await self._around.source.start(tp, self.kept.stream_id, query)
+                    if sequence <= start.offset:
+                        raise _not_reset("below start time")
+            case _:
+                raise _not_reset("not allowed")
+        return dict.fromkeys(numbers, sequence - 1)
+
+    def reset(self, offsets: Mapping[int, int]) -> None:
+        """What was picked is found again."""
+        self.core.reset(offsets, clock_ms())
+        resume_at = self.kept.resume_at
+        self._picked.clear()
+        self._unpicked = {it for it, offset in offsets.items() if offset < resume_at.get(it, 0)}
 
     def grow(self, partitions: int) -> None:
         """The stream has more partitions now."""
@@ -509,9 +569,11 @@ class HostedConsumer:
             f"{self._reply}{delivered.count}.{message.sequence}.{delivered.sequence}.{time_ns}.{it.pending}"
         )
         block, data = message.header_block, message.data
+        if it.pin:
+            block = b"%bNats-Pin-Id: %b\r\n\r\n" % (block[:-2] or _HEAD, it.pin.encode())
         shown = message.subject if _SUBJECT.fullmatch(message.subject) else self.key.stream
         if self.core.config.headers_only:
-            head = block[:-2] or b"NATS/1.0\r\n"
+            head = block[:-2] or _HEAD
             block, data = b"%bNats-Msg-Size: %d\r\n\r\n" % (head, len(data)), b""
         count = self._around.router.deliver_as(
             it.subject.encode(), shown.encode(), data, reply=reply.encode(), block=block
@@ -570,6 +632,8 @@ class HostedConsumer:
             },
             "ts": rfc3339(wall_ms()),
         }
+        if core.config.priority_groups:
+            info["priority_groups"] = [self._group_state()]
         if core.is_bound:
             info["push_bound"] = True
         if kept.paused_until_ms is not None and core.is_paused:
@@ -577,16 +641,33 @@ class HostedConsumer:
             info["pause_remaining"] = max(0, kept.paused_until_ms - wall_ms()) * 1_000_000
         return info
 
+    def _group_state(self) -> dict[str, Any]:
+        """nats-server tells of the first group alone."""
+        core = self.core
+        state = {"group": core.config.priority_groups[0], "pinned_ts": NO_TIME}
+        if core.pin and core.pinned_ms is not None:
+            state["pinned_client_id"] = core.pin
+            state["pinned_ts"] = rfc3339(wall_ms() - (clock_ms() - core.pinned_ms))
+        return state
+
     async def _pending(self, number: int) -> int:
-        tp = TopicPartition(self.key.stream, number)
-        offset = self.core.delivery.next_offset(number)
+        pending, _ = await self._beyond(number, self.core.delivery.next_offset(number))
+        return pending
+
+    async def _beyond(self, number: int, offset: int | None = None) -> tuple[int, int]:
+        """How many messages match from ``offset`` on, or beyond what was read; and the end of the partition."""
+        offset = self.core.next_offset(number) if offset is None else offset
         picked = [it for it in self._picked.get(number, ()) if it >= offset]
         if picked:
             offset = max(offset, self.kept.resume_at.get(number, 0))
         part = await self._around.source.read(
-            tp, self.kept.stream_id, self.core.config.filters, offset, limit=0
+            TopicPartition(self.key.stream, number),
+            self.kept.stream_id,
+            self.core.config.filters,
+            offset,
+            limit=0,
         )
-        return len(picked) + part.beyond
+        return len(picked) + part.beyond, max(part.high_watermark, offset)
 
 
 def _position(position: Any, last_active_ms: int | None) -> dict[str, Any]:
@@ -916,6 +997,26 @@ class ConsumerCoordinator:
             fields["pause_until"] = rfc3339(until_ms)
         self._advise_of(hosted.key, "PAUSE", "consumer_pause", fields)
 
+    def unpin(self, key: ConsumerKey, group: str) -> None:
+        """Raises ApiRefused."""
+        hosted = self.find(key)
+        if group not in hosted.core.config.priority_groups:
+            raise ApiRefused(NO_SUCH_GROUP)
+        hosted.core.unpin("admin", clock_ms())
+        hosted.settle()
+
+    async def reset(self, key: ConsumerKey, sequence: int) -> tuple[HostedConsumer, int]:
+        """0: back to the acknowledgement floor. Returns the sequence, too. Raises ApiRefused, StreamlogError."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            hosted = self.find(key)
+            offsets = await hosted.reset_offsets(sequence)
+            hosted.reset(offsets)
+            if hosted.is_kept:
+                state = hosted.core.delivery.encode(clock_ms())
+                await self._append([state_record(key, hosted.kept.created_ms, state)])
+            hosted.settle()
+            return hosted, max(1, sequence or min(offsets.values()) + 1)
+
     async def delete(self, key: ConsumerKey) -> None:
         """Raises ApiRefused, StreamlogError."""
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -1168,6 +1269,7 @@ class ConsumerCoordinator:
             kept.config,
             delivery,
             now_ms=clock_ms(),
+            rng=_RNG,
             flow_subject=flow_subject,
             reply_prefix=reply_prefix_of(key),
         )
@@ -1187,8 +1289,12 @@ class ConsumerCoordinator:
     # Advisories
 
     def advise(self, key: ConsumerKey, it: Advise) -> None:
-        kind = {"MAX_DELIVERIES": "max_deliver", "MSG_NAKED": "nak", "MSG_TERMINATED": "terminated"}
-        self._advise_of(key, it.kind, kind[it.kind], it.fields)
+        if it.kind == "ACK":
+            self.around.measure(
+                f"CONSUMER.ACK.{key.stream}.{key.consumer}", "consumer_ack", _told(key, it.fields)
+            )
+        else:
+            self._advise_of(key, it.kind, _KINDS[it.kind], it.fields)
 
     def _advise_action(self, key: ConsumerKey, action: str) -> None:
         word = {"create": "CREATED", "delete": "DELETED"}[action]
@@ -1196,8 +1302,11 @@ class ConsumerCoordinator:
 
     def _advise_of(self, key: ConsumerKey, word: str, kind: str, fields: Mapping[str, Any]) -> None:
         subject = f"CONSUMER.{word}.{key.stream}.{key.consumer}"
-        told = {"stream": key.stream, "consumer": key.consumer, **fields}
-        self.around.advise(subject, kind, told)
+        self.around.advise(subject, kind, _told(key, fields))
+
+
+def _told(key: ConsumerKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"stream": key.stream, "consumer": key.consumer, **fields}
 
 
 async def _guarded(work: Work) -> None:
@@ -1229,6 +1338,10 @@ class _Acknowledgement:
 
     def failed(self, error: StreamlogError) -> None:
         asyncio.get_running_loop().call_soon(self._failed, error)
+
+
+def _not_reset(why: str) -> ApiRefused:
+    return ApiRefused(ApiError(400, 10204, f"invalid reset: {why}"))
 
 
 def reply_prefix_of(key: ConsumerKey) -> str:

@@ -32,6 +32,7 @@ from streamlog.jetstream.consumers.consumer_config import (
     check_honoured,
     pause_until,
     read_create,
+    unpinned_group,
 )
 from streamlog.jetstream.consumers.consumer_coordinator import (
     NAMES,
@@ -170,6 +171,7 @@ class ConsumerService:
         nodes: NodeRequests,
         router: Router,
         advise: Callable[[str, str, dict[str, Any]], None],
+        measure: Callable[[str, str, dict[str, Any]], None],
         may_deliver_to: Callable[[str], bool],
         lease: Lease | None = None,
     ) -> None:
@@ -197,6 +199,7 @@ class ConsumerService:
             image=lambda: metadata.image,
             lease_held=lambda: lease is None or lease.held,
             advise=advise,
+            measure=measure,
             counts=ConsumerCounts(),
         )
         nodes.register(CONSUMER, self._answer_node)
@@ -290,6 +293,12 @@ class ConsumerService:
                     "pause_until": _shown_time(until_ms),
                     "pause_remaining": info.get("pause_remaining", 0),
                 }
+            case "UNPIN":
+                coordinator.unpin(key, unpinned_group(request.fields))
+                return {}
+            case "RESET":
+                hosted, sequence = await coordinator.reset(key, request.fields.get("seq", 0))
+                return {**await hosted.info(), "reset_seq": sequence}
             case "COUNT":
                 return {"count": coordinator.count_of(request.stream)}
             case _:

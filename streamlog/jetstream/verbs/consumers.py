@@ -39,6 +39,12 @@ class ConsumerVerbs:
     async def pause(self, name: str, fields: Fields) -> dict[str, Any]:
         return await self._ask("PAUSE", name, fields)
 
+    async def unpin(self, name: str, fields: Fields) -> dict[str, Any]:
+        return await self._ask("UNPIN", name, fields)
+
+    async def reset(self, name: str, fields: Fields) -> dict[str, Any]:
+        return await self._ask("RESET", name, fields)
+
     async def names(self, name: str, fields: Fields) -> dict[str, Any]:
         return await self._ask("NAMES", name, fields)
 

@@ -1,6 +1,7 @@
 """One consumer: plain cases. ``tests/property/test_consumer.py`` mixes them."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,7 +37,14 @@ def consumer(fields: dict[str, Any], **more: Any) -> Consumer:
     delivery = Delivery(
         limits_of(config), starts={0: 0, 1: 0}, needs_acks=config.ack_policy != "none"
     )
-    return Consumer(config, delivery, now_ms=NOW_MS, flow_subject="fc", reply_prefix="$JS.ACK.s.c.")
+    return Consumer(
+        config,
+        delivery,
+        now_ms=NOW_MS,
+        rng=Random(7),
+        flow_subject="fc",
+        reply_prefix="$JS.ACK.s.c.",
+    )
 
 
 def taken(core: Consumer) -> list[Effect]:
@@ -248,6 +256,156 @@ def runs(core: Consumer) -> list[tuple[str, int, int]]:
         for it in core.take()
         if isinstance(it, DeliverRun)
     ]
+
+
+def test_request_that_does_not_wait_ends_where_others_wait_for_what_there_is() -> None:
+    core = consumer(PULL, max_ack_pending=1)
+    pull(core, "i", batch=5)
+    fill(core, message(0), beyond=2)
+    assert shown(pull(core, "j", no_wait=True)) == [("j", 408, "Requests Pending")]
+    fill(core, message(1), beyond=9)
+    assert not pull(core, "j", no_wait=True)
+
+
+OVERFLOW = {**PULL, "priority_policy": "overflow", "priority_groups": ("g",)}
+PINNED = {**OVERFLOW, "priority_policy": "pinned_client", "priority_timeout_ms": 500}
+
+
+def test_overflow_request_waits_for_many_messages() -> None:
+    core = consumer(OVERFLOW)
+    pull(core, "far", group="g", min_pending=3, batch=9)
+    assert (core.wants, core.needs_count) == (0, True)
+    core.count(0, 2, NOW_MS)
+    assert (core.wants, core.needs_count) == (0, True)
+    core.count(0, 3, NOW_MS)
+    assert (core.wants, core.needs_count) == (9, False)
+    assert shown(fill(core, *map(message, range(3)))) == [("far", 0, 1)]
+    pull(core, "near", group="g")
+    assert shown(taken(core)) == []
+    assert core.delivery.delivered.sequence == 2
+    assert core.needs_count
+    core.count(0, 2, NOW_MS)
+    assert shown(taken(core)) == [("far", 2, 1)]
+
+
+def test_overflow_request_waits_for_many_that_are_not_acknowledged() -> None:
+    core = consumer(OVERFLOW)
+    pull(core, "far", group="g", min_ack_pending=2, batch=9)
+    pull(core, "near", group="g", batch=2)
+    told = fill(core, *map(message, range(4)))
+    assert shown(told) == [("near", 0, 1), ("near", 1, 1), ("far", 2, 1), ("far", 3, 1)]
+    for offset in range(3):
+        answer(core, offset, ACK)
+    assert shown(fill(core, message(4))) == []
+    pull(core, "near", group="g")
+    assert shown(taken(core)) == []
+    assert core.delivery.pending_count == 2
+
+
+def test_message_in_hand_waits_for_a_request_that_may_have_it() -> None:
+    core = consumer(OVERFLOW)
+    pull(core, "near", group="g")
+    fill(core, message(0))
+    pull(core, "far", group="g", min_pending=2)
+    answer(core, 0, Ack(AckKind.NAK))
+    assert core.needs_message is None
+    pull(core, "near", group="g")
+    assert core.needs_message == Place(0, 0)
+    core.provide(Place(0, 0), message(0), NOW_MS)
+    assert shown(taken(core)) == [("near", 0, 2)]
+
+
+def pins(effects: list[Effect]) -> list[tuple[str, str]]:
+    return [(it.subject, it.pin) for it in effects if isinstance(it, Deliver)]
+
+
+def test_client_of_the_first_request_is_pinned() -> None:
+    core = consumer(PINNED)
+    pull(core, "i", group="g", batch=2)
+    pull(core, "j", group="g", batch=2)
+    told = fill(core, *map(message, range(4)))
+    pin = core.pin
+    assert Advise("PINNED", {"group": "g", "pinned_id": pin}) in told
+    assert (len(pin), pins(told)) == (22, [("i", pin), ("i", pin)])
+    assert shown(pull(core, "k", group="g", id="other")) == [("k", 423, "Nats-Pin-Id mismatch")]
+    assert pins(pull(core, "i", group="g", id=pin)) == [("i", pin)]
+    assert [it.subject for it in core.waiting] == ["j"]
+
+
+def test_pin_ends_when_its_client_asks_for_nothing() -> None:
+    core = consumer(PINNED)
+    pull(core, "i", group="g")
+    pull(core, "j", group="g")
+    fill(core, *map(message, range(2)))
+    before = core.pin
+    pull(core, "i", NOW_MS + 300, group="g", id=before, batch=2)
+    assert core.next_ms() == NOW_MS + 800
+    assert not pins(tick(core, NOW_MS + 799))
+    told = tick(core, NOW_MS + 800)
+    assert Advise("UNPINNED", {"group": "g", "reason": "timeout"}) in told
+    headers = (("Nats-Pending-Messages", 1), ("Nats-Pending-Bytes", 0))
+    assert Tell("i", 423, "Nats-Wrong-Pin-Id", headers) in told
+    assert not core.pin
+    told = fill(core, message(2), now_ms=NOW_MS + 801)
+    assert core.pin not in ("", before)
+    assert pins(told) == [("j", core.pin)]
+
+
+def test_unpinned_client_is_told_so() -> None:
+    core = consumer(PINNED)
+    pull(core, "i", group="g", batch=2)
+    fill(core, message(0))
+    before = core.pin
+    core.unpin("admin", NOW_MS)
+    told = taken(core)
+    assert Advise("UNPINNED", {"group": "g", "reason": "admin"}) in told
+    assert [it.code for it in told if isinstance(it, Tell)] == [423]
+    told = pull(core, "i", group="g", id=before)
+    assert shown(told) == [("i", 423, "Nats-Wrong-Pin-Id")]
+    assert not core.waiting
+
+
+def test_samples_tell_how_long_an_acknowledgement_took() -> None:
+    core = consumer(PULL, sample_freq="100%")
+    pull(core, "i", batch=4)
+    fill(core, *map(message, range(4)))
+    told = answer(core, 1, ACK, now_ms=NOW_MS + 25)
+    fields: dict[str, object] = {
+        "consumer_seq": 2,
+        "stream_seq": 2,
+        "ack_time": 25 * MS,
+        "deliveries": 1,
+    }
+    assert told == [Advise("ACK", fields)]
+    core.acknowledged_runs([(0, 0, 4)], NOW_MS + 30)
+    sampled = [it.fields["stream_seq"] for it in taken(core) if isinstance(it, Advise)]
+    assert sampled == [1, 3, 4]
+
+
+def test_share_of_acknowledgements_is_sampled() -> None:
+    core = consumer(PULL, sample_freq="20", max_ack_pending=-1)
+    pull(core, "i", batch=2_000)
+    fill(core, *map(message, range(2_000)))
+    core.acknowledged_runs([(0, 0, 2_000)], NOW_MS)
+    assert 300 < len(taken(core)) < 500
+
+
+def test_reset_begins_again() -> None:
+    core = consumer(PULL)
+    pull(core, "i", batch=3)
+    fill(core, *map(message, range(6)))
+    answer(core, 0, ACK)
+    answer(core, 2, Ack(AckKind.NAK))
+    core.is_changed = False
+    core.reset({0: 1, 1: 0}, NOW_MS)
+    assert core.is_changed
+    delivery = core.delivery
+    assert (delivery.pending_count, delivery.has_redelivery, core.next_offset(0)) == (0, False, 1)
+    assert core.delivery.next_deadline_ms is None
+    pull(core, "i", batch=2)
+    told = fill(core, *map(message, range(1, 3)))
+    assert [it.delivered.sequence for it in told if isinstance(it, Deliver)] == [1, 2]
+    assert shown(told) == [("i", 1, 1), ("i", 2, 1)]
 
 
 def test_requests_of_one_inbox_share_a_run_in_turn() -> None:
