@@ -50,7 +50,7 @@ pending records.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
@@ -269,6 +269,11 @@ class Delivery:
         """No record below it will be delivered for the first time."""
         known = self._partitions.get(partition)
         return 0 if known is None else known.next_offset
+
+    def pending_offsets(self, partition: int) -> Iterable[int]:
+        """In order."""
+        known = self._partitions.get(partition)
+        return () if known is None else known.pending.keys()
 
     def is_pending(self, place: Place) -> bool:
         return self._find(place) is not None

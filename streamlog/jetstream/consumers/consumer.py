@@ -32,6 +32,7 @@ from streamlog.delivery.delivery import Delivered, Delivery, DeliveryLimits, Exh
 from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest, read_pull
+from streamlog.record.offset_set import OffsetSet
 
 READ_AHEAD: Final = 5_000
 """Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
@@ -166,6 +167,10 @@ class Consumer:
         self._replayed: tuple[int, int] | None = None
         """When the last one of them was delivered, and its timestamp."""
         self._paused_until_ms: int | None = None
+        self.keeps_given_up = False
+        """Messages that it has given up stay in the stream until they are acknowledged after all, or deleted."""
+        self.given_up: dict[int, OffsetSet] = {}
+        """By partition."""
 
     # What the coordinator has to know
 
@@ -381,6 +386,8 @@ class Consumer:
                 if changed:
                     more: dict[str, object] = {"reason": ack.reason} if ack.reason else {}
                     self._advise("MSG_TERMINATED", place, acked, deliveries=count, **more)
+        if ack.kind in _ENDS and self.given_up:
+            changed |= self._acknowledged_late(place)
         if changed:
             self.is_changed = True
             if ack.kind in _ENDS:
@@ -391,6 +398,16 @@ class Consumer:
         elif reply:
             self._effects.append(Confirm(reply))
         self.pump(now_ms)
+
+    def _acknowledged_late(self, place: Place) -> bool:
+        """After it was given up."""
+        given_up = self.given_up.get(place.partition)
+        if given_up is None or place.offset not in given_up:
+            return False
+        given_up.remove_all(OffsetSet((place.offset,)))
+        if not given_up:
+            del self.given_up[place.partition]
+        return True
 
     # The stream
 
@@ -460,6 +477,11 @@ class Consumer:
             it for it in self._ahead if it.place.partition != partition or it.place.offset >= offset
         )
         self.is_changed |= bool(self.delivery.start_moved(partition, offset))
+        given_up = self.given_up.get(partition)
+        if given_up is not None:
+            given_up.remove_all(given_up.between(0, offset))
+            if not given_up:
+                del self.given_up[partition]
         self._in_hand = deque(
             it
             for it in self._in_hand
@@ -630,6 +652,9 @@ class Consumer:
 
     def _give_up(self, exhausted: Exhausted) -> None:
         self.is_changed = True
+        if self.keeps_given_up:
+            place = exhausted.place
+            self.given_up.setdefault(place.partition, OffsetSet()).add(place.offset)
         fields: dict[str, object] = {
             "stream_seq": exhausted.place.offset + 1,
             "deliveries": exhausted.count,
