@@ -65,7 +65,7 @@ from streamlog.jetstream.consumers.consumer_records import (
     state_record,
 )
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
-from streamlog.jetstream.consumers.interest import NOT_KEPT, Interest
+from streamlog.jetstream.consumers.interest import NOT_KEPT, Interest, key_of
 from streamlog.jetstream.consumers.interest_reports import InterestReports, StreamInterest
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
@@ -1021,7 +1021,7 @@ class ConsumerCoordinator:
     def interests_of(self, stream: StreamImage, number: int) -> dict[str, Interest]:
         """Of a partition, by consumer."""
         return {
-            f"{it.key.consumer} {it.kept.created_ms}": it.interest(number)
+            key_of(it.key.consumer, it.kept.created_ms): it.interest(number)
             for it in self._by_stream.get(stream.name, {}).values()
             if it.kept.stream_id == stream.stream_id
         }

@@ -69,6 +69,8 @@ NAME_CHARS: Final = 8
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
 MAKE_S: Final = 1.0
+HOLDERS_MAX: Final = 100
+"""Consumers of which the metrics tell what they hold."""
 KNOWN_S: Final = 2.0
 """How long a coordinator waits for the metadata of a stream that another node knows."""
 
@@ -348,6 +350,8 @@ class ConsumerService:
             deliveries=counts.deliveries,
             redeliveries=counts.redeliveries,
             acks=counts.acks,
+            unreported=sum(it.reports.failing for it in self._coordinators.values()),
+            holders=self._around.interest.holders(HOLDERS_MAX),
         )
 
     # Its life

@@ -61,6 +61,15 @@ class Interest(NamedTuple):
         )
 
 
+def key_of(consumer: str, created_ms: int) -> str:
+    """A consumer that is made again under its name is another one."""
+    return f"{consumer} {created_ms}"
+
+
+def name_of(key: str) -> str:
+    return key.rpartition(" ")[0]
+
+
 NOT_KEPT: Final = Interest((), 0, OffsetSet())
 """Of a consumer of which nothing is kept: it may want every message."""
 
@@ -79,7 +88,7 @@ class Interests(NamedTuple):
     version: Version
     is_queue: bool
     by_consumer: Mapping[str, Interest]
-    """A consumer that is made again under its name is another one, and has another key."""
+    """See ``key_of``."""
 
     def json(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ had hidden, and its successor decides the same when it is told.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +29,15 @@ from streamlog.control.leaders.local_leader import LocalLeader, tp_of
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.control.messages.matching import Matching
 from streamlog.errors import NotLeader, StreamlogError, StreamNotFound
-from streamlog.jetstream.consumers.interest import Interest, Interests, Lookup, Releases, Version
+from streamlog.jetstream.consumers.consumer_statistics import Holder
+from streamlog.jetstream.consumers.interest import (
+    Interest,
+    Interests,
+    Lookup,
+    Releases,
+    Version,
+    name_of,
+)
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -199,6 +208,21 @@ class StreamInterest:
         """Its consumers do not empty it any more. If they do again, a coordinator tells it."""
         for key in [key for key in self._led if key[0] == stream_id]:
             self._forget(key)
+
+    def holders(self, count: int) -> list[Holder]:
+        """The consumers that hold most messages of partitions that are led here."""
+        held = Counter[tuple[str, str]]()
+        for led in self._led.values():
+            told, partition = led.releases.told, led.partition
+            if told is None or led.is_over():
+                continue
+            start, end, gone = partition.log_start_offset, partition.high_watermark, partition.erased
+            for key, it in told.by_consumer.items():
+                low = max(start, it.next_offset)
+                rest = max(0, end - low) - gone.count(low, end)
+                name = partition.tp.stream, name_of(key)
+                held[name] += rest + len(it.open)
+        return [Holder(*name, messages) for name, messages in held.most_common(count)]
 
     async def run(self) -> None:
         """Look at what has come since a coordinator has told anything."""

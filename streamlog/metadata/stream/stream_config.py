@@ -170,7 +170,7 @@ class StreamConfig(BaseModel):
         "Number of replicas of each partition.",
         jetstream="num_replicas", kafka=None,
     )] = 1
-    retention: Annotated[Retention, Setting(
+    retention: Annotated[Retention, Field(exclude_if="limits".__eq__), Setting(
         "What removes messages besides the limits. limits: nothing. interest: a message goes when"
         " all JetStream consumers that want it have acknowledged it. workqueue: a message goes"
         " when its consumer has acknowledged it; no two consumers may want the same one.",
