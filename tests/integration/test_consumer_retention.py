@@ -1,11 +1,11 @@
-"""Retention by interest and work queues, as clients see them. Each test runs beside a real nats-server with JetStream, so
-that it says what JetStream does.
+"""Retention by interest and work queues, as clients see them. Each test runs beside a real nats-server with JetStream,
+so that it says what JetStream does.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
 import nats
@@ -39,7 +39,9 @@ class Stand(NamedTuple):
     async def stream(self, retention: str, **config: Any) -> str:
         """A new one, which takes ``<name>.>``."""
         name = f"s{time.monotonic_ns()}"
-        reply = await self.request(f"STREAM.CREATE.{name}", **self.config(name, retention, **config))
+        reply = await self.request(
+            f"STREAM.CREATE.{name}", **self.config(name, retention, **config)
+        )
         assert "error" not in reply, reply
         assert reply["config"]["retention"] == retention
         return name
@@ -94,20 +96,21 @@ class Stand(NamedTuple):
 
     async def becomes(self, stream: str, *expected: int) -> None:
         """The stream comes to that state, and stays so for a while."""
-        deadline = time.monotonic() + 5
-        while (state := await self.state(stream)) != expected and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        assert state == expected
+        await self._until(stream, lambda state: state == expected)
         await asyncio.sleep(0.1)
         assert await self.state(stream) == expected
 
-
     async def becomes_empty(self, stream: str) -> None:
         """Here an erasure has a sequence of its own."""
-        deadline = time.monotonic() + 5
-        while (await self.state(stream))[0] and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        assert (await self.state(stream))[0] == 0
+        await self._until(stream, lambda state: not state[0])
+
+    async def _until(self, stream: str, is_so: Callable[[State], bool]) -> None:
+        for _ in range(100):
+            state = await self.state(stream)
+            if is_so(state):
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail(f"{state}")
 
 
 @pytest.fixture(scope="module")
@@ -393,5 +396,3 @@ async def test_push_consumer_empties_its_queue(stand: Stand) -> None:
         async with asyncio.timeout(5):
             await (await heard.get()).ack()
     await stand.becomes(stream, 0, 21)
-
-

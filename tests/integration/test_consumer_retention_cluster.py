@@ -95,14 +95,20 @@ async def drain(client: Client, stream: str, consumer: str) -> list[int]:
                     found.append(int(it.data))
 
 
+async def until_empty(js: JetStreamContext, stream: str) -> None:
+    for _ in range(100):
+        left = await messages(js, stream)
+        if not left:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"{left} messages are left")
+
+
 async def assert_empty_everywhere(cluster: Cluster, stream: str) -> None:
     """Whatever replica leads."""
     async with connected(cluster, 1, 2, 3) as client:
         js = client.jetstream()
-        deadline = asyncio.get_running_loop().time() + 10
-        while left := await messages(js, stream):
-            assert asyncio.get_running_loop().time() < deadline, f"{left} messages are left"
-            await asyncio.sleep(0.1)
+        await until_empty(js, stream)
         await asyncio.sleep(1.5)  # the start of the log moves twice a second
         for node in (1, 2, 3):
             await asyncio.to_thread(elect, cluster, (stream, 0), node)
@@ -252,7 +258,27 @@ async def test_partitions_are_emptied_each_by_its_own_sequences(trio: Cluster) -
         assert sorted(await drain(client, "parts", "a")) == list(range(100))
         assert await messages(js, "parts") == 100
         assert sorted(await drain(client, "parts", "b")) == list(range(100))
-        deadline = asyncio.get_running_loop().time() + 5
-        while await messages(js, "parts"):
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.05)
+        await until_empty(js, "parts")
+
+
+async def test_leader_that_was_restarted_is_told_again(trio: Cluster) -> None:
+    """It keeps the only replica, and leads again; the coordinator lives on."""
+    async with connected(trio, 1) as client:
+        js = client.jetstream()
+        make = partial(js.add_stream, name="lone", subjects=["lone.>"], num_replicas=1)
+        await retried(lambda: make(retention=INTEREST))
+        await add_consumer(js, "lone", "worker")
+        leader = trio.leader(("lone", 0))
+        assert leader is not None
+        coordinator = leader % 3 + 1
+        await asyncio.to_thread(elect, trio, state_partition("lone"), coordinator)
+    async with connected(trio, coordinator) as client:
+        js = client.jetstream()
+        await fill(js, "lone", 10)
+        assert len(await drain(client, "lone", "worker")) == 10
+        await js.delete_consumer("lone", "worker")
+        trio.kill(leader)
+        await asyncio.to_thread(trio.start, leader)
+        trio.wait_settled([("lone", 0)])
+        await fill(js, "lone", 10)
+        await until_empty(js, "lone")

@@ -687,8 +687,12 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda it: 0 < it["idle_heartbeat"] < HEARTBEAT_MS_MIN * MS,
     ),
     lambda it, stream: (
-        ApiError(400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream")
-        if stream.retention == "workqueue" and not it["deliver_subject"] and it["ack_policy"] == "none"
+        ApiError(
+            400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"
+        )
+        if stream.retention == "workqueue"
+        and not it["deliver_subject"]
+        and it["ack_policy"] == "none"
         else None
     ),
     _of_pull(

@@ -860,7 +860,8 @@ class ConsumerCoordinator:
         return found
 
     def _others(self, key: ConsumerKey) -> list[ConsumerConfig]:
-        return [it.core.config for it in self.of_stream(key.stream) if it.key != key]
+        known = self._by_stream.get(key.stream, {}).values()
+        return [it.core.config for it in known if it.key != key]
 
     async def _create(
         self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
@@ -1105,7 +1106,6 @@ class ConsumerCoordinator:
 
     def _answer(self, stream: str, replies: list[str]) -> None:
         """Acknowledgements are confirmed; what they let go of is, if it can be, no longer in the stream."""
-
 
         def answer() -> None:
             for reply in replies:

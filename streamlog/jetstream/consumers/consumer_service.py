@@ -431,7 +431,10 @@ class ConsumerService:
 
     def _note_consumed(self, name: str, stream: StreamImage | None) -> bool:
         """Whether it is, or was, one that its consumers empty."""
-        is_consumed, was_consumed = stream is not None and stream.config.is_consumed, name in self._consumed
+        is_consumed, was_consumed = (
+            stream is not None and stream.config.is_consumed,
+            name in self._consumed,
+        )
         if is_consumed:
             self._consumed.add(name)
             if self._state.stream is None:

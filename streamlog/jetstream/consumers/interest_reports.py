@@ -4,9 +4,9 @@ The coordinator's part is ``InterestReports``, the leader's ``StreamInterest``. 
 
 A report names the leader epoch of the stream's partition that it is for, and carries a version: the leader epoch of the
 coordinator's partition, and a number. A leader takes no report of another epoch, and none that is older than
-one it has taken. So a coordinator that was deposed, whose report is late, cannot have removed what a consumer needs that
-was made at its successor: that consumer's client has its answer only after the leader has taken a report with
-it. A leader that is new removes nothing before it has been told.
+one it has taken. So a coordinator that was deposed, whose report is late, cannot have removed what a consumer needs
+that was made at its successor: that consumer's client has its answer only after the leader has taken a report
+with it. A leader that is new removes nothing before it has been told.
 
 A report has what is *kept*: what a state record says that is committed. An ephemeral consumer has no record, and what
 it has come to counts at once. What is removed is hidden at once, and goes as ``MessageDeletes.foresee`` says it: by the
@@ -16,6 +16,7 @@ had hidden, and its successor decides the same when it is told.
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -58,6 +59,8 @@ INTEREST: Final = "CONSUMER.INTEREST"
 ASK_S: Final = 2.0
 REPORT_S: Final = 0.02
 """How long a change waits for others before it is reported."""
+SHARE_MAX: Final = 0.1
+"""Of the coordinator's time, for the reports of one stream that no client waits for."""
 LOOK_S: Final = 0.02
 """How long a message waits that no consumer may want, until it is looked at."""
 RETRY_S: Final = 0.3
@@ -147,7 +150,9 @@ class StreamInterest:
         """Return once the leader goes by it. Raises StreamlogError; StreamNotFound where the stream is another one."""
         stream = self._image().stream(report.tp.stream)
         if stream.stream_id != report.stream_id:
-            raise StreamNotFound(f"stream {report.tp.stream!r} is deleted; another one has its name")
+            raise StreamNotFound(
+                f"stream {report.tp.stream!r} is deleted; another one has its name"
+            )
         place = stream.partition(report.tp.partition)
         if place.leader == NO_LEADER or place.leader_epoch != report.leader_epoch:
             raise NotLeader(f"{report.tp} is led by another node now")
@@ -171,7 +176,9 @@ class StreamInterest:
             raise NotLeader(f"the retention of {report.tp} is not known to be that one yet")
         led = self._here(report.stream_id, partition)
         if not led.releases.tell(interests):
-            raise NotLeader(f"a later coordinator has told what consumers of {report.tp} have come to")
+            raise NotLeader(
+                f"a later coordinator has told what consumers of {report.tp} have come to"
+            )
         await self._settle(led)
         if report.is_final:
             await self._have_gone(partition)
@@ -216,7 +223,11 @@ class StreamInterest:
             told, partition = led.releases.told, led.partition
             if told is None or led.is_over():
                 continue
-            start, end, gone = partition.log_start_offset, partition.high_watermark, partition.erased
+            start, end, gone = (
+                partition.log_start_offset,
+                partition.high_watermark,
+                partition.erased,
+            )
             for key, it in told.by_consumer.items():
                 low = max(start, it.next_offset)
                 rest = max(0, end - low) - gone.count(low, end)
@@ -308,6 +319,8 @@ class _Reporting:
         """By partition: in which leader epoch its leader was told, and what."""
         self.is_due = False
         """A report is about to be made."""
+        self.spent_s = 0.0
+        """What making the last report took."""
         self.failures = 0
         """Reports that failed, one after the other."""
         self.next: asyncio.Future[None] | None = None
@@ -378,7 +391,7 @@ class InterestReports:
 
     async def _report(self, stream: str, it: _Reporting) -> None:
         try:
-            await asyncio.sleep(REPORT_S)
+            await asyncio.sleep(max(REPORT_S, it.spent_s / SHARE_MAX))
             while self._streams.get(stream) is it and self._coordinator.may_act:
                 it.is_due = False
                 try:
@@ -425,7 +438,7 @@ class InterestReports:
         if not self._coordinator.may_act:
             raise NotLeader(f"consumers of {name} are coordinated by another node now")
         self._number += 1
-        version = Version(self._leader_epoch, self._number)
+        version, began_s = Version(self._leader_epoch, self._number), time.perf_counter()
         reports = list[Report]()
         for number, place in enumerate(stream.partitions):
             interests = self._coordinator.interests_of(stream, number)
@@ -434,6 +447,7 @@ class InterestReports:
                 told = Interests(version, stream.config.retention == "workqueue", interests)
                 tp = TopicPartition(name, number)
                 reports.append(Report(tp, stream.stream_id, place.leader_epoch, told, is_final))
+        it.spent_s = time.perf_counter() - began_s
         await _all(self._tell_one(it, report) for report in reports)
 
     async def _tell_one(self, it: _Reporting, report: Report) -> None:

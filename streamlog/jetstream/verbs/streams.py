@@ -177,7 +177,9 @@ class Streams:
         if placement.get("tags") or placement.get("cluster", "") not in ("", image.cluster_id):
             raise ApiRefused(NO_PEERS)  # no node has tags
         if asked["retention"] not in ("limits", "") and self._consumers is None:
-            told = f"retention: {asked['retention']!r} is not supported here: {NOT_SERVED.description}"
+            told = (
+                f"retention: {asked['retention']!r} is not supported here: {NOT_SERVED.description}"
+            )
             raise ApiRefused(invalid_config(told))
         return config_from_json(asked)
 

@@ -37,7 +37,11 @@ class NaiveConsumer:
 
     def interest(self) -> Interest:
         return Interest(
-            self.filters, self.next_offset, OffsetSet(self.open), self.begin, OffsetSet(self.carried)
+            self.filters,
+            self.next_offset,
+            OffsetSet(self.open),
+            self.begin,
+            OffsetSet(self.carried),
         )
 
 
@@ -128,7 +132,12 @@ class Stand:
         self.is_told = True
         self.held = [
             NaiveConsumer(
-                it.filters, it.next_offset, set(it.open), set(it.acknowledged), it.begin, set(it.carried)
+                it.filters,
+                it.next_offset,
+                set(it.open),
+                set(it.acknowledged),
+                it.begin,
+                set(it.carried),
             )
             for it in self.consumers.values()
         ]
