@@ -16,7 +16,7 @@ Invariants
 
 A decision looks at the messages for which anything has changed since the one before: those that have come, those that a
 consumer has delivered, and those that are open no longer. Which of them match a filter, only the partition knows. So a
-decision is a ``Question``, and its answer.
+decision is a ``ReleaseQuestion``, and its answer.
 """
 
 import base64
@@ -125,7 +125,7 @@ class Lookup(NamedTuple):
     high: int
 
 
-class Question(NamedTuple):
+class ReleaseQuestion(NamedTuple):
     """What has to be known to decide."""
 
     interests: Interests
@@ -163,7 +163,7 @@ class Releases:
         """What was decided may not have been carried out: look at every message again."""
         self._decided = None
 
-    def ask(self, start: int, end: int, gone: OffsetSet) -> Question | None:
+    def ask(self, start: int, end: int, gone: OffsetSet) -> ReleaseQuestion | None:
         """``start``, ``end``: of the messages that are committed; ``gone``: of them, those that are not there any more.
         None: there is nothing to decide.
         """
@@ -187,9 +187,11 @@ class Releases:
             for key, it in told.by_consumer.items()
             if it.filters and (part := _part(it, low, high, is_queue=told.is_queue)) is not None
         }
-        return Question(told, end, candidates, lookups)
+        return ReleaseQuestion(told, end, candidates, lookups)
 
-    def decide(self, question: Question, matching: Mapping[str, OffsetSet]) -> OffsetSet | None:
+    def decide(
+        self, question: ReleaseQuestion, matching: Mapping[str, OffsetSet]
+    ) -> OffsetSet | None:
         """What goes; ``matching``: what each lookup has found. None: something else was told meanwhile, ask again."""
         told, candidates = question.interests, question.candidates
         if told is not self._told:

@@ -414,15 +414,29 @@ class InterestReports:
         if it is None:
             return
         if it.next is None:
-            it.next = asyncio.ensure_future(self._tell_next(stream, it))
+            it.next = asyncio.get_running_loop().create_future()
             it.next.add_done_callback(_heard)
+            if self._coordinator.run_task(partial(self._tell_next, stream, it, it.next)) is None:
+                it.next = None
+                raise NotLeader(f"consumers of {stream} are coordinated by another node now")
         await asyncio.shield(it.next)
 
-    async def _tell_next(self, stream: str, it: _Reporting) -> None:
-        """Those that come while others are told are told of together."""
-        async with it.lock:
-            it.next = None
-            await self._tell(stream, it)
+    async def _tell_next(self, stream: str, it: _Reporting, told: "asyncio.Future[None]") -> None:
+        """What changes while a report is under way, the next one tells, all of it."""
+        try:
+            async with it.lock:
+                it.next = None
+                await self._tell(stream, it)
+            told.set_result(None)
+        except StreamlogError as error:
+            told.set_exception(error)
+        finally:
+            if it.next is told:
+                it.next = None
+            if not told.done():
+                told.set_exception(
+                    NotLeader(f"what consumers of {stream} have come to is not told")
+                )
 
     async def have_gone(self, stream: str) -> None:
         """Return once all that goes by what is so at this moment is gone for good. Raises StreamlogError."""
@@ -463,6 +477,6 @@ async def _all(tasks: Iterable[Awaitable[None]]) -> None:
 
 
 def _heard(done: "asyncio.Future[None]") -> None:
-    """Nobody may wait for it any more."""
+    """No request may wait for it any more."""
     with suppress(asyncio.CancelledError):
         done.exception()

@@ -1,7 +1,9 @@
 """Retention by interest and of work queues, against an oracle that looks at every message each time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -189,7 +191,7 @@ class Stand:
         self.tell()
 
 
-ACTS = {
+ACTS: dict[str, tuple[float, Callable[[Random], tuple[Any, ...]]]] = {
     "publish": (4, lambda it: (it.choice(SUBJECTS),)),
     "make": (1, lambda it: (it.choice(FILTERS), it.randrange(2))),
     "deliver": (6, lambda it: (it.randrange(5),)),
