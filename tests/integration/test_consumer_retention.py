@@ -158,6 +158,20 @@ async def test_stream_without_consumers_keeps_nothing(stand: Stand) -> None:
     assert await stand.pull(stream, "late", 1) == []
 
 
+async def test_consumer_has_what_is_published_right_after_it_was_made(stand: Stand) -> None:
+    """Before that, the stream keeps nothing."""
+    stream = await stand.stream("interest")
+    await stand.publish(stream, "early")
+    await stand.becomes(stream, 0, 2)
+    for number in range(20):
+        assert await stand.consumer(stream, f"c{number}", filter_subject=f"{stream}.{number}") == 0
+        await stand.publish(stream, str(number))
+    for number in range(20):
+        (message,) = await stand.pull(stream, f"c{number}", 1)
+        await acknowledge(message)
+    await stand.becomes_empty(stream)
+
+
 async def test_message_goes_when_all_have_acknowledged_it(stand: Stand) -> None:
     stream = await stand.stream("interest")
     assert [await stand.consumer(stream, it) for it in ("a", "b")] == [0, 0]
