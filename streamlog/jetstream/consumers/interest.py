@@ -133,7 +133,7 @@ class ReleaseQuestion(NamedTuple):
     """The messages below are decided about."""
     candidates: OffsetSet
     lookups: Mapping[str, Lookup]
-    """By consumer."""
+    """Of a work queue by consumer, by interest for each set of filters."""
 
 
 class Releases:
@@ -174,19 +174,17 @@ class Releases:
         candidates.keep_between(start, end)
         candidates.remove_all(gone)
         if not told.is_queue:
-            for it in told.by_consumer.values():
-                candidates.remove_all(it.open)
-                if not it.filters:
-                    candidates.keep_between(start, it.next_offset)
+            known = told.by_consumer.values()
+            free_end = min((it.next_offset for it in known if not it.filters), default=end)
+            candidates.keep_between(start, free_end)
+            for it in known if candidates else ():
+                if it.open:
+                    candidates.remove_all(it.open)
         if not candidates:
             self._decided = told, end
             return None
         low, high = _ends(candidates)
-        lookups = {
-            key: part
-            for key, it in told.by_consumer.items()
-            if it.filters and (part := _part(it, low, high, is_queue=told.is_queue)) is not None
-        }
+        lookups = _parts_done(told, low, high) if told.is_queue else _parts_held(told, low, high)
         return ReleaseQuestion(told, end, candidates, lookups)
 
     def decide(
@@ -217,18 +215,20 @@ class Releases:
         if self._decided is None:
             return OffsetSet.between_ends(start, end)
         before, decided_end = self._decided
+        is_new = before.is_queue != told.is_queue
+        if is_new or (told.is_queue and told.by_consumer.keys() - before.by_consumer.keys()):
+            return OffsetSet.between_ends(start, end)
         changed = OffsetSet.between_ends(max(start, decided_end), end)
         for key, was in before.by_consumer.items():
             now = told.by_consumer.get(key)
+            if now == was:
+                continue
             if now is None or not _is_continued(was, now):
                 return OffsetSet.between_ends(start, end)
             changed.update(OffsetSet.between_ends(was.next_offset, min(now.next_offset, end)))
             closed = was.open.copy()
             closed.remove_all(now.open)
             changed.update(closed)
-        is_new = before.is_queue != told.is_queue
-        if is_new or (told.is_queue and told.by_consumer.keys() - before.by_consumer.keys()):
-            return OffsetSet.between_ends(start, end)
         return changed
 
 
@@ -244,13 +244,29 @@ def _ends(offsets: OffsetSet) -> tuple[int, int]:
     return runs[0][0], runs[-1][1]
 
 
-def _part(it: Interest, low: int, high: int, *, is_queue: bool) -> Lookup | None:
-    """Where the consumer's filters decide."""
-    if is_queue:
-        low, high = max(low, it.begin), min(high, it.next_offset)
-    else:
-        low = max(low, it.next_offset)
-    return Lookup(it.filters, low, high) if low < high else None
+def _parts_done(told: Interests, low: int, high: int) -> dict[str, Lookup]:
+    """Of a work queue: what consumers with filters may have done with."""
+    parts = {
+        key: Lookup(it.filters, max(low, it.begin), min(high, it.next_offset))
+        for key, it in told.by_consumer.items()
+        if it.filters
+    }
+    return {key: it for key, it in parts.items() if it.low < it.high}
+
+
+def _parts_held(told: Interests, low: int, high: int) -> dict[str, Lookup]:
+    """By interest: what consumers with filters have still to deliver. Of those with the same filters, the one that is
+    behind the others holds what they do.
+    """
+    lows = dict[tuple[str, ...], int]()
+    for it in told.by_consumer.values():
+        if it.filters:
+            lows[it.filters] = min(max(low, it.next_offset), lows.get(it.filters, high))
+    return {
+        " ".join(filters): Lookup(filters, first, high)
+        for filters, first in lows.items()
+        if first < high
+    }
 
 
 _NONE: Final = OffsetSet()
