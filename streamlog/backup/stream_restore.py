@@ -130,6 +130,8 @@ def _wanted(
         changes["subjects"] = subjects
     if replicas is not None:
         changes["replicas"] = replicas
+    if backup.config.retention == "interest":  # its consumers are not restored: nothing would stay
+        changes["retention"] = "limits"
     return backup.config.changed(**changes) if changes else backup.config
 
 

@@ -52,7 +52,7 @@ operation takes O(log n) amortised, plus as much for each record that it removes
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import itemgetter
@@ -295,6 +295,11 @@ class Delivery:
         """No record below it will be delivered for the first time."""
         known = self._partitions.get(partition)
         return 0 if known is None else known.next_offset
+
+    def pending_offsets(self, partition: int) -> Iterable[int]:
+        """In order."""
+        known = self._partitions.get(partition)
+        return () if known is None else known.pending.offsets()
 
     def is_pending(self, place: Place) -> bool:
         return self._find(place) is not None

@@ -48,6 +48,9 @@ class PendingRecords:
     def last_before(self, offset: int) -> PendingRecord | None:
         """The last one below ``offset``."""
 
+    def offsets(self) -> list[int]:
+        """Of all, in order."""
+
     def update(self, offset: int, *, count: int, deadline_ms: int, ticket: int) -> None:
         """Raises KeyError for a record that is not here."""
 

@@ -158,6 +158,10 @@ cdef class PendingRecords:
             i -= 1
         return None
 
+    def offsets(self):
+        cdef Py_ssize_t i
+        return [self._entries[i].offset for i in range(self._start, self._end) if self._entries[i].ticket != GONE]
+
     def update(self, int64_t offset, *, int64_t count, int64_t deadline_ms, int64_t ticket):
         cdef Pending* it = self._at(offset)
         if it == NULL:

@@ -850,6 +850,7 @@ class Partition(PartitionEnd):
             self._log.advance_log_start(offset, is_kept=True)
         except Unavailable as error:  # the records are gone; their files go with the next retention
             logger.warning(PURGED_FILES_REMAIN, extra=self.place(error))
+        self.erasing.start_moved(offset)
         self.sync_soon()
         self.offsets_changed()
         if self.following.is_damaged and self._log.damaged_from is None:

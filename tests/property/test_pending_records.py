@@ -97,6 +97,7 @@ class PendingTable(RuleBasedStateMachine):
     @invariant()
     def is_what_is_known(self) -> None:
         assert len(self.ours) == len(self.known)
+        assert self.ours.offsets() == sorted(self.known)
         assert self.ours.first() == (self.known[min(self.known)] if self.known else None)
 
     @invariant()

@@ -45,3 +45,16 @@ class ConsumerGauges(Collector):
             "Acknowledgements taken by JetStream consumers, of every kind",
             value=told.acks,
         )
+        yield GaugeMetricFamily(
+            "streamlog_jetstream_unreported_streams",
+            "Streams whose leaders this node could not tell which acknowledged messages to remove",
+            value=told.unreported,
+        )
+        held = GaugeMetricFamily(
+            "streamlog_jetstream_held_messages",
+            "Messages that a stream keeps for a consumer, at most; of the consumers that hold most",
+            labels=["stream", "consumer"],
+        )
+        for it in told.holders:
+            held.add_metric([it.stream, it.consumer], it.messages)
+        yield held

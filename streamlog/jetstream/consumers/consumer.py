@@ -36,6 +36,7 @@ from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest,
 from streamlog.jetstream.consumers.read_ahead import AheadMessage, ReadAhead, RunPart
 from streamlog.jetstream.consumers.run_delivery import fitting
 from streamlog.record.compiled.message_run import MessageRun
+from streamlog.record.offset_set import OffsetSet
 
 READ_AHEAD: Final = 5_000
 """Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
@@ -204,6 +205,10 @@ class Consumer:
         self._replayed: tuple[int, int] | None = None
         """When the last one of them was delivered, and its timestamp."""
         self._paused_until_ms: int | None = None
+        self.keeps_given_up = False
+        """Messages that it has given up stay in the stream until they are acknowledged after all, or deleted."""
+        self.given_up: dict[int, OffsetSet] = {}
+        """By partition."""
 
     # What the coordinator has to know
 
@@ -448,6 +453,8 @@ class Consumer:
 
     def reset(self, offsets: Mapping[int, int], now_ms: int) -> None:
         """Begin again at these offsets, by partition; what was delivered before is forgotten."""
+        for partition, offset in offsets.items():
+            self._acknowledged_late(partition, offset, self.delivery.next_offset(partition))
         self.delivery.reset(offsets)
         self._forget_ahead()
         self._in_hand.clear()
@@ -488,6 +495,8 @@ class Consumer:
                 if changed:
                     more: dict[str, object] = {"reason": ack.reason} if ack.reason else {}
                     self._advise("MSG_TERMINATED", place, acked, deliveries=count, **more)
+        if ack.kind in _ENDS and self.given_up:
+            changed |= self._acknowledged_late(place.partition, place.offset, place.offset + 1)
         if changed:
             self.is_changed = True
             if ack.kind in _ENDS:
@@ -504,11 +513,12 @@ class Consumer:
         self._used_ms = now_ms
         delivery, acks_all, count = self.delivery, self.config.ack_policy == "all", 0
         for partition, start, stop in runs:
-            upper = min(
-                stop, delivery.next_offset(partition)
-            )  # what is above was not delivered from here
+            # What is above was not delivered from here.
+            upper = min(stop, delivery.next_offset(partition))
             if start >= upper:
                 continue
+            if self.given_up:
+                count += self._acknowledged_late(partition, start, upper)
             if self.config.sample_percent:
                 for offset in range(upper - 1 if acks_all else start, upper):
                     self._sample(Place(partition, offset), now_ms)
@@ -535,6 +545,17 @@ class Consumer:
                 "deliveries": record.count,
             }
             self._effects.append(Advise("ACK", fields))
+
+    def _acknowledged_late(self, partition: int, start: int, stop: int) -> bool:
+        """Of messages that were given up; whether there were some."""
+        given_up = self.given_up.get(partition)
+        late = None if given_up is None else given_up.between(start, stop)
+        if given_up is None or not late:
+            return False
+        given_up.remove_all(late)
+        if not given_up:
+            del self.given_up[partition]
+        return True
 
     # The stream
 
@@ -606,6 +627,11 @@ class Consumer:
         """Retention or a purge took what is below."""
         self._ahead.forget_below(partition, offset)
         self.is_changed |= bool(self.delivery.start_moved(partition, offset))
+        given_up = self.given_up.get(partition)
+        if given_up is not None:
+            given_up.remove_all(given_up.between(0, offset))
+            if not given_up:
+                del self.given_up[partition]
         self._in_hand = deque(
             it
             for it in self._in_hand
@@ -836,6 +862,9 @@ class Consumer:
 
     def _give_up(self, exhausted: Exhausted) -> None:
         self.is_changed = True
+        if self.keeps_given_up:
+            place = exhausted.place
+            self.given_up.setdefault(place.partition, OffsetSet()).add(place.offset)
         fields: dict[str, object] = {
             "stream_seq": exhausted.place.offset + 1,
             "deliveries": exhausted.count,

@@ -17,7 +17,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -45,7 +45,7 @@ from streamlog.metadata.stream.stream_config import (
     METADATA_BYTES_MAX,
     StreamConfig,
 )
-from streamlog.metadata.stream.subjects import check_form, is_subset
+from streamlog.metadata.stream.subjects import SubjectTree, check_form, is_subset
 
 ACK_WAIT_MS: Final = 30_000
 MAX_WAITING: Final = 512
@@ -291,6 +291,25 @@ def check_honoured(config: ConsumerConfig) -> None:
         raise ApiRefused(no_consumer("ack_policy: 'flow_control' is not supported"))
     if config.sourcing and not config.direct:
         raise ApiRefused(no_consumer("sourcing: only direct consumers are supported"))
+
+
+def check_queue(
+    config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_new: bool = True
+) -> None:
+    """Of a work queue: a message is for one consumer. ``others``: of the same stream. Raises ApiRefused."""
+    if is_new and config.ack_policy != "explicit":
+        raise _refused(10098, "workqueue stream requires explicit ack")
+    known = list(others)
+    if known and not config.filters:
+        raise _refused(10099, "multiple non-filtered consumers not allowed on workqueue stream")
+    taken, tree = [it for other in known for it in other.filters], SubjectTree()
+    for number, subject in enumerate(taken):
+        tree.add(subject, number)
+    is_all_taken = any(not it.filters for it in known)
+    if is_all_taken or any(tree.overlapping(it) is not None for it in config.filters):
+        raise _refused(10100, "filtered consumer not unique on workqueue stream")
+    if is_new and config.deliver_policy != "all":
+        raise _refused(10101, "consumer must be deliver all on workqueue stream")
 
 
 def is_same(old: ConsumerConfig, new: ConsumerConfig) -> bool:
@@ -664,6 +683,15 @@ _RULES: Final[tuple[_Rule, ...]] = (
         10083,
         f"consumer idle heartbeat needs to be >= {HEARTBEAT_MS_MIN}ms",
         lambda it: 0 < it["idle_heartbeat"] < HEARTBEAT_MS_MIN * MS,
+    ),
+    lambda it, stream: (
+        ApiError(
+            400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"
+        )
+        if stream.retention == "workqueue"
+        and not it["deliver_subject"]
+        and it["ack_policy"] == "none"
+        else None
     ),
     _of_pull(
         10086,

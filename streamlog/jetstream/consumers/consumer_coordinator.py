@@ -21,7 +21,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
@@ -57,6 +57,7 @@ from streamlog.jetstream.consumers.consumer import (
 from streamlog.jetstream.consumers.consumer_config import (
     ConsumerConfig,
     CreateRequest,
+    check_queue,
     decided,
 )
 from streamlog.jetstream.consumers.consumer_records import (
@@ -64,9 +65,12 @@ from streamlog.jetstream.consumers.consumer_records import (
     KeptConsumer,
     KeptConsumers,
     consumer_record,
+    given_up_record,
     state_record,
 )
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
+from streamlog.jetstream.consumers.interest import NOT_KEPT, Interest, key_of
+from streamlog.jetstream.consumers.interest_reports import InterestReports, StreamInterest
 from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
@@ -77,6 +81,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.partition.internal_partition import InternalPartition, until
 from streamlog.record.codec import RecordRun
+from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +107,8 @@ FLUSH_BYTES: Final = 512 * 1024
 RETRY_S: Final = 0.2
 FAULT_RETRY_S: Final = 5.0
 """After an error that no code expects."""
+CONFIRM_S: Final = 0.3
+"""How long a confirmation waits for what it confirms to be removed from the stream."""
 CONFIRMS_MAX: Final = 10_000
 """Of one consumer, that wait while its state cannot be written; clients ask again for the others."""
 BIND_S_MIN: Final = 0.002
@@ -129,6 +136,8 @@ _RNG: Final = SystemRandom()
 _HEAD: Final = b"NATS/1.0\r\n"
 Record = tuple[bytes, bytes | None]
 """A key and a value."""
+_NONE: Final = OffsetSet()
+_LATER_MS: Final = 2**62
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 NO_SUCH_GROUP: Final = ApiError(
@@ -153,6 +162,9 @@ class Surroundings:
     measure: Callable[[str, str, dict[str, Any]], None]
     """The same of a metric, after ``$JS.EVENT.METRIC.``."""
     counts: ConsumerCounts
+    interest: StreamInterest
+    consumed: Callable[[int], Sequence[StreamImage]]
+    """Streams that their consumers empty, of a partition of ``__consumer_state``."""
 
 
 def clock_ms() -> int:
@@ -265,12 +277,39 @@ class HostedConsumer:
         """Where clients wait for an answer to acknowledgements that are not written."""
         self.is_leaving = False
         """Its end is being written: its state is not."""
+        self.kept_interests: Mapping[int, Interest] | None = None
+        """By partition, what it has come to as far as that is kept; None: nothing is yet."""
+        self.kept_given_up: Mapping[int, OffsetSet] = {}
+        """What the record says that was appended last."""
         self.is_unblocking = False
 
     @property
     def is_kept(self) -> bool:
         """It outlives its coordinator."""
         return self.kept.config.is_durable
+
+    def interests(self) -> dict[int, Interest]:
+        """By partition, what it has come to."""
+        core, kept = self.core, self.kept
+        found = dict[int, Interest]()
+        for number in range(self.partitions):
+            still_open = OffsetSet.in_order(core.delivery.pending_offsets(number))
+            still_open.update(core.given_up.get(number, _NONE))
+            found[number] = Interest(
+                core.config.filters,
+                core.delivery.next_offset(number),
+                still_open,
+                kept.begins.get(number, 0),
+                kept.carried.get(number, _NONE),
+            )
+        return found
+
+    def interest(self, number: int) -> Interest:
+        """By which messages of a partition are removed: after a failure it is not less."""
+        interests = self.kept_interests if self.is_kept else self.interests()
+        if interests is None:
+            return NOT_KEPT
+        return interests.get(number) or Interest(self.kept.config.filters, 0, _NONE)
 
     def close(self, code: int = 409, description: str = "Leadership Change") -> None:
         """Those that wait for messages are told why none comes from here any more."""
@@ -701,6 +740,8 @@ class ConsumerCoordinator:
         """Those that deliver while they have subscribers."""
         self._counts = Counter[str]()
         """Of consumers, by stream."""
+        self._by_stream: dict[str, dict[ConsumerKey, HostedConsumer]] = {}
+        self.reports = InterestReports(self, around.interest, around.image, leader_epoch)
         self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
         self._feeds: dict[tuple[UUID, int], StreamFeed] = {}
         self._changed: dict[HostedConsumer, None] = {}
@@ -747,6 +788,7 @@ class ConsumerCoordinator:
         self._listen()
         self.is_open = True
         self.apply(self.around.image().streams)  # what has changed since it was loaded
+        self.look_at_streams()
         for hosted in tuple(self.consumers.values()):
             hosted.look()
             hosted.settle()
@@ -759,6 +801,7 @@ class ConsumerCoordinator:
                 hosted.settle()
             if self._changed:
                 self._flush_in(0)
+            self.look_at_streams()
 
     def close(self) -> None:
         """Another node coordinates them from now on; or this one stops."""
@@ -804,14 +847,17 @@ class ConsumerCoordinator:
         if hosted.core.config.is_push:
             self._push[hosted.key] = hosted
         self._counts[hosted.key.stream] += 1
+        self._by_stream.setdefault(hosted.key.stream, {})[hosted.key] = hosted
 
     def _drop(self, key: ConsumerKey) -> None:
         """Acknowledgements of a stream without consumers are of no interest."""
         del self.consumers[key]
         self._push.pop(key, None)
         self._counts[key.stream] -= 1
+        del self._by_stream[key.stream][key]
         if not self._counts[key.stream]:
             del self._counts[key.stream]
+            del self._by_stream[key.stream]
             subscription = self._subscriptions.pop(key.stream, None)
             if subscription is not None:
                 self.around.router.remove(subscription)
@@ -910,18 +956,43 @@ class ConsumerCoordinator:
         key = ConsumerKey(stream.name, request.config.name or new_name)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            found = self.consumers.get(key)
-            if found is not None and found.kept.stream_id != stream.stream_id:
-                found.close(409, "Consumer Deleted")  # ``apply`` is about to come
-                self._drop(key)
-                found = None
-            if found is None or found.closed:
-                return await self._create(stream, key, decided(None, request))
-            before = found.core.config
-            config = decided(before, request, is_bound=found.core.is_bound)
-            if config != before:
-                await self._update(found, config)
+            if stream.config.retention != "workqueue":
+                hosted = await self._made(stream, key, request)
+            else:  # of two that would overlap, only one is made
+                async with self._locks.setdefault(ConsumerKey(stream.name, ""), asyncio.Lock()):
+                    hosted = await self._made(stream, key, request)
+            if self.reports.concerns(stream.name):
+                await self.reports.told(stream.name)  # from now on it holds messages
+            return hosted
+
+    async def _made(
+        self, stream: StreamImage, key: ConsumerKey, request: CreateRequest
+    ) -> HostedConsumer:
+        """By its own lock, and that of a work queue."""
+        found = self.consumers.get(key)
+        if found is not None and found.kept.stream_id != stream.stream_id:
+            found.close(409, "Consumer Deleted")  # ``apply`` is about to come
+            self._drop(key)
+            found = None
+        if found is None or found.closed:
+            config = decided(None, request)
+            if stream.config.retention == "workqueue":
+                check_queue(config, self._others(key))
+            return await self._create(stream, key, config)
+        before = found.core.config
+        config = decided(before, request, is_bound=found.core.is_bound)
+        if config == before:
             return found
+        if stream.config.retention == "workqueue" and config.filters != before.filters:
+            check_queue(config, self._others(key), is_new=False)
+            await self._change_filters(found, config)
+        else:
+            await self._update(found, config)
+        return found
+
+    def _others(self, key: ConsumerKey) -> list[ConsumerConfig]:
+        known = self._by_stream.get(key.stream, {}).values()
+        return [it.core.config for it in known if it.key != key]
 
     async def _create(
         self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
@@ -952,6 +1023,7 @@ class ConsumerCoordinator:
             await self._append([
                 consumer_record(key, kept), state_record(key, kept.created_ms, state)
             ])  # fmt: skip
+        hosted.kept_interests = hosted.interests()
         if self.closed:
             raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
         known = self.around.image().streams.get(key.stream)
@@ -967,12 +1039,55 @@ class ConsumerCoordinator:
         hosted.settle()
         return hosted
 
-    async def _update(self, hosted: HostedConsumer, config: ConsumerConfig) -> None:
+    async def _change_filters(self, hosted: HostedConsumer, config: ConsumerConfig) -> None:
+        """Of a work queue. What it has done with under its old filters must be gone first: what it has not done with
+        looks the same under the new ones. Meanwhile it delivers nothing.
+        """
+        hosted.core.pause(_LATER_MS, clock_ms())
+        try:
+            await self._finish(hosted)
+            interests = hosted.interests()
+            begins = {number: it.next_offset for number, it in interests.items()}
+            carried = {number: it.open for number, it in interests.items() if it.open}
+            await self._update(hosted, config, begins=begins, carried=carried)
+        finally:
+            self._pause(hosted)
+            hosted.settle()
+
+    async def _finish(self, hosted: HostedConsumer) -> None:
+        """Return once all is gone for good that it has done with. Raises StreamlogError."""
+        if hosted.is_kept:
+            interests, now_ms = hosted.interests(), clock_ms()
+            state = hosted.core.delivery.encode(now_ms)
+            records = [state_record(hosted.key, hosted.kept.created_ms, state)]
+            await self._append([*records, *_given_up_records(hosted)])
+            hosted.kept_interests = interests
+        await self.reports.have_gone(hosted.key.stream)
+
+    async def _update(
+        self,
+        hosted: HostedConsumer,
+        config: ConsumerConfig,
+        *,
+        begins: Mapping[int, int] | None = None,
+        carried: Mapping[int, OffsetSet] | None = None,
+    ) -> None:
         kept = hosted.kept._replace(config=config)
+        if begins is not None and carried is not None:
+            kept = kept._replace(begins=begins, carried=carried)
         if hosted.is_kept:
             await self._append([consumer_record(hosted.key, kept)])
         hosted.kept = kept
         hosted.core.reconfigure(config, clock_ms())
+        if hosted.kept_interests is not None:  # its state is what it was
+            hosted.kept_interests = {
+                number: it._replace(
+                    filters=config.filters,
+                    begin=kept.begins.get(number, 0),
+                    carried=kept.carried.get(number, _NONE),
+                )
+                for number, it in hosted.kept_interests.items()
+            }
         hosted.look_again()
         hosted.settle()
 
@@ -1040,6 +1155,29 @@ class ConsumerCoordinator:
                 if hosted.is_kept:
                     self.run_task(partial(self._forget, key))
 
+    def look_at_streams(self) -> None:
+        """Streams are new that consumers empty, or are led by other nodes."""
+        if not self.is_open:
+            return
+        new, past = self.reports.look(self.around.consumed(self.number))
+        for key, hosted in self.consumers.items() if new or past else ():
+            if key.stream in new:
+                hosted.core.keeps_given_up = True
+                if hosted.kept_interests is None:
+                    self.changed(hosted)  # what it has come to is known once its state is written
+            elif key.stream in past:
+                hosted.core.keeps_given_up = False
+                hosted.kept_interests = None
+                hosted.core.given_up.clear()
+
+    def interests_of(self, stream: StreamImage, number: int) -> dict[str, Interest]:
+        """Of a partition, by consumer."""
+        return {
+            key_of(it.key.consumer, it.kept.created_ms): it.interest(number)
+            for it in self._by_stream.get(stream.name, {}).values()
+            if it.kept.stream_id == stream.stream_id
+        }
+
     async def _abandon(self, hosted: HostedConsumer) -> None:
         async with self._locks.setdefault(hosted.key, asyncio.Lock()):
             if self.consumers.get(hosted.key) is not hosted:
@@ -1054,17 +1192,20 @@ class ConsumerCoordinator:
         hosted.settle()
 
     async def _remove(self, hosted: HostedConsumer) -> None:
-        if hosted.is_kept:
-            hosted.is_leaving = True
-            try:
+        hosted.is_leaving = True
+        try:
+            if self.reports.is_queue(hosted.key.stream):
+                await self._finish(hosted)  # another one would have it again
+            if hosted.is_kept:
                 await self._append(_tombstones(hosted.key))
-            except StreamlogError:
-                hosted.is_leaving = False
-                self.changed(hosted)
-                raise
+        except StreamlogError:
+            hosted.is_leaving = False
+            self.changed(hosted)
+            raise
         hosted.close(409, "Consumer Deleted")
         if self.consumers.get(hosted.key) is hosted:
             self._drop(hosted.key)
+        self.reports.changed(hosted.key.stream)
         self._advise_action(hosted.key, "delete")
 
     async def _forget(self, key: ConsumerKey) -> None:
@@ -1102,6 +1243,8 @@ class ConsumerCoordinator:
         if hosted.is_kept:
             self._changed[hosted] = None
             self._flush_in(FLUSH_S)
+        else:
+            self.reports.changed(hosted.key.stream)
 
     def confirm(self, hosted: HostedConsumer, reply: str) -> None:
         """Answer an acknowledgement once its state is kept."""
@@ -1110,7 +1253,25 @@ class ConsumerCoordinator:
             self._changed[hosted] = None
             self._flush_in(0)
         else:
-            self.around.router.publish(reply.encode(), b"")
+            self._answer(hosted.key.stream, [reply])
+
+    def _answer(self, stream: str, replies: list[str]) -> None:
+        """Acknowledgements are confirmed; what they let go of is, if it can be, no longer in the stream."""
+
+        def answer() -> None:
+            for reply in replies:
+                self.around.router.publish(reply.encode(), b"")
+
+        async def removed() -> None:
+            try:
+                async with asyncio.timeout(CONFIRM_S):
+                    await self.reports.told(stream)
+            except (StreamlogError, TimeoutError):
+                self.reports.changed(stream)
+            answer()
+
+        if not self.reports.concerns(stream) or self.run_task(removed) is None:
+            answer()
 
     def _flush_in(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -1137,6 +1298,8 @@ class ConsumerCoordinator:
             state = hosted.core.delivery.encode(now_ms)
             written.append(hosted)
             records.append(state_record(hosted.key, hosted.kept.created_ms, state))
+            if self.reports.concerns(hosted.key.stream):
+                records += _given_up_records(hosted)
             size_bytes += len(state)
             if size_bytes >= FLUSH_BYTES:
                 self._append_states(written, records)
@@ -1148,15 +1311,28 @@ class ConsumerCoordinator:
         confirms = [(hosted, hosted.confirms) for hosted in written if hosted.confirms]
         for hosted, _ in confirms:
             hosted.confirms = []
+        concerned = list[tuple[HostedConsumer, KeptConsumer, dict[int, Interest]]]()
+        for it in written:
+            if self.reports.concerns(it.key.stream):
+                concerned.append((it, it.kept, it.interests()))
+            else:
+                it.kept_interests = None
 
         def committed() -> None:
             self._is_well = True
-            for _, replies in confirms:
-                for reply in replies:
-                    self.around.router.publish(reply.encode(), b"")
+            for hosted, kept, interests in concerned:
+                if hosted.kept is kept:
+                    hosted.kept_interests = interests
+                    self.reports.changed(hosted.key.stream)
+                else:  # its filters are others by now
+                    self.changed(hosted)
+            for hosted, replies in confirms:
+                self._answer(hosted.key.stream, replies)
 
         def failed(error: StreamlogError) -> None:
             self._complain(error)
+            for it in written:
+                it.kept_given_up = {}
             if self.leads:
                 for hosted, replies in confirms:
                     hosted.confirms = [*replies, *hosted.confirms][:CONFIRMS_MAX]
@@ -1230,13 +1406,20 @@ class ConsumerCoordinator:
             if stream is None or stream.stream_id != it.stream_id:
                 self.run_task(partial(self._forget, key))
                 continue
-            self._restore(key, it, kept.state_of(key), len(stream.partitions))
+            self._restore(
+                key, it, kept.state_of(key), len(stream.partitions), kept.given_up_of(key)
+            )
         if kept.consumers:
             extra = {"partition": self.number, "consumers": len(self.consumers)}
             logger.info("consumers loaded", extra=extra)
 
     def _restore(
-        self, key: ConsumerKey, kept: KeptConsumer, state: bytes | None, partitions: int
+        self,
+        key: ConsumerKey,
+        kept: KeptConsumer,
+        state: bytes | None,
+        partitions: int,
+        given_up: dict[int, OffsetSet],
     ) -> None:
         config = kept.config
         needs_acks = config.ack_policy != "none"
@@ -1252,7 +1435,11 @@ class ConsumerCoordinator:
             for number, resume in kept.resume_at.items()
             if delivery.next_offset(number) < resume
         ]
-        self._add(self._host(key, kept, delivery, partitions, unpicked=unpicked))
+        hosted = self._host(key, kept, delivery, partitions, unpicked=unpicked)
+        hosted.core.given_up = given_up
+        hosted.kept_given_up = {number: it.copy() for number, it in given_up.items()}
+        hosted.kept_interests = hosted.interests()
+        self._add(hosted)
 
     def _host(
         self,
@@ -1276,6 +1463,7 @@ class ConsumerCoordinator:
         hosted = HostedConsumer(
             self, key, kept, core, picked=picked or {}, unpicked=unpicked, partitions=partitions
         )
+        core.keeps_given_up = self.reports.concerns(key.stream)
         self._pause(hosted)
         return hosted
 
@@ -1349,7 +1537,16 @@ def reply_prefix_of(key: ConsumerKey) -> str:
 
 
 def _tombstones(key: ConsumerKey) -> list[Record]:
-    return [consumer_record(key, None), state_record(key, 0, None)]
+    return [consumer_record(key, None), state_record(key, 0, None), given_up_record(key, 0, None)]
+
+
+def _given_up_records(hosted: HostedConsumer) -> list[Record]:
+    """None where the record says so already."""
+    given_up = hosted.core.given_up
+    if given_up == hosted.kept_given_up:
+        return []
+    hosted.kept_given_up = {number: it.copy() for number, it in given_up.items()}
+    return [given_up_record(hosted.key, hosted.kept.created_ms, given_up or None)]
 
 
 def _failed(error: Exception) -> None:

@@ -5,7 +5,10 @@ record               key                             value
 ===================  ==============================  =================================================
 consumer             ``c`` stream NUL consumer       JSON: configuration, the stream's id, when it was made
 state                ``s`` stream NUL consumer       when its consumer was made (8 bytes), ``Delivery.encode``
+given up             ``g`` stream NUL consumer       JSON: when its consumer was made, the messages by partition
 ===================  ==============================  =================================================
+
+Messages that were given up are kept where acknowledgements remove messages, see ``interest``.
 
 The stream is compacted: the last record of a key holds, and a null value ends it. A state counts with the consumer of
 its time alone, so that one that is made again under the same name begins at the start, whatever was written last.
@@ -19,14 +22,17 @@ from uuid import UUID
 
 from streamlog.errors import CorruptData
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from streamlog.jetstream.consumers.interest import offsets_of, text_of
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.jetstream.requests.schema import WrongType
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
+from streamlog.record.offset_set import OffsetSet
 
 _T = TypeVar("_T")
 _CONSUMER: Final = b"c"
 _STATE: Final = b"s"
+_GIVEN_UP: Final = b"g"
 _CREATED: Final = struct.Struct(">q")
 
 
@@ -46,6 +52,10 @@ class KeptConsumer(NamedTuple):
     paused_until_ms: int | None = None
     resume_at: Mapping[int, int] = {}
     """Of ``last_per_subject``: by partition, where it reads on after the last message of each subject."""
+    begins: Mapping[int, int] = {}
+    """Of a work queue whose filters were changed: see ``Interest.begin``."""
+    carried: Mapping[int, OffsetSet] = {}
+    """See ``Interest.carried``."""
 
 
 def consumer_record(key: ConsumerKey, kept: KeptConsumer | None) -> tuple[bytes, bytes | None]:
@@ -59,6 +69,9 @@ def consumer_record(key: ConsumerKey, kept: KeptConsumer | None) -> tuple[bytes,
         "paused_until_ms": kept.paused_until_ms,
         "resume_at": sorted(kept.resume_at.items()),
     }
+    if kept.begins:
+        fields["begins"] = sorted(kept.begins.items())
+        fields["carried"] = _told(kept.carried)
     return _key(_CONSUMER, key), json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -69,6 +82,24 @@ def state_record(
     return _key(_STATE, key), None if state is None else _CREATED.pack(created_ms) + state
 
 
+def given_up_record(
+    key: ConsumerKey, created_ms: int, given_up: Mapping[int, OffsetSet] | None
+) -> tuple[bytes, bytes | None]:
+    """``given_up`` None: it is forgotten."""
+    if given_up is None:
+        return _key(_GIVEN_UP, key), None
+    fields = {"created_ms": created_ms, "offsets": _told(given_up)}
+    return _key(_GIVEN_UP, key), json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _told(offsets: Mapping[int, OffsetSet]) -> list[tuple[int, str]]:
+    return [(number, text_of(it)) for number, it in sorted(offsets.items())]
+
+
+def _offsets(fields: Any) -> dict[int, OffsetSet]:
+    return {_checked(number, int): offsets_of(text) for number, text in fields}
+
+
 class KeptConsumers:
     """``feed`` the log, batch by batch. May be used in any one thread."""
 
@@ -77,6 +108,7 @@ class KeptConsumers:
         """All below has been read."""
         self.consumers: dict[ConsumerKey, KeptConsumer] = {}
         self._states: dict[ConsumerKey, tuple[int, bytes]] = {}
+        self._given_up: dict[ConsumerKey, tuple[int, dict[int, OffsetSet]]] = {}
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch, CorruptData."""
@@ -100,6 +132,15 @@ class KeptConsumers:
                 raise CorruptData("a state of a consumer is cut")
             created_ms = int(_CREATED.unpack_from(value or b"")[0])
             self._states[key] = created_ms, (value or b"")[_CREATED.size :]
+        elif kind == _GIVEN_UP and value is None:
+            self._given_up.pop(key, None)
+        elif kind == _GIVEN_UP:
+            self._given_up[key] = _read_given_up(value or b"")
+
+    def given_up_of(self, key: ConsumerKey) -> dict[int, OffsetSet]:
+        """What it has given up, by partition."""
+        created_ms, given_up = self._given_up.get(key, (None, {}))
+        return given_up if created_ms == self.consumers[key].created_ms else {}
 
     def state_of(self, key: ConsumerKey) -> bytes | None:
         """None: it has delivered nothing yet."""
@@ -132,9 +173,22 @@ def _read_consumer(value: bytes) -> KeptConsumer:
                 _checked(number, int): _checked(offset, int)
                 for number, offset in fields["resume_at"]
             },
+            {
+                _checked(number, int): _checked(offset, int)
+                for number, offset in fields.get("begins", ())
+            },
+            _offsets(fields.get("carried", ())),
         )
     except (ValueError, KeyError, TypeError, RecursionError, ApiRefused, WrongType) as error:
         raise CorruptData(f"a consumer does not decode: {error}") from None
+
+
+def _read_given_up(value: bytes) -> tuple[int, dict[int, OffsetSet]]:
+    try:
+        fields: dict[str, Any] = json.loads(value)
+        return _checked(fields["created_ms"], int), _offsets(fields["offsets"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptData(f"what a consumer has given up does not decode: {error}") from None
 
 
 def _checked(value: Any, kind: type[_T]) -> _T:

@@ -41,6 +41,7 @@ from streamlog.jetstream.consumers.consumer_coordinator import (
 )
 from streamlog.jetstream.consumers.consumer_records import ConsumerKey
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts, ConsumerStatistics
+from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.jetstream.consumers.stream_source import StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import NO_TIME, rfc3339
@@ -68,6 +69,9 @@ NAME_CHARS: Final = 8
 """Of a consumer that its client gives no name."""
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
+MAKE_S: Final = 1.0
+HOLDERS_MAX: Final = 100
+"""Consumers of which the metrics tell what they hold."""
 KNOWN_S: Final = 2.0
 """How long a coordinator waits for the metadata of a stream that another node knows."""
 
@@ -190,18 +194,24 @@ class ConsumerService:
         self._router = router
         self._begun: asyncio.Queue[ConsumerCoordinator] = asyncio.Queue()
         self._stopping = False
+        interest = StreamInterest(leader, nodes, node_id=node_id, image=lambda: metadata.image)
         self._around = Surroundings(
             node_id=node_id,
             domain=domain,
             settings=settings,
             router=router,
-            source=StreamSource(leader, leaders, nodes),
+            source=StreamSource(leader, leaders, nodes, interest),
+            interest=interest,
+            consumed=self._consumed_of,
             image=lambda: metadata.image,
             lease_held=lambda: lease is None or lease.held,
             advise=advise,
             measure=measure,
             counts=ConsumerCounts(),
         )
+        self._consumed: set[str] = set()
+        """Streams that their consumers empty."""
+        self._any_consumed = asyncio.Event()
         nodes.register(CONSUMER, self._answer_node)
         if lease is not None:
             lease.add_listener(self._lease_changed)
@@ -359,6 +369,8 @@ class ConsumerService:
             deliveries=counts.deliveries,
             redeliveries=counts.redeliveries,
             acks=counts.acks,
+            unreported=sum(it.reports.failing for it in self._coordinators.values()),
+            holders=self._around.interest.holders(HOLDERS_MAX),
         )
 
     # Its life
@@ -367,9 +379,32 @@ class ConsumerService:
         """Coordinate what is led here, and see to the stream's replicas."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._state.keep())
+            group.create_task(self._make_for_consumed())
+            group.create_task(self._around.interest.run())
             while True:
                 coordinator = await self._begun.get()
                 group.create_task(self._serve(coordinator))
+
+    async def _make_for_consumed(self) -> None:
+        """A stream without consumers has a coordinator, too, where it keeps what its consumers want."""
+        while True:
+            await self._any_consumed.wait()
+            self._any_consumed.clear()
+            try:
+                await self._state.make()
+            except StreamlogError:  # as without a controller
+                await asyncio.sleep(MAKE_S)
+                self._any_consumed.set()
+
+    def _consumed_of(self, number: int) -> list[StreamImage]:
+        state, streams = self._state.stream, self._metadata.image.streams
+        if state is None:
+            return []
+        return [
+            streams[it]
+            for it in self._consumed
+            if it in streams and partition_of(it, len(state.partitions)) == number
+        ]
 
     async def _serve(self, coordinator: ConsumerCoordinator) -> None:
         try:
@@ -390,10 +425,11 @@ class ConsumerService:
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
-        is_any_other = False
+        is_any_other = is_any_consumed = False
         for change in new.changes(old):
             known = change.new or change.old
             assert known is not None, "a change has one side at least"
+            is_any_consumed |= self._note_consumed(known.name, change.new)
             if known.name == CONSUMERS_STREAM:
                 self._tell_waiting(old, new)
                 self._lead(new.streams.get(CONSUMERS_STREAM))
@@ -407,7 +443,26 @@ class ConsumerService:
             for coordinator in self._coordinators.values():
                 if coordinator.is_open:
                     coordinator.apply(new.streams)
+        if is_any_consumed:
+            for coordinator in self._coordinators.values():
+                coordinator.look_at_streams()
         self._state.look()
+
+    def _note_consumed(self, name: str, stream: StreamImage | None) -> bool:
+        """Whether it is, or was, one that its consumers empty."""
+        is_consumed, was_consumed = (
+            stream is not None and stream.config.is_consumed,
+            name in self._consumed,
+        )
+        if is_consumed:
+            self._consumed.add(name)
+            if self._state.stream is None:
+                self._any_consumed.set()
+        else:
+            self._consumed.discard(name)
+        if stream is not None and was_consumed and not is_consumed:
+            self._around.interest.forget(stream.stream_id)
+        return is_consumed or was_consumed
 
     def _tell_waiting(self, old: MetadataImage, new: MetadataImage) -> None:
         """Clients send pull requests again that wait at a coordinator no longer. It may have been killed, and could

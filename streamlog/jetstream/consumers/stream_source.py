@@ -27,6 +27,7 @@ from streamlog.control.messages.stored_messages import (
     message_at,
 )
 from streamlog.errors import MessageNotFound, NotLeader, Overloaded
+from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.model import TopicPartition
 from streamlog.partition.internal_partition import until
 from streamlog.partition.partition import Partition
@@ -89,7 +90,14 @@ class StreamPart(NamedTuple):
 class StreamSource:
     """Of all streams; one a node."""
 
-    def __init__(self, leader: LocalLeader, leaders: LeaderRouter, nodes: NodeRequests) -> None:
+    def __init__(
+        self,
+        leader: LocalLeader,
+        leaders: LeaderRouter,
+        nodes: NodeRequests,
+        interest: StreamInterest,
+    ) -> None:
+        self._interest = interest
         self._leader = leader
         self._leaders = leaders
         self._kept: OrderedDict[tuple[UUID, int, tuple[str, ...]], Matching] = OrderedDict()
@@ -268,6 +276,7 @@ class StreamSource:
         partition = self._led(tp, stream_id)
         # What is beyond the limit of messages for each subject is not for new consumers.
         await partition.surplus.settle()
+        await self._interest.settle(partition)  # nor what no consumer before wants
         start, end = partition.log_start_offset, partition.high_watermark
         match query.policy:
             case "all":

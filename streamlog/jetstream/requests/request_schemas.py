@@ -58,7 +58,6 @@ STREAM_CONFIG: Final = Shape(
     **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream is not None},
     name=TEXT,
     metadata=TEXT_MAP,
-    retention=choice("limits", "interest", "workqueue"),
     max_consumers=INT,
     storage=choice("file", "memory"),
     mirror=an_object(_SOURCE),

@@ -70,7 +70,6 @@ def _anything(value: Any) -> bool:
 
 
 FIXED: dict[str, Fixed] = {
-    "retention": Fixed("limits", _one_of("limits", "")),
     "storage": Fixed("file", _one_of("file", "")),
     "max_consumers": Fixed(-1, _no_limit),
     "mirror_direct": Fixed(False, _empty),
@@ -213,7 +212,6 @@ def _unset(row: StreamSetting) -> Any:
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
     "metadata": {},
-    "retention": "limits",
     "storage": "file",
     "subject_delete_marker_ttl": 0,
     "persist_mode": "default",

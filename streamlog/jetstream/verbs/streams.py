@@ -24,6 +24,7 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.replies import JsonText
 from streamlog.jetstream.requests.fields import Fields, number, text
+from streamlog.jetstream.verbs.consumers import NOT_SERVED
 from streamlog.jetstream.verbs.stream_config import (
     ConfigTexts,
     check_creation,
@@ -175,6 +176,11 @@ class Streams:
         placement = asked.get("placement") or {}
         if placement.get("tags") or placement.get("cluster", "") not in ("", image.cluster_id):
             raise ApiRefused(NO_PEERS)  # no node has tags
+        if asked["retention"] not in ("limits", "") and self._consumers is None:
+            told = (
+                f"retention: {asked['retention']!r} is not supported here: {NOT_SERVED.description}"
+            )
+            raise ApiRefused(invalid_config(told))
         return config_from_json(asked)
 
     async def _info(self, stream: StreamImage, *, details: bool = False) -> dict[str, Any]:

@@ -149,6 +149,10 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
     for lasting in LASTING:
         if getattr(known, lasting.name) and not getattr(config, lasting.name):
             raise InvalidStreamConfig(lasting.told)
+    if known.retention != config.retention and "workqueue" in (known.retention, config.retention):
+        raise InvalidStreamConfig(
+            "stream configuration update can not change retention policy to/from workqueue"
+        )
 
 
 def _check_cluster(image: MetadataImage, config: StreamConfig) -> None:

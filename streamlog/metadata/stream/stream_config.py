@@ -57,6 +57,7 @@ DUPLICATE_WINDOW_MS = 120_000
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
+Retention = Literal["limits", "interest", "workqueue"]
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
@@ -169,6 +170,12 @@ class StreamConfig(BaseModel):
         "Number of replicas of each partition.",
         jetstream="num_replicas", kafka=None,
     )] = 1
+    retention: Annotated[Retention, Field(exclude_if="limits".__eq__), Setting(
+        "What removes messages besides the limits. limits: nothing. interest: a message goes when"
+        " all JetStream consumers that want it have acknowledged it. workqueue: a message goes"
+        " when its consumer has acknowledged it; no two consumers may want the same one.",
+        jetstream="retention", see="consumers.md#work-queues-and-retention-by-interest", level=3,
+    )] = "limits"
     retention_messages: Annotated[Limit, Setting(
         "Maximum number of records that each partition keeps. Whole segments are removed.",
         jetstream="max_msgs", option="--max-msgs",
@@ -376,9 +383,15 @@ class StreamConfig(BaseModel):
         return "delete" in self.cleanup_policy and not self.sealed
 
     @property
+    def is_consumed(self) -> bool:
+        """Acknowledgements by JetStream consumers remove messages."""
+        return self.retention != "limits" and not self.sealed
+
+    @property
     def is_trimmed(self) -> bool:
         """Single messages go by rules."""
-        return self.max_messages_per_subject > 0 or self.allow_rollup or self.allow_ttl
+        by_publishers = self.allow_rollup or self.allow_ttl
+        return self.max_messages_per_subject > 0 or by_publishers or self.is_consumed
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -445,6 +458,10 @@ class StreamConfig(BaseModel):
         self._check_other_subjects()
         self._check_limits()
         self._check_discard()
+        if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
+            raise InvalidStreamConfig(
+                f"retention: {self.retention} is not for a stream that is compacted or internal"
+            )
         if self.min_isr > self.replicas:
             raise InvalidStreamConfig(
                 f"min_isr: {self.min_isr} is more than the replicas ({self.replicas})"

@@ -34,6 +34,10 @@ ERASURES_NOT_WRITTEN: Final = Condition(
     "the log.",
 )
 
+WAITS: Final = 10
+"""How often ``say`` passes over what is foreseen for later, once or twice: five seconds and more."""
+_NEVER: Final = 2**63
+
 
 class MessageDeletes:
     """On the event loop, but for ``keep``."""
@@ -45,9 +49,12 @@ class MessageDeletes:
         "_foreseen",
         "_gone",
         "_kept_version",
+        "_later",
+        "_latest",
         "_lost",
         "_said",
         "_state",
+        "_waits",
         "losses",
     )  # fmt: skip
 
@@ -70,6 +77,10 @@ class MessageDeletes:
         self._lost = lost
         self._foreseen = OffsetSet()
         """Not appended yet."""
+        self._later, self._latest, self._waits = OffsetSet(), OffsetSet(), 0
+        """Foreseen, but said only if the log's start does not pass them soon: those that have waited, those that came
+        meanwhile, and how often ``say`` has passed them over.
+        """
         self._said = OffsetSet()
         """Foreseen, appended, and not committed yet."""
         self._gone: OffsetSet | None = None
@@ -88,25 +99,54 @@ class MessageDeletes:
             return committed
         if self._gone is None:
             self._gone = committed.copy()
-            self._gone.update(self._said)
-            self._gone.update(self._foreseen)
+            for foreseen in self._all_foreseen:
+                self._gone.update(foreseen)
         return self._gone
 
     @property
     def foresees(self) -> bool:
         """Something that the log does not say yet, as far as is committed."""
-        return bool(self._foreseen) or bool(self._said)
+        return any(self._all_foreseen)
 
-    def foresee(self, offsets: OffsetSet) -> None:
-        """As the leader: these committed messages are to be erased, and not found from now on."""
-        self._foreseen.update(offsets)
+    @property
+    def _all_foreseen(self) -> tuple[OffsetSet, ...]:
+        return self._said, self._foreseen, self._later, self._latest
+
+    def foresee(self, offsets: OffsetSet, *, later: bool = False) -> None:
+        """As the leader: these committed messages are to be erased, and not found from now on. ``later``: the log is
+        likely to begin behind them soon, and then no erasure need name them.
+        """
+        (self._latest if later else self._foreseen).update(offsets)
         self._gone = None
         self._foresaw(offsets)
+
+    def start_moved(self, offset: int) -> None:
+        """The log begins there, durably: no erasure need name what is below."""
+        if self.foresees:
+            for foreseen in (self._foreseen, self._later, self._latest):
+                foreseen.keep_between(offset, _NEVER)
+            self._gone = None
+
+    async def settle(self) -> None:
+        """Return once it is committed that all is erased that is foreseen by now. Raises as ``erase``."""
+        settled = OffsetSet()
+        for foreseen in self._all_foreseen:
+            settled.update(foreseen)
+        settled.keep_between(self._state.log.log_start_offset, _NEVER)
+        await self.erase(settled)
+        for foreseen in (self._foreseen, self._later, self._latest):
+            foreseen.remove_all(settled)
+        self._gone = None
 
     def say(self) -> None:
         """Append what is foreseen, one erasure at a time. Where it cannot be, it is tried again."""
         if not self._state.is_leader:
             self._forget()
+        if self._later or self._latest:
+            self._waits += 1
+            if self._waits >= WAITS:
+                self._foreseen.update(self._later)
+                self._later, self._latest, self._waits = self._latest, OffsetSet(), 0
         if not self._foreseen or self._said:
             return
         self._said, self._foreseen = self._foreseen, OffsetSet()
@@ -124,6 +164,7 @@ class MessageDeletes:
         """Who leads next foresees it again."""
         if self.foresees:
             self._foreseen, self._said, self._gone = OffsetSet(), OffsetSet(), None
+            self._later, self._latest = OffsetSet(), OffsetSet()
             self.losses += 1
             self._lost()
 

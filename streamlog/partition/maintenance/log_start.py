@@ -30,8 +30,14 @@ Persist = Callable[[Mapping[Partition, int]], Awaitable[None]]
 
 
 async def free_front(partition: Partition) -> None:
-    """Where a whole segment at the log's start is erased, it begins later."""
+    """Where a whole segment at the log's start is erased, it begins later; where consumers empty it, behind whatever
+    is erased there.
+    """
     log = partition.state.log
+    if partition.config.is_consumed:
+        start = partition.erased.first_absent(log.log_start_offset)
+        await partition.shorten(min(start, partition.high_watermark))
+        return
     if not log.segments.sealed():
         return
     start = min(log.erasures.erased.first_absent(log.log_start_offset), partition.high_watermark)

@@ -994,3 +994,25 @@ def test_requests_are_told_that_the_consumer_goes() -> None:
     core.end_pulls(409, "Consumer Deleted")
     assert shown(taken(core)) == [("i", 409, "Consumer Deleted")]
     assert not core.waiting
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_message_that_was_given_up_is_held_until_it_is_acknowledged_late(is_kept: bool) -> None:
+    core = consumer(PULL, max_deliver=1, ack_wait_ms=100)
+    core.keeps_given_up = is_kept
+    fill(core, message(0), message(1))
+    pull(core, "inbox", batch=2)
+    tick(core, NOW_MS + 100)
+    assert core.delivery.pending_count == 0
+    assert {number: list(it) for number, it in core.given_up.items()} == (
+        {0: [0, 1]} if is_kept else {}
+    )
+    core.is_changed = False
+    answer(core, 1, Ack(AckKind.NAK))
+    assert not core.is_changed
+    answer(core, 1, Ack(AckKind.ACK))
+    assert core.is_changed is is_kept
+    if is_kept:
+        assert list(core.given_up[0]) == [0]
+        core.start_moved(0, 1, NOW_MS + 100)
+    assert not core.given_up

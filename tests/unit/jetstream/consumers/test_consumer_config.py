@@ -11,6 +11,7 @@ from streamlog.jetstream.consumers.consumer_config import (
     ConsumerConfig,
     CreateRequest,
     check_honoured,
+    check_queue,
     check_update,
     decided,
     is_same,
@@ -228,3 +229,29 @@ def test_a_pause_until_no_time_goes_on() -> None:
     assert pause_until({}) is None
     assert pause_until({"pause_until": -62_135_596_800_000}) is None
     assert pause_until({"pause_until": 5}) == 5
+
+
+@pytest.mark.parametrize(
+    ("filters", "others", "err_code"),
+    [
+        ((), [], 0),
+        ((), [("a",)], 10099),
+        (("a",), [()], 10100),
+        (("a",), [("b",), ("a",)], 10100),
+        (("a", "c.*"), [("b", "c.d")], 10100),
+        (("c.d",), [("c.>",)], 10100),
+        (("c.d", "e"), [("c.e", "*.d.e"), ("c",)], 0),
+    ],
+)
+def test_no_two_consumers_of_a_work_queue_want_the_same_message(
+    filters: tuple[str, ...], others: list[tuple[str, ...]], err_code: int
+) -> None:
+    config = ConsumerConfig(ack_policy="explicit", filter_subjects=filters)
+    known = [ConsumerConfig(ack_policy="explicit", filter_subjects=it) for it in others]
+    if not err_code:
+        check_queue(config, known)
+        return
+    for is_new in (True, False):
+        with pytest.raises(ApiRefused) as raised:
+            check_queue(config, known, is_new=is_new)
+        assert raised.value.error.err_code == err_code

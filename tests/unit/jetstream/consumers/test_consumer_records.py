@@ -15,8 +15,10 @@ from streamlog.jetstream.consumers.consumer_records import (
     KeptConsumer,
     KeptConsumers,
     consumer_record,
+    given_up_record,
     state_record,
 )
+from streamlog.record.offset_set import OffsetSet
 
 KEY = ConsumerKey("orders", "worker")
 CONFIG = ConsumerConfig(durable_name="worker", name="worker", ack_policy="explicit")
@@ -35,6 +37,7 @@ def kept_of(*records: tuple[bytes, bytes | None]) -> KeptConsumers:
     [
         KEPT,
         KEPT._replace(paused_until_ms=5_000, resume_at={0: 4, 3: 0}),
+        KEPT._replace(begins={0: 7, 1: 0}, carried={0: OffsetSet((2, 5))}),
         KEPT._replace(
             config=ConsumerConfig(name="c", filter_subjects=("a", "b.>"), backoff_ms=(1,))
         ),
@@ -59,6 +62,22 @@ def test_state_is_that_of_the_consumer() -> None:
 def test_state_may_come_before_its_consumer() -> None:
     kept = kept_of(state_record(KEY, 1_000, b"state"), consumer_record(KEY, KEPT))
     assert kept.state_of(KEY) == b"state"
+
+
+def test_what_was_given_up_is_that_of_the_consumer() -> None:
+    given_up = {0: OffsetSet((3, 4)), 2: OffsetSet((9,))}
+    kept = kept_of(consumer_record(KEY, KEPT), given_up_record(KEY, 1_000, given_up))
+    assert kept.given_up_of(KEY) == given_up
+    kept = kept_of(given_up_record(KEY, 999, given_up), consumer_record(KEY, KEPT))
+    assert kept.given_up_of(KEY) == {}, "of another one that had the name before"
+    kept = kept_of(
+        consumer_record(KEY, KEPT),
+        given_up_record(KEY, 1_000, given_up),
+        given_up_record(KEY, 1_000, None),
+    )
+    assert kept.given_up_of(KEY) == {}
+    with pytest.raises(CorruptData):
+        kept_of((given_up_record(KEY, 1_000, None)[0], b'{"created_ms": 1}'))
 
 
 def test_last_record_of_a_key_holds() -> None:

@@ -61,7 +61,7 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("retention", "workqueue"), ("retention", "interest"), ("storage", "memory"),
+        ("storage", "memory"),
         ("max_consumers", 3), ("discard", "newest"),
         ("mirror", {"name": "x"}), ("mirror_direct", True),
         ("sources", [{"name": "x"}]), ("republish", {"src": "a", "dest": "x.>"}),
