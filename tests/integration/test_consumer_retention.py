@@ -303,6 +303,23 @@ async def test_work_queue_keeps_what_nobody_has_acknowledged(stand: Stand) -> No
     await stand.becomes_empty(stream)
 
 
+async def test_work_queue_keeps_what_a_reset_skips(stand: Stand) -> None:
+    stream = await stand.stream("workqueue")
+    await stand.publish(stream, *["x"] * 6)
+    await stand.consumer(stream, "a")
+    await acknowledge(*await stand.pull(stream, "a", 1))
+    assert (await stand.request(f"CONSUMER.RESET.{stream}.a", seq=5))["reset_seq"] == 5
+    messages = await stand.pull(stream, "a", 2)
+    assert sequences(messages) == [5, 6]
+    await acknowledge(*messages)
+    await stand.becomes(stream, 3, 2)
+    assert (await stand.request(f"CONSUMER.RESET.{stream}.a", seq=1))["reset_seq"] == 1
+    messages = await stand.pull(stream, "a", 3)
+    assert sequences(messages) == [2, 3, 4]
+    await acknowledge(*messages)
+    await stand.becomes_empty(stream)
+
+
 async def test_consumers_of_a_work_queue_share_nothing(stand: Stand) -> None:
     stream = await stand.stream("workqueue")
 

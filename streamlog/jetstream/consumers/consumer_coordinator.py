@@ -1125,11 +1125,19 @@ class ConsumerCoordinator:
         async with self._locks.setdefault(key, asyncio.Lock()):
             hosted = self.find(key)
             offsets = await hosted.reset_offsets(sequence)
-            hosted.reset(offsets)
-            if hosted.is_kept:
-                state = hosted.core.delivery.encode(clock_ms())
-                await self._append([state_record(key, hosted.kept.created_ms, state)])
-            hosted.settle()
+            hosted.core.pause(_LATER_MS, clock_ms())
+            try:
+                if self.reports.is_queue(key.stream):
+                    # What it skips it has not done with: as with other filters, they hold from there on.
+                    await self._finish(hosted)
+                    await self._update(hosted, hosted.core.config, begins=offsets, carried={})
+                hosted.reset(offsets)
+                if hosted.is_kept:
+                    state = hosted.core.delivery.encode(clock_ms())
+                    await self._append([state_record(key, hosted.kept.created_ms, state)])
+            finally:
+                self._pause(hosted)
+                hosted.settle()
             return hosted, max(1, sequence or min(offsets.values()) + 1)
 
     async def delete(self, key: ConsumerKey) -> None:
