@@ -128,6 +128,8 @@ class Surroundings:
     lease_held: Callable[[], bool]
     advise: Callable[[str, str, dict[str, Any]], None]
     """A subject after ``$JS.EVENT.ADVISORY.``, a kind, and fields."""
+    end_others: Callable[[int, int], Coroutine[Any, Any, None]]
+    """Returns once no earlier leader of the partition coordinates, given this leader epoch."""
     counts: ConsumerCounts
 
 
@@ -610,6 +612,7 @@ class ConsumerCoordinator:
                 self._group = group
                 try:
                     await self._load()
+                    await self.around.end_others(self.number, self.leader_epoch)
                     if self.leads:
                         self._open()
                     await self._ended.wait()
