@@ -256,13 +256,17 @@ class ActiveController:
         is_news = node.fenced or beat.unfit != node.unfit
         if is_news or hands_over or node.full or beat.offline or beat.full:
             granted = await self._quorum.decide(self._decision(beat))
+            if node.fenced:
+                self._deletions.returned(beat.node_id, self._quorum.newest.offset)
         unconfirmed_ms = self._quorum.replica.raft.unconfirmed_ms(clock_ms())
         if unconfirmed_ms is None:
             raise NoController(f"node {self._node_id} is not the controller any more")
         told = {
             "time_ms": wall_ms(),
             "unconfirmed_ms": unconfirmed_ms,
-            "offset_wanted": self._deletions.offset_wanted(self._quorum.newest.offset),
+            "offset_wanted": self._deletions.offset_wanted(
+                beat.node_id, self._quorum.newest.offset
+            ),
             "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
         }
         return granted._replace(result={**granted.result, **told})

@@ -161,6 +161,8 @@ class Surroundings:
     """A subject after ``$JS.EVENT.ADVISORY.``, a kind, and fields."""
     measure: Callable[[str, str, dict[str, Any]], None]
     """The same of a metric, after ``$JS.EVENT.METRIC.``."""
+    end_others: Callable[[int, int], Coroutine[Any, Any, None]]
+    """Returns once no earlier leader of the partition coordinates, given this leader epoch."""
     counts: ConsumerCounts
     interest: StreamInterest
     consumed: Callable[[int], Sequence[StreamImage]]
@@ -775,6 +777,7 @@ class ConsumerCoordinator:
                 self._group = group
                 try:
                     await self._load()
+                    await self.around.end_others(self.number, self.leader_epoch)
                     if self.leads:
                         self._open()
                     await self._ended.wait()

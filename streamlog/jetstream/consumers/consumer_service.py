@@ -22,6 +22,8 @@ from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import (
     CorruptData,
+    InvalidRequest,
+    NodeUnreachable,
     NotLeader,
     PartitionNotFound,
     StreamlogError,
@@ -64,6 +66,12 @@ CONSUMERS_NOT_COORDINATED: Final = Condition(
 )
 CONSUMER: Final = "CONSUMER"
 """The request of the node that a client has asked."""
+END: Final = "CONSUMER.END"
+"""The request of a coordinator that begins: those of earlier leader epochs are to end."""
+END_S: Final = 10.0
+"""How long a coordinator waits for a node that does not answer this, and that is not fenced."""
+END_ASK_S: Final = 1.0
+END_PAUSE_S: Final = 0.1
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 NAME_CHARS: Final = 8
 """Of a consumer that its client gives no name."""
@@ -192,6 +200,9 @@ class ConsumerService:
         self._coordinators: dict[int, ConsumerCoordinator] = {}
         self._pulls = ForwardedPulls()
         self._router = router
+        self._ended_below: dict[int, int] = {}
+        """By partition: coordinators of earlier leader epochs are over, whatever the image says."""
+        self._nodes = nodes
         self._begun: asyncio.Queue[ConsumerCoordinator] = asyncio.Queue()
         self._stopping = False
         interest = StreamInterest(leader, nodes, node_id=node_id, image=lambda: metadata.image)
@@ -207,12 +218,14 @@ class ConsumerService:
             lease_held=lambda: lease is None or lease.held,
             advise=advise,
             measure=measure,
+            end_others=self._end_others,
             counts=ConsumerCounts(),
         )
         self._consumed: set[str] = set()
         """Streams that their consumers empty."""
         self._any_consumed = asyncio.Event()
         nodes.register(CONSUMER, self._answer_node)
+        nodes.register(END, self._answer_end)
         if lease is not None:
             lease.add_listener(self._lease_changed)
 
@@ -497,7 +510,46 @@ class ConsumerService:
             if number not in self._coordinators and not self._stopping:
                 self._begin(number, leader_epoch)
 
+    # One coordinator at a time
+
+    async def _end_others(self, number: int, leader_epoch: int) -> None:
+        """Return once no other node acts as an earlier leader of the partition. A node that lives may be unaware
+        that it has to give way, and has a lease: it is told. One that is fenced has none.
+        """
+        others = [node for node in self._metadata.image.nodes if node != self._node_id]
+        await asyncio.gather(*(self._end_at(node, number, leader_epoch) for node in others))
+
+    async def _end_at(self, node_id: NodeId, number: int, leader_epoch: int) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + END_S
+        fields = {"partition": number, "leader_epoch": leader_epoch}
+        while True:
+            node = self._metadata.image.nodes.get(node_id)
+            if node is None or (node.fenced and not node.stopping):
+                return
+            try:
+                await self._nodes.ask(node_id, END, fields, timeout_s=END_ASK_S)
+                return
+            except InvalidRequest:
+                return  # of an earlier build
+            except StreamlogError as error:
+                is_gone = isinstance(error, NodeUnreachable) and error.refused
+                if is_gone or node.stopping or loop.time() >= deadline:
+                    return
+            await asyncio.sleep(END_PAUSE_S)
+
+    async def _answer_end(self, fields: Fields) -> NodeAnswer:
+        number, leader_epoch = int(fields["partition"]), int(fields["leader_epoch"])
+        self._ended_below[number] = max(self._ended_below.get(number, 0), leader_epoch)
+        coordinator = self._coordinators.get(number)
+        if coordinator is not None and coordinator.leader_epoch < leader_epoch:
+            coordinator.close()
+            del self._coordinators[number]
+        return NodeAnswer({})
+
     def _begin(self, number: int, leader_epoch: int) -> None:
+        if leader_epoch < self._ended_below.get(number, 0):
+            return  # the next one has begun elsewhere; the image is about to show it
         try:
             partition = self._partitions.partition(TopicPartition(CONSUMERS_STREAM, number))
         except PartitionNotFound:

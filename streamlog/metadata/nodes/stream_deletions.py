@@ -15,6 +15,10 @@ no node is left that has a lease and does not know. It asks this of every node, 
 leaders: a node may have led the stream, and have been fenced, or have given way to another leader,
 without having heard of that either.
 
+The same holds for a node that was fenced, and lives. Others lead in its place, and it may not know that yet. What a
+leader does without an append, as to deliver to consumers, only the lease keeps from being done twice. So such a node
+gets no lease either before it has applied what was logged until it returned.
+
 A new controller does not know what its predecessor has waited for. So it begins as if any stream had
 been deleted by the last record before its time.
 """
@@ -51,10 +55,13 @@ class StreamDeletions:
         """Those that some node with a lease may not know of."""
         self._applied: dict[NodeId, int] = {}
         """What each node has told last."""
+        self._returned: dict[NodeId, int] = {}
+        """Nodes that were fenced: what was logged by the time they returned."""
 
     def started(self, newest_offset: int) -> None:
         """A controller begins."""
         self._applied.clear()
+        self._returned.clear()
         self._last_offset = newest_offset
         self._deletions = [Deletion(newest_offset, None)]
 
@@ -74,12 +81,18 @@ class StreamDeletions:
     def applied(self, node_id: NodeId, offset: int) -> None:
         """The node acts on the metadata below ``offset``."""
         self._applied[node_id] = offset
+        if offset >= self._returned.get(node_id, 0):
+            self._returned.pop(node_id, None)
 
-    def offset_wanted(self, newest_offset: int) -> int:
-        """An answer that is given now extends no lease of a node that has not applied the metadata
-        below this offset.
+    def returned(self, node_id: NodeId, newest_offset: int) -> None:
+        """The node is not fenced any more."""
+        self._returned[node_id] = newest_offset
+
+    def offset_wanted(self, node_id: NodeId, newest_offset: int) -> int:
+        """An answer that is given now extends no lease of the node unless it has applied the metadata below this
+        offset.
         """
-        return min(self._last_offset, newest_offset)
+        return max(min(self._last_offset, newest_offset), self._returned.get(node_id, 0))
 
     def unaware(
         self,

@@ -42,13 +42,13 @@ def test_nodes_are_asked_for_until_they_know(known: StreamDeletions) -> None:
 def test_a_lease_needs_knowledge_of_the_last_deletion(
     known: StreamDeletions,
 ) -> None:
-    assert known.offset_wanted(9) == 0
+    assert known.offset_wanted(ONE, 9) == 0
     known.deleted(config(), 10)
-    assert known.offset_wanted(9) == 9  # it cannot be known before it is logged
-    assert known.offset_wanted(10) == known.offset_wanted(12) == 10
+    assert known.offset_wanted(ONE, 9) == 9  # it cannot be known before it is logged
+    assert known.offset_wanted(ONE, 10) == known.offset_wanted(ONE, 12) == 10
     known.unaware(ALL, SESSION_MS, 12)
     known.unaware(ALL, 3 * SESSION_MS, 12)
-    assert known.offset_wanted(12) == 10
+    assert known.offset_wanted(ONE, 12) == 10
 
 
 def test_leases_from_before_it_was_logged_end(known: StreamDeletions) -> None:
@@ -77,7 +77,7 @@ def test_the_lease_of_a_node_that_is_the_whole_quorum_does_not_end(
 def test_a_deletion_that_was_not_logged_asks_for_nothing(known: StreamDeletions) -> None:
     known.not_deleted(known.deleted(config(), 10))
     assert known.unaware(ALL, 0, 10) == frozenset()
-    assert known.offset_wanted(9) == 9  # which nodes reach
+    assert known.offset_wanted(ONE, 9) == 9  # which nodes reach
 
 
 def test_a_deletion_is_not_waited_for_by_those_before_it(known: StreamDeletions) -> None:
@@ -92,7 +92,7 @@ def test_a_new_controller_waits_for_whatever_was_deleted_before(known: StreamDel
         known.applied(node, 20)
     known.started(20)
     assert known.unaware(ALL, 500, 20, published_to=config("any")) == ALL
-    assert known.offset_wanted(20) == 20
+    assert known.offset_wanted(ONE, 20) == 20
     known.applied(ONE, 20)
     assert known.unaware(ALL, 500, 20) == {TWO, THREE}
     assert known.unaware(ALL, 500 + SESSION_MS, 20) == frozenset()
@@ -119,3 +119,20 @@ def test_only_a_stream_that_gets_the_same_messages_waits(
 ) -> None:
     delete(known, old)
     assert known.unaware(ALL, 0, 10, published_to=new) == (ALL if waits else frozenset())
+
+
+def test_node_that_was_fenced_needs_knowledge_of_what_others_did_meanwhile(
+    known: StreamDeletions,
+) -> None:
+    known.returned(ONE, 20)
+    known.applied(ONE, 19)
+    assert known.offset_wanted(ONE, 25) == 20
+    assert known.offset_wanted(TWO, 25) == 0
+    known.applied(ONE, 20)
+    assert known.offset_wanted(ONE, 25) == 0
+
+
+def test_new_controller_wants_all_that_was_logged_before_it(known: StreamDeletions) -> None:
+    known.returned(ONE, 20)
+    known.started(22)
+    assert known.offset_wanted(ONE, 25) == known.offset_wanted(TWO, 25) == 22
