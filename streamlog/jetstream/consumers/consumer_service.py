@@ -18,7 +18,6 @@ from uuid import UUID
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import ConsumersSection
 from streamlog.control.leaders.leader_router import LeaderRouter
-from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import (
     CorruptData,
@@ -165,13 +164,13 @@ class ConsumerService:
         settings: ConsumersSection,
         metadata: StreamMetadata,
         partitions: InternalPartitions,
-        leader: LocalLeader,
         leaders: LeaderRouter,
         nodes: NodeRequests,
         router: Router,
         advise: Callable[[str, str, dict[str, Any]], None],
         may_deliver_to: Callable[[str], bool],
         lease: Lease | None = None,
+        source: StreamSource,
     ) -> None:
         """``may_deliver_to``: whether a push consumer may have this deliver subject."""
         self._node_id = node_id
@@ -193,7 +192,7 @@ class ConsumerService:
             domain=domain,
             settings=settings,
             router=router,
-            source=StreamSource(leader, leaders, nodes),
+            source=source,
             image=lambda: metadata.image,
             lease_held=lambda: lease is None or lease.held,
             advise=advise,
