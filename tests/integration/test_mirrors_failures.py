@@ -221,3 +221,32 @@ async def test_no_gap_and_no_double(trio: Cluster, fault: Fault) -> None:
             found = of_source(records, name)
             assert [number for _, number in found] == list(range(publisher.count)), name
             assert [it for it, _ in found] == sorted({it for it, _ in found}), name
+
+
+async def test_what_was_purged_does_not_come_back(trio: Cluster) -> None:
+    """All nodes are killed in the moment in which a purge is answered: where the sources are, outlives it."""
+    hub = hub_of(trio)
+    ports = [trio[number].port_url for number in (1, 2, 3)]
+    async with (
+        api_of(hub.url, "$JS.API") as theirs,
+        api_of(ports[0], OURS, *ports[1:]) as ours,
+    ):
+        await theirs.create("o", subjects=["o"])
+        await ours.create("c", subjects=["c"], num_replicas=3)
+        sources = [{"name": "o", "external": {"api": HUB, "deliver": ""}}, {"name": "c"}]
+        await ours.create("s", subjects=["s"], sources=sources, num_replicas=3)
+        for purge in ({}, {"keep": 1}, {"filter": ">"}):
+            for api, subject in ((theirs, "o"), (ours, "c")):
+                await api.publish(subject, *(b"%d" % it for it in range(20)))
+            await ours.publish("s", b"0")
+            left = purge.get("keep", 0)
+            await has_sourced(ours, "s", 41)
+            reply = await ours.ask("STREAM.PURGE.s", purge)
+            assert reply["success"], reply
+            await kill_all_nodes(trio)
+            for api, subject in ((theirs, "o"), (ours, "c")):
+                await api.publish(subject, b"100")
+            await has_sourced(ours, "s", left + 2)
+            await asyncio.sleep(1)
+            assert (await ours.state("s"))["messages"] == left + 2
+            assert (await ours.ask("STREAM.PURGE.s"))["success"]

@@ -6,6 +6,7 @@ from typing import Any, Final
 from streamlog.errors import InvalidStreamConfig, InvalidSubject
 from streamlog.jetstream.errors import ApiError, ApiRefused, invalid_config
 from streamlog.metadata.stream.stream_origin import (
+    check_counts,
     is_origin_name,
     origin_text,
     origins_of,
@@ -70,6 +71,9 @@ _SOURCE: Final = _Words("source", "sourced", (10141, 10144, 10145, 10147, 10146)
 def check_origins(config: Mapping[str, Any]) -> None:
     """Of a configuration of JetStream's. Raises ApiRefused."""
     mirror, sources = config.get("mirror"), config.get("sources") or ()
+    origins = [it for it in (mirror, *sources) if it is not None]
+    counts = [len(it.get("subject_transforms") or ()) for it in origins]
+    _honoured(check_counts, counts)
     if mirror is not None:
         if config["subjects"]:
             raise ApiRefused(MIRROR_WITH_SUBJECTS)

@@ -77,7 +77,7 @@ def _bool_to_text(value: bool) -> str:
 
 
 def _list_from_text(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",")) if text else ()
+    return tuple(part.strip() for part in text.split(","))
 
 
 def policies_in_order(value: Any) -> Any:

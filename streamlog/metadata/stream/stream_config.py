@@ -39,8 +39,8 @@ from streamlog.metadata.stream.setting_type import (
     policies_in_order,
 )
 from streamlog.metadata.stream.stream_origin import (
-    ORIGINS_MAX,
     TEXT_BYTES_MAX,
+    check_counts,
     check_origin,
     origin_of,
     origins_of,
@@ -500,6 +500,7 @@ class StreamConfig(BaseModel):
             sources = origins_of(self.sources)
         except ValueError as error:
             raise InvalidStreamConfig(f"mirror, sources: {error}") from None
+        check_counts([len(it.transforms) for it in (mirror, *sources) if it is not None])
         if mirror is None:
             if self.mirror_direct:
                 raise InvalidStreamConfig("stream has no mirror but does have mirror direct")
@@ -513,8 +514,6 @@ class StreamConfig(BaseModel):
                 )
             if not mirror.api and mirror.name == self.name:
                 raise InvalidStreamConfig("detected cycle")
-        if len(sources) > ORIGINS_MAX:
-            raise InvalidStreamConfig(f"sources: at most {ORIGINS_MAX}, not {len(sources)}")
         if sources and self.partitions > 1 and not self.is_spread:
             raise InvalidStreamConfig(
                 "sources: what they bring must be spread over the partitions; set partition_by"

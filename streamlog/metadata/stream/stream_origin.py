@@ -18,6 +18,10 @@ from streamlog.metadata.stream.subjects import check_form, overlap
 
 ORIGINS_MAX: Final = 1_000
 """Sources of one stream; each is a consumer at its origin."""
+TRANSFORMS_MAX: Final = 64
+"""Of one origin: each is compared with each."""
+ALL_TRANSFORMS_MAX: Final = 1_000
+"""Of all sources of a stream."""
 TEXT_BYTES_MAX: Final = 256 * 1024
 """Of all sources of a stream."""
 SEQUENCE_MAX: Final = 2**63 - 1
@@ -135,6 +139,18 @@ def origins_of(text: str) -> tuple[StreamOrigin, ...]:
 def is_origin_name(name: str) -> bool:
     """JetStream takes names that ours may not have."""
     return bool(name) and _NOT_IN_NAMES.isdisjoint(name)
+
+
+def check_counts(counts: Sequence[int]) -> None:
+    """``counts``: of transforms, of each source. Asked first, so that checking costs little. Raises
+    InvalidStreamConfig.
+    """
+    if len(counts) > ORIGINS_MAX:
+        raise InvalidStreamConfig(f"sources: at most {ORIGINS_MAX}, not {len(counts)}")
+    if max(counts, default=0) > TRANSFORMS_MAX or sum(counts) > ALL_TRANSFORMS_MAX:
+        raise InvalidStreamConfig(
+            f"subject_transforms: at most {TRANSFORMS_MAX} of an origin, and {ALL_TRANSFORMS_MAX} of all"
+        )
 
 
 def check_origin(origin: StreamOrigin, what: str) -> None:
