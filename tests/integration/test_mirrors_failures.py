@@ -7,7 +7,7 @@ import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 import nats.js.errors
@@ -235,7 +235,8 @@ async def test_what_was_purged_does_not_come_back(trio: Cluster) -> None:
         await ours.create("c", subjects=["c"], num_replicas=3)
         sources = [{"name": "o", "external": {"api": HUB, "deliver": ""}}, {"name": "c"}]
         await ours.create("s", subjects=["s"], sources=sources, num_replicas=3)
-        for purge in ({}, {"keep": 1}, {"filter": ">"}):
+        purges: tuple[dict[str, Any], ...] = ({}, {"keep": 1}, {"filter": ">"})
+        for purge in purges:
             for api, subject in ((theirs, "o"), (ours, "c")):
                 await api.publish(subject, *(b"%d" % it for it in range(20)))
             await ours.publish("s", b"0")
