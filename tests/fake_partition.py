@@ -58,6 +58,7 @@ class FakePartition:
         self.tp = tp
         self.topic_id = topic_id
         self.config = StreamConfig.of(name=tp.stream)
+        self.places: None = None
         self.is_leader = True
         self.in_sync = False
         """Of a follower."""

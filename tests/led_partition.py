@@ -121,6 +121,7 @@ class FakePartition:
         self.batches: list[bytes] = []
         self.subjects: Any = FakeSubjects(self)
         self.config = StreamConfig.of(name=self.tp.stream)
+        self.places: None = None
         self.erased = OffsetSet()
         self.erasing: Any = FakeErasing(self)
         self.surplus = NoSurplus()

@@ -132,6 +132,7 @@ def _rules() -> Iterator[Request]:
         {"max_bytes": 1000, "max_msgs": 10, "max_msg_size": 100}, {"consumer_limits": {}},
         {"mirror": {"name": "a b"}}, {"mirror": {"name": "x"}, "subjects": ["a"]},
         {"sources": [{"name": "x"}, {"name": "x"}]}, {"allow_direct": True},
+        *_origins(),
     )  # fmt: skip
     for config in configs:
         yield ask(f"STREAM.CREATE.{NAME}", {"name": NAME, **config})
@@ -140,6 +141,33 @@ def _rules() -> Iterator[Request]:
         yield ask("INFO", None, Nats_Required_Api_Level=level)
         yield ask("STREAM.INFO.none", None, Nats_Required_Api_Level=level)
         yield ask("DIRECT.GET.none", None, Nats_Required_Api_Level=level)
+
+
+def _origins() -> Iterator[dict[str, Any]]:
+    """Of mirrors and sources; none is there."""
+    transform, wide = {"src": "a.b", "dest": "c"}, {"src": "a.>", "dest": ""}
+    origins: tuple[dict[str, Any], ...] = (
+        {}, {"name": ""}, {"name": "x"}, {"name": "a.b"}, {"name": NAME}, {"name": "x" * 256},
+        {"name": "x", "opt_start_seq": 5}, {"name": "x", "opt_start_time": "2026-01-02T03:04:05Z"},
+        {"name": "x", "filter_subject": "a.*"}, {"name": "x", "filter_subject": "a..b"},
+        {"name": "x", "filter_subject": "a.b", "subject_transforms": [transform]},
+        {"name": "x", "subject_transforms": [transform]},
+        {"name": "x", "subject_transforms": [transform, wide]},
+        {"name": "x", "subject_transforms": [{"src": "a..", "dest": "b"}]},
+        {"name": "x", "external": {"api": "$JS.hub.API", "deliver": ""}},
+        {"name": "x", "external": {"api": "a.*", "deliver": ""}},
+        {"name": "x", "external": {"api": "a", "deliver": "b.>"}},
+    )  # fmt: skip
+    for origin in origins:
+        yield {"mirror": origin}
+        yield {"sources": [origin]}
+        yield {"sources": [origin], "subjects": ["own"]}
+    for more in (
+        {"sources": [{"name": "y"}]}, {"first_seq": 5}, {"allow_atomic": True}, {"mirror_direct": True},
+        {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "deny_delete": True},
+        {"duplicate_window": 1_000_000_000}, {"max_age": 1_000_000_000}, {"sealed": True},
+    ):  # fmt: skip
+        yield {"mirror": {"name": "x"}, **more}
 
 
 def _names() -> Iterator[Request]:

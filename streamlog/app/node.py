@@ -41,6 +41,7 @@ from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistic
 from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
+from streamlog.http.gauges.mirror_gauges import MirrorGauges
 from streamlog.http.gauges.partition_gauges import (
     PartitionGauges,
     PartitionScrape,
@@ -351,6 +352,7 @@ class Node:
             consumers=ConsumerHost(self._settings.consumers, self._metadata)
             if self._reaches_nats_clients
             else None,
+            leaf=self._leaf,
             identity=self._security.identity,
             audit=self._security.audit,
         )
@@ -569,7 +571,9 @@ class Node:
         groups = self._groups.statistics()
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
         consumers = ConsumerGauges(self._admin.consumer_statistics())
-        return [ClusterGauges(cluster), GroupGauges(groups), consumers, lags, partitions, machine]
+        mirrors = MirrorGauges(self._admin.fed_statistics())
+        of_streams = [GroupGauges(groups), consumers, mirrors, lags, partitions]
+        return [ClusterGauges(cluster), *of_streams, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         """Of the partitions here; of these streams, or of all."""

@@ -6,6 +6,7 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal, shortened
 from streamlog.authz.decision_cache import DecisionCache, Question
 from streamlog.errors import ClusterForbidden, GroupForbidden, StreamNotFound, TopicForbidden
+from streamlog.metadata.stream.origin_circles import all_origins
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.stream_subjects import bound_subjects
 
@@ -111,6 +112,10 @@ class Permissions:
         before = frozenset[str]() if known is None else bound_subjects(known)
         for subject in sorted(bound_subjects(config) - before):
             self.check_subject(subject)
+        if config.is_fed:
+            read = set() if known is None else {it.name for it in all_origins(known)}
+            for name in sorted({it.name for it in all_origins(config)} - read):
+                self.check_topic(Operation.READ, name)
 
     def check_subject(self, subject: str) -> None:
         """Raises TopicForbidden: what is stored of NATS, or published there again, is the node's

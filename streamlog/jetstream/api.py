@@ -11,6 +11,7 @@ the node's name: no answer goes to what a stream stores, nor to what NATS or Jet
 import asyncio
 import contextlib
 import logging
+import re
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -28,6 +29,7 @@ from streamlog.control.service import ControlService
 from streamlog.errors import AuthenticationFailed, BrokenInvariant, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
+from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import DEFAULT_PAYLOAD_BYTES_MAX
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
@@ -41,12 +43,17 @@ from streamlog.jetstream.connection import (
 )
 from streamlog.jetstream.consumers.consumer_service import ConsumerHost, ConsumerService
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
+from streamlog.jetstream.consumers.interest_reports import StreamInterest
+from streamlog.jetstream.consumers.stream_source import StreamSource
 from streamlog.jetstream.direct_get.direct_get import no_responders, status
 from streamlog.jetstream.direct_get.direct_get_requests import DIRECT as DIRECT_OF_NODE
 from streamlog.jetstream.direct_get.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.direct_get.direct_get_requests import DirectRequests
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import OVERLOADED, ApiError, ApiRefused
+from streamlog.jetstream.mirroring.mirror_service import MirrorService
+from streamlog.jetstream.mirroring.mirror_statistics import FedStatistics
+from streamlog.jetstream.mirroring.origin_links import OriginLink, RouterLink, ServerOriginLink
 from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.republisher import Republisher, Unpublished
 from streamlog.jetstream.request_queue import RequestQueue
@@ -115,6 +122,7 @@ class ManagementApi:
         payload_bytes_max: int = DEFAULT_PAYLOAD_BYTES_MAX,
         lease: Lease | None = None,
         consumers: ConsumerHost | None = None,
+        leaf: LeafLink | None = None,
         identity: RequestIdentities | None = None,
         audit: Audit | None = None,
         now_ms: Callable[[], int] = wall_ms,
@@ -130,6 +138,10 @@ class ManagementApi:
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
         self._reply_subjects = ReplySubjects()
+        interest = StreamInterest(
+            control.leader, control.nodes, node_id=node_id, image=lambda: metadata.image
+        )
+        source = StreamSource(control.leader, control.leaders, control.nodes, interest)
         self._consumers: ConsumerService | None = None
         if consumers is not None:
             self._consumers = ConsumerService(
@@ -138,7 +150,6 @@ class ManagementApi:
                 settings=consumers.settings,
                 metadata=consumers.metadata,
                 partitions=partitions,
-                leader=control.leader,
                 leaders=control.leaders,
                 nodes=control.nodes,
                 router=router,
@@ -146,9 +157,36 @@ class ManagementApi:
                 measure=self._tell_metric,
                 may_deliver_to=self._reply_subjects.allows,
                 lease=lease,
+                source=source,
+                interest=interest,
             )
+        self._prefixes = [f"$JS.{nats.domain}.API."]
+        if nats.default_api_prefix:
+            self._prefixes.append(DEFAULT_PREFIX)
+
+        def link() -> OriginLink:
+            if options is None:
+                return RouterLink(router, leaf)
+            name = f"streamlog node {node_id} mirrors"
+            return ServerOriginLink(options, router, sockets, metrics, name=name)
+
+        self._mirrors = MirrorService(
+            node_id=node_id,
+            domain=nats.domain,
+            own_apis=self._prefixes,
+            partitions=partitions,
+            nodes=control.nodes,
+            source=source,
+            image=lambda: metadata.image,
+            link=link,
+            lease=lease,
+        )
         self._verbs = RequestDispatcher(
-            control, domain=nats.domain, now_ms=now_ms, consumers=self._consumers
+            control,
+            domain=nats.domain,
+            now_ms=now_ms,
+            consumers=self._consumers,
+            mirrors=self._mirrors,
         )
         self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
         control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
@@ -164,9 +202,6 @@ class ManagementApi:
             is_controller=lambda: metadata.controller_id == node_id,
         )
         self._republishing = Republisher(node_id, partitions, self._publish, metrics)
-        self._prefixes = [f"$JS.{nats.domain}.API."]
-        if nats.default_api_prefix:
-            self._prefixes.append(DEFAULT_PREFIX)
         self._client: AdminConnection | None = None
         """None: the node is no client of NATS, and requests come through the router alone."""
         if options is not None:
@@ -207,7 +242,7 @@ class ManagementApi:
         async with asyncio.TaskGroup() as group:
             self._tasks = group
             self._requests.begin(group)
-            services = [self._telling.run(), self._republishing.run()]
+            services = [self._telling.run(), self._republishing.run(), self._mirrors.run()]
             if self._consumers is not None:
                 services.append(self._consumers.run())
             self._listen_locally_or_not()
@@ -226,6 +261,7 @@ class ManagementApi:
         """With the image there is; changes of it are told, and nothing before."""
         nothing = MetadataImage(image.cluster_id)
         self._reply_subjects.apply(nothing, image)
+        self._mirrors.apply(nothing, image)
         if self._consumers is not None:
             self._consumers.apply(nothing, image)
 
@@ -234,6 +270,7 @@ class ManagementApi:
         self._reply_subjects.apply(old, new)
         self._telling.apply(old, new)
         self._republishing.apply(old, new)
+        self._mirrors.apply(old, new)
         if self._consumers is not None:
             self._consumers.apply(old, new)
 
@@ -241,9 +278,14 @@ class ManagementApi:
         """Of the consumers that this node coordinates."""
         return ConsumerStatistics() if self._consumers is None else self._consumers.statistics()
 
+    def fed_statistics(self) -> list[FedStatistics]:
+        """Of the mirrors and sources whose partitions this node leads."""
+        return self._mirrors.statistics()
+
     def look(self, tp: TopicPartition) -> None:
         """A partition does as the image says, later than that was applied."""
         self._republishing.look(tp)
+        self._mirrors.look(tp)
         if self._consumers is not None:
             self._consumers.look(tp)
 
@@ -476,6 +518,9 @@ async def _telling(answering: Awaitable[None]) -> None:
 
 RESERVED: Final = "$"
 """What begins so is no inbox: $JS.API, $SYS, $KV, ..."""
+SERVER_INBOX: Final = re.compile(r"\$JSC\.R\.[A-Za-z0-9]{8}|\$JS\.[MS]\.[A-Za-z0-9]{8}")
+"""But for those of nats-server itself, where its mirrors and sources get answers and messages. No client
+subscribes to them, and their last token is random."""
 
 
 class ReplySubjects:
@@ -494,7 +539,9 @@ class ReplySubjects:
 
     def allows(self, subject: str) -> bool:
         """Whether an answer may be published to ``subject``, which has no wildcards."""
-        return not subject.startswith(RESERVED) and not self._is_stored(subject)
+        if subject.startswith(RESERVED) and not SERVER_INBOX.fullmatch(subject):
+            return False
+        return not self._is_stored(subject)
 
     def _is_stored(self, subject: str) -> bool:
         branches = [self._root]

@@ -24,6 +24,7 @@ from streamlog.jetstream.errors import (
     ApiRefused,
     api_error,
 )
+from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.requests import request_schemas
 from streamlog.jetstream.requests.fields import Fields
 from streamlog.jetstream.requests.schema import Shape, read_body, read_loosely
@@ -272,13 +273,14 @@ class RequestDispatcher:
         domain: str,
         now_ms: Callable[[], int],
         consumers: ConsumerService | None = None,
+        mirrors: MirrorService | None = None,
         caller: Caller = ANYBODY,
         for_all: "RequestDispatcher | None" = None,
     ) -> None:
         """``consumers`` None: they are not served at this node; ``for_all``: the dispatcher that this one is as
         one caller sees it.
         """
-        self._consumers = consumers
+        self._consumers, self._mirrors = consumers, mirrors
         self.consumers = ConsumerVerbs(Control(service, caller), consumers)
         self._service, self._domain, self._now_ms = service, domain, now_ms
         self._caller = caller
@@ -292,6 +294,7 @@ class RequestDispatcher:
             domain=domain,
             now_ms=now_ms,
             consumers=consumers,
+            mirrors=mirrors,
             for_all=None if for_all is None else for_all._streams,
         )
         self._streams: Streams = streams
@@ -316,6 +319,7 @@ class RequestDispatcher:
                 domain=self._domain,
                 now_ms=self._now_ms,
                 consumers=self._consumers,
+                mirrors=self._mirrors,
                 caller=caller,
                 for_all=self,
             )

@@ -29,6 +29,7 @@ cdef inline Message message_with(Span subject, Span reply, Span block, Span payl
 
 cdef class Endpoint:
     cdef readonly Router router
+    cdef bint sees_shown  # it gets messages as clients see them
     cdef bint writes  # to a socket: its turn ends after that of those that make answers
     cdef bint is_link  # to other servers: a message goes there once, whatever matches
     cdef bint is_touched  # it is in one of the router's lists

@@ -43,10 +43,13 @@ class Endpoint:
 class Callback(Endpoint):
     """Hands each message to a function, its subscription's target: ``target(subject, reply, block, payload)``.
 
-    ``failed`` is called with what the function raises; others must go on.
+    ``failed`` is called with what the function raises; others must go on. ``sees_shown``: a message that a
+    consumer delivers has the subject under which it is stored, as a client sees it; else that by which it came.
     """
 
-    def __init__(self, router: Router, *, failed: Callable[[Exception], None]) -> None: ...
+    def __init__(
+        self, router: Router, *, failed: Callable[[Exception], None], sees_shown: bool = False
+    ) -> None: ...
 
 class Subscription:
     """A subject, and the endpoint that takes its messages.

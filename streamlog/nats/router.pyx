@@ -74,8 +74,9 @@ cdef class Callback(Endpoint):
 
     cdef object _failed
 
-    def __init__(self, Router router not None, *, failed):
+    def __init__(self, Router router not None, *, failed, bint sees_shown=False):
         self._failed = failed
+        self.sees_shown = sees_shown
 
     cdef int deliver(self, Subscription subscription, const Message* message) except -1:
         try:
@@ -179,9 +180,10 @@ cdef inline int hand_over(Subscription subscription, const Message* message) exc
 cdef inline int show(
     Subscription subscription, const Message* message, const Message* shown
 ) except -1:
-    """Clients get the message as ``shown``, parts of this node as it was routed."""
+    """Clients get the message as ``shown``, parts of this node as it was routed, unless they want it shown."""
     cdef Endpoint endpoint = subscription.endpoint
-    return endpoint.deliver(subscription, shown if endpoint.writes else message)
+    cdef bint is_shown = endpoint.writes or endpoint.sees_shown
+    return endpoint.deliver(subscription, shown if is_shown else message)
 
 
 cdef inline Py_ssize_t count_clients(list subscriptions) except -1:

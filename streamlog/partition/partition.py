@@ -103,6 +103,17 @@ class DiskSpaceWatch(Protocol):
     def ran_out(self, error: StorageFull) -> None: ...
 
 
+class SourcePlaces(Protocol):
+    """How far a stream has come with its sources, as its log says it. That must outlive a purge."""
+
+    @property
+    def offset(self) -> int | None:
+        """Of the record that says it; it is not to be cut off. None: there is none yet."""
+
+    async def renew(self) -> None:
+        """Say it once more, at the end of the log. Raises StreamlogError."""
+
+
 def nothing(_partition: "Partition") -> None:
     """For who is not asked."""
 
@@ -140,7 +151,7 @@ class Partition(PartitionEnd):
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "producing", "reader",
+        "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "places", "producing", "reader",
         "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
@@ -173,6 +184,8 @@ class Partition(PartitionEnd):
         )
         """For the rest of this package; others ask the partition."""
         self.following = PartitionFollower(self.state)
+        self.places: SourcePlaces | None = None
+        """Of a stream with sources, while it is fed here."""
         self.to_sync = self.to_settle = False  # the flusher's own
         self._waiting = []
         """For the end of the sync or cut that runs or is about to, or of a cleaning."""

@@ -6,7 +6,7 @@ each; its value is a byte for the form of the rest, and an ``OffsetSet``.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -30,12 +30,19 @@ _CRC: Final = struct.Struct(">I")
 
 
 def erasure_batches(
-    erased: OffsetSet, *, base_offset: int, leader_epoch: int, timestamp_ms: int
+    erased: OffsetSet,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> Iterator[bytes]:
-    """Back to back from ``base_offset`` on; one but for millions of scattered offsets."""
-    for place, part in enumerate(erased.parts(CHUNKS_MAX)):
+    """Back to back from ``base_offset`` on; one but for millions of scattered offsets. Of nothing: one that only
+    takes an offset, or is there for its ``headers``.
+    """
+    for place, part in enumerate(erased.parts(CHUNKS_MAX) if erased else (erased,)):
         run = RecordRun()
-        run.append(_KEY.pack(_VERSION, ERASURE), _FORM + part.encode())
+        run.append(_KEY.pack(_VERSION, ERASURE), _FORM + part.encode(), headers)
         batch = run.seal(
             base_offset=base_offset + place, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms
         )

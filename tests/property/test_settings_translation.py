@@ -20,6 +20,15 @@ from streamlog.metadata.stream.settings_translation import (
 from streamlog.metadata.stream.stream_config import StreamConfig
 
 SUBJECTS = st.sampled_from([("a",), ("a.b", "c.*"), ("x.>",)])
+MIRRORS = (
+    '{"name":"o"}',
+    '{"name":"o","opt_start_time":"2026-01-02T03:04:05.006Z","filter_subject":"a.*"}',
+    '{"name":"O.1","opt_start_seq":7}'.replace(".", "-"),
+)
+SOURCES = (
+    '[{"name":"o","external":{"api":"$JS.hub.API","deliver":"d"}}]',
+    '[{"name":"o","subject_transforms":[{"src":"a","dest":"b"},{"src":"c","dest":""}]},{"name":"p"}]',
+)
 limit = st.one_of(st.just(-1), st.integers(1, 2**40))
 
 
@@ -32,6 +41,10 @@ def values_of(row: StreamSetting) -> st.SearchStrategy[Any]:
         return st.booleans()
     if row.type.kind is tuple:
         return st.lists(st.sampled_from(["a", "b.*", "c.>"]), min_size=1).map(tuple)
+    if row.form.json == "origin":
+        return st.sampled_from(MIRRORS)
+    if row.form.json == "origins":
+        return st.sampled_from(SOURCES)
     if row.type.kind is str:
         return st.sampled_from(["a", "x y", "> -> y.>", "a.* -> b.$1", "key"])
     assert low is not None and high is not None
@@ -74,6 +87,27 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         "placement_cluster": draw(st.sampled_from(["", "here"])),
         "description": draw(st.text(max_size=20)),
     }
+    by_hand |= {"mirror": "", "sources": "", "mirror_direct": False}
+    takes = draw(st.sampled_from(["nothing", "nothing", "mirror", "sources"]))
+    if takes == "mirror":
+        by_hand |= {
+            "mirror": draw(st.sampled_from(MIRRORS)),
+            "mirror_direct": draw(st.booleans()),
+            "subjects": (),
+            "subject_transform": "",
+            "republish": "",
+            "discard": "old",
+            "discard_new_per_subject": False,
+            "allow_atomic": False,
+            "allow_ttl": False,
+        }
+    elif takes == "sources":
+        by_hand |= {
+            "sources": draw(st.sampled_from(SOURCES)),
+            "subjects": draw(st.sampled_from([(), subjects])),
+            "partition_by": "key",
+            "republish": "",
+        }
     others = {
         row.name: draw(st.one_of(st.just(row.default), values_of(row)))
         for row in SETTINGS

@@ -255,6 +255,28 @@ def management_bodies(size: int) -> dict[str, tuple[str, Any]]:
             "STREAM.CREATE.s",
             {"name": "s", "republish": {"src": ">", "dest": "{{" * size}},
         ),
+        "STREAM.CREATE: sources": (
+            "STREAM.CREATE.s",
+            {"name": "s", "sources": [{"name": f"o{number}"} for number in range(size)]},
+        ),
+        "STREAM.CREATE: transforms of a source": (
+            "STREAM.CREATE.s",
+            {
+                "name": "s",
+                "sources": [
+                    {
+                        "name": "o",
+                        "subject_transforms": [
+                            {"src": f"*.{number}", "dest": ""} for number in range(size)
+                        ],
+                    }
+                ],
+            },
+        ),
+        "STREAM.CREATE: a mirror's filter": (
+            "STREAM.CREATE.s",
+            {"name": "s", "mirror": {"name": "o" * size, "filter_subject": long + ">"}},
+        ),
         "STREAM.CREATE: subject_transform": (
             "STREAM.CREATE.s",
             {"name": "s", "subject_transform": {"src": long + ">", "dest": "{{partition(" * size}},

@@ -28,6 +28,7 @@ from streamlog.errors import (
 from streamlog.jetstream.consumers.acks import MS_NS
 from streamlog.jetstream.consumers.consumer_records import ConsumerKey
 from streamlog.jetstream.consumers.consumer_service import ConsumerRequest, ConsumerService
+from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.jetstream.consumers.stream_source import ConsumerStart, StartQuery, StreamPart
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -258,9 +259,7 @@ def _matches(pattern: str, subject: str) -> bool:
 class SimSource:
     """In the place of ``StreamSource``: reads are late, and show what was there before; leaders are away."""
 
-    def __init__(
-        self, _leader: object, _leaders: object, nodes: "SimRequests", _interest: object
-    ) -> None:
+    def __init__(self, nodes: "SimRequests") -> None:
         self._node = nodes.node
 
     async def _partition(self, tp: TopicPartition, stream_id: UUID) -> StreamMessages:
@@ -505,13 +504,13 @@ class ConsumersNode:
         self._requests = requests
         local: Any = None
         metadata: Any = self
+        source: Any = SimSource(requests)
         self.service = ConsumerService(
             node_id=host.node_id,
             domain="",
             settings=ConsumersSection(state_partitions=len(world.state_logs)),
             metadata=metadata,
             partitions=self,
-            leader=local,
             leaders=LeaderRouter(host.node_id, local, requests, image=lambda: self.image),
             nodes=requests,
             router=self.router,
@@ -519,6 +518,10 @@ class ConsumersNode:
             measure=lambda *_: None,
             may_deliver_to=lambda _: True,
             lease=self.lease,
+            source=source,
+            interest=StreamInterest(
+                local, requests, node_id=host.node_id, image=lambda: self.image
+            ),
         )
         self.loop.call_soon(self._begin)
 

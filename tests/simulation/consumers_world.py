@@ -22,7 +22,6 @@ from immutables import Map
 from streamlog.condition import FAULT
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.groups.offsets_topic_config import partition_of
-from streamlog.jetstream.consumers import stream_source
 from streamlog.jetstream.consumers.acks import mark_of
 from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.errors import ApiRefused
@@ -51,7 +50,6 @@ from tests.simulation.cluster.machine import simulated
 from tests.simulation.consumers_node import (
     SESSION_MS,
     ConsumersNode,
-    SimSource,
     StateLog,
     StreamMessages,
     deliver_one_by_one,
@@ -229,7 +227,6 @@ class ConsumersStory:
     def run(self) -> None:
         """Raises Violation."""
         replaced: list[tuple[object, object]] = [
-            (stream_source.StreamSource, SimSource),
             (deliver_run, deliver_one_by_one),
             (FAULT, _Fault(self)),
         ]

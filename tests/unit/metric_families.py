@@ -11,6 +11,7 @@ from streamlog.groups.service import GroupStatistics
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics, MachineGauges
 from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
+from streamlog.http.gauges.mirror_gauges import MirrorGauges
 from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
 from streamlog.metrics import NodeMetrics
@@ -25,6 +26,7 @@ def families() -> dict[str, Metric]:
         ClusterGauges(statistics),
         GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
         ConsumerGauges(ConsumerStatistics()),
+        MirrorGauges([]),
         LagGauges([], omitted=0, ends={}),
         MachineGauges(Path("/")),
         PartitionGauges(PartitionTotals(), failed=0),

@@ -56,6 +56,8 @@ def rows() -> dict[str, Row]:
 def labels_of(name: str, family: Metric) -> str:
     if name in LABELS:
         return LABELS[name]
+    if name.startswith("streamlog_origin_"):
+        return "stream, partition, origin"
     if name.startswith("streamlog_partition_"):
         return "stream, partition"
     found = [label for sample in family.samples[:1] for label in sample.labels if label != "le"]

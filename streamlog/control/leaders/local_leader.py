@@ -10,7 +10,7 @@ from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitio
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.ordered_read import Passage, PassageQuery, read_passage
 from streamlog.control.messages.publication import publish
-from streamlog.control.messages.purge import delete, purge
+from streamlog.control.messages.purge import cut, delete, purge
 from streamlog.control.messages.stored_messages import StoredMessage, find_message
 from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import (
@@ -108,6 +108,8 @@ class LocalLeader:
         partition = self._cuttable(place)
         if partition.config.deny_purge:
             raise DeletionDenied(f"{place.tp.stream!r} denies to be purged")
+        if partition.config.mirror and pattern:
+            raise DeletionDenied(f"{place.tp.stream!r} is a mirror: it is purged by sequence alone")
         await partition.surplus.settle()
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
 
@@ -120,7 +122,7 @@ class LocalLeader:
         upper = end if offset is None else offset
         if not 0 <= upper <= end:
             raise OffsetOutOfRange(upper, partition.log_start_offset, end)
-        await partition.purge(upper, timeout_s=timeout_s)
+        await cut(partition, upper, timeout_s=timeout_s)
         return partition.log_start_offset
 
     async def delete(self, place: StreamPartition, sequence: int) -> None:
@@ -128,6 +130,8 @@ class LocalLeader:
         partition = self._cuttable(place)
         if partition.config.deny_delete:
             raise DeletionDenied(f"{place.tp.stream!r} denies that messages are deleted")
+        if partition.config.mirror:
+            raise DeletionDenied(f"{place.tp.stream!r} is a mirror: delete messages at its origin")
         await delete(partition, sequence)
 
     async def publish(self, place: StreamPartition, records: bytes) -> int:

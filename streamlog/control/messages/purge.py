@@ -4,6 +4,8 @@ from typing import Final
 
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.stored_messages import message_at
+from streamlog.errors import NotLeader
+from streamlog.partition.deletes.replicated import COMMIT_S
 from streamlog.partition.partition import Partition
 from streamlog.record.offset_set import OffsetSet
 
@@ -30,7 +32,7 @@ async def purge(
         if keep:
             upper = erased.start_of_last_absent(keep, start, end)
         count = max(0, upper - start) - erased.count(start, upper)
-        await partition.purge(upper)
+        await cut(partition, upper)
     else:
         found = await _matching(partition, pattern, upper)
         if keep:
@@ -39,6 +41,17 @@ async def purge(
         await partition.erasing.erase(found)
     await _forget_front(partition)
     return count
+
+
+async def cut(partition: Partition, upper: int, *, timeout_s: float = COMMIT_S) -> None:
+    """Have all below ``upper`` go; what the log says of its sources is said again first, above that. Raises
+    NotLeader, too, where that is not known yet.
+    """
+    if partition.places is not None:
+        await partition.places.renew()
+    elif partition.config.sources:
+        raise NotLeader(f"{partition.tp}: how far its sources have come is not known yet")
+    await partition.purge(upper, timeout_s=timeout_s)
 
 
 async def delete(partition: Partition, sequence: int) -> None:
@@ -52,8 +65,11 @@ async def _forget_front(partition: Partition) -> None:
     """What is erased at the log's start need not be there at all. No client need wait for that: the
     replicas have the erasures.
     """
-    start = partition.erased.first_absent(partition.log_start_offset)
-    await partition.shorten(min(start, partition.high_watermark))
+    start = min(partition.erased.first_absent(partition.log_start_offset), partition.high_watermark)
+    kept = partition.log_start_offset if partition.config.sources else start
+    if partition.places is not None and partition.places.offset is not None:
+        kept = partition.places.offset
+    await partition.shorten(min(start, kept))
 
 
 async def _matching(partition: Partition, pattern: str, upper: int) -> OffsetSet:

@@ -51,6 +51,9 @@ IDS_FULL = PublishRefusal(
 )
 STANDS_STILL: Final = {
     WriteState.SEALED: PublishRefusal(400, 10109, "invalid operation on sealed stream", "sealed"),
+    WriteState.MIRROR: PublishRefusal(
+        400, 10109, "stream is a mirror; nothing was stored", "readonly"
+    ),
     WriteState.READONLY: PublishRefusal(
         400, 10109, "stream is read-only; nothing was stored", "readonly"
     ),

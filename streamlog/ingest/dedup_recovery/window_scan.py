@@ -42,6 +42,8 @@ EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTATION_BYTES = EXPECTATION.encode()
 ROLLUP = "Nats-Rollup"
 _ROLLUP_BYTES = ROLLUP.encode()
+SOURCE = "Nats-Stream-Source"
+"""Of a message that another stream has admitted: what it asked for was asked of that one."""
 RECENT_MESSAGES = 1000
 """Of these it is looked what they want to know of subjects."""
 
@@ -183,6 +185,8 @@ def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes 
     """Add its ids and its rollups to those; whether there was an expectation."""
     expects = False
     for record in iter_records(batch):
+        if any(name == SOURCE for name, _ in record.headers):
+            continue
         names = asked(record.headers)
         message_id = names.get(MESSAGE_ID)
         if message_id:

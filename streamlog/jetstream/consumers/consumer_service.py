@@ -18,7 +18,6 @@ from uuid import UUID
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import ConsumersSection
 from streamlog.control.leaders.leader_router import LeaderRouter
-from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import (
     CorruptData,
@@ -178,7 +177,6 @@ class ConsumerService:
         settings: ConsumersSection,
         metadata: StreamMetadata,
         partitions: InternalPartitions,
-        leader: LocalLeader,
         leaders: LeaderRouter,
         nodes: NodeRequests,
         router: Router,
@@ -186,6 +184,8 @@ class ConsumerService:
         measure: Callable[[str, str, dict[str, Any]], None],
         may_deliver_to: Callable[[str], bool],
         lease: Lease | None = None,
+        source: StreamSource,
+        interest: StreamInterest,
     ) -> None:
         """``may_deliver_to``: whether a push consumer may have this deliver subject."""
         self._node_id = node_id
@@ -205,13 +205,12 @@ class ConsumerService:
         self._nodes = nodes
         self._begun: asyncio.Queue[ConsumerCoordinator] = asyncio.Queue()
         self._stopping = False
-        interest = StreamInterest(leader, nodes, node_id=node_id, image=lambda: metadata.image)
         self._around = Surroundings(
             node_id=node_id,
             domain=domain,
             settings=settings,
             router=router,
-            source=StreamSource(leader, leaders, nodes, interest),
+            source=source,
             interest=interest,
             consumed=self._consumed_of,
             image=lambda: metadata.image,

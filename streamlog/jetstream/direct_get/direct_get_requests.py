@@ -26,6 +26,7 @@ from streamlog.jetstream.direct_get.direct_get import (
 from streamlog.jetstream.direct_get.direct_query import DirectQuery
 from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
 from streamlog.jetstream.errors import ApiError, ApiRefused
+from streamlog.metadata.stream.stream_origin import origin_of
 from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class DirectRequests:
         self._leader = leader
         self._leaders = leaders
         self._verbs = verbs
+        self._mirrors: tuple[object, dict[str, str]] | None = None
+        """By the origin's name, as all streams of an image have it."""
 
     async def answer(self, request: Request, verb: str, verbs: RequestDispatcher) -> None:
         """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
@@ -56,6 +59,7 @@ class DirectRequests:
         verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
+            name = self._mirror_of(name, verbs)
             if not await _allows(name, verbs):
                 await connection.answer(request.reply, b"", no_responders(request.subject))
                 return
@@ -66,6 +70,20 @@ class DirectRequests:
             await connection.answer(request.reply, b"", refused.block)
             return
         await self._send(connection, request.reply, replies)
+
+    def _mirror_of(self, name: str, verbs: RequestDispatcher) -> str:
+        """The stream itself, or where there is none a mirror of it that answers for it."""
+        image = verbs.control.streams.image
+        if name in image.streams:
+            return name
+        if self._mirrors is None or self._mirrors[0] is not image.streams:
+            found = {
+                origin_of(it.config.mirror).name: it.name
+                for it in image.streams.values()
+                if it.config.mirror_direct
+            }
+            self._mirrors = image.streams, found
+        return self._mirrors[1].get(name, name)
 
     async def _replies(self, stream: str, query: DirectQuery) -> AsyncIterator[DirectReply]:
         """By the replica of partition 0 that is here, if it is in sync; otherwise the leader's, of

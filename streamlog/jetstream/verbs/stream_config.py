@@ -18,6 +18,7 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.replies import JsonText, encoded
 from streamlog.jetstream.requests.fields import Fields
+from streamlog.jetstream.verbs.stream_origins import check_origins
 from streamlog.metadata.stream.setting_type import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
     JETSTREAM_FIELDS,
@@ -30,6 +31,7 @@ from streamlog.metadata.stream.stream_config import (
     METADATA_BYTES_MAX,
     StreamConfig,
     check_writable_by_clients,
+    default_window_ms,
 )
 from streamlog.metadata.stream.subjects import (
     SUBJECT_BYTES_MAX,
@@ -53,10 +55,6 @@ def _empty(value: Any) -> bool:
     return not value or (isinstance(value, Mapping) and not any(value.values()))
 
 
-def _nothing(value: Any) -> bool:
-    return value is None
-
-
 def _no_limit(value: Any) -> bool:
     return value in (None, 0, -1) and value is not True and value is not False
 
@@ -72,11 +70,9 @@ def _anything(value: Any) -> bool:
 FIXED: dict[str, Fixed] = {
     "storage": Fixed("file", _one_of("file", "")),
     "max_consumers": Fixed(-1, _no_limit),
-    "mirror_direct": Fixed(False, _empty),
     "consumer_limits": Fixed({}, _empty),
     "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
-    "mirror": Fixed(None, _nothing),
     "pedantic": Fixed(None, _anything),
 }
 """Fields that the table does not translate. Any other field must be empty."""
@@ -117,6 +113,8 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
 def config_to_json(config: StreamConfig) -> dict[str, Any]:
     """What clients are told, defaults filled in."""
     told = {**_ECHOES, **to_jetstream(config)}
+    if config.is_fed and config.duplicate_window_ms == default_window_ms(config.retention_ms):
+        told.pop("duplicate_window", None)  # JetStream has no default for those
     for key in [key for key in OMITTED_IF_EMPTY & told.keys() if not told[key]]:
         del told[key]
     return told
@@ -215,14 +213,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "storage": "file",
     "subject_delete_marker_ttl": 0,
     "persist_mode": "default",
-    **dict.fromkeys(
-        ("allow_msg_counter", "allow_msg_schedules", "mirror_direct", "pedantic"), False
-    ),
+    **dict.fromkeys(("allow_msg_counter", "allow_msg_schedules", "pedantic"), False),
     **{
         row.jetstream: _unset(row)
         for row in SETTINGS
         if row.jetstream is not None
-        and row.form.json not in ("transform", "republish", "placement")
+        and row.form.json not in ("transform", "republish", "placement", "origin", "origins")
     },
     **dict.fromkeys(_LIMITS, -1),
 }
@@ -259,8 +255,10 @@ def normalised(fields: Fields) -> Config:
     _check(config, _COMBINATIONS)
     _imply(config)
     _check(config, _PERSISTENCE)
+    check_origins(config)
     if config.get("mirror") is None:
-        config["subjects"] = config["subjects"] or [config["name"]]
+        if not config.get("sources"):
+            config["subjects"] = config["subjects"] or [config["name"]]
         _check_subjects(config)
     if (config.get("placement") or {}).get("preferred"):
         raise ApiRefused(invalid_config("preferred server not permitted in placement"))

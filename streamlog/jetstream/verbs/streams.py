@@ -22,6 +22,7 @@ from streamlog.jetstream.errors import (
     invalid_config,
     purge_failed,
 )
+from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.replies import JsonText
 from streamlog.jetstream.requests.fields import Fields, number, text
 from streamlog.jetstream.verbs.consumers import NOT_SERVED
@@ -32,6 +33,7 @@ from streamlog.jetstream.verbs.stream_config import (
     normalised,
 )
 from streamlog.jetstream.verbs.stream_info import SingleReplicaTexts, rfc3339, stream_info
+from streamlog.jetstream.verbs.stream_origins import MIRROR_CHANGED
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import (
@@ -61,10 +63,12 @@ class Streams:
         domain: str,
         now_ms: Callable[[], int],
         consumers: ConsumerService | None = None,
+        mirrors: MirrorService | None = None,
         for_all: "Streams | None" = None,
     ) -> None:
         """``control``: for the client. ``for_all``: the one that this is as the client sees it."""
         self._consumers = consumers
+        self._mirrors = mirrors
         self.control = control
         self._configs: ConfigTexts = ConfigTexts() if for_all is None else for_all._configs
         self._texts: SingleReplicaTexts = (
@@ -94,6 +98,8 @@ class Streams:
             if getattr(known, lasting.name) and not asked[lasting.jetstream]:
                 raise ApiRefused(invalid_config(lasting.told))
         config = self._honoured(asked)
+        if config.mirror and config.mirror != known.mirror:
+            raise ApiRefused(MIRROR_CHANGED)
         return await self._info(await self.control.streams.replace(name, config))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
@@ -189,14 +195,26 @@ class Streams:
         config, now = self._configs.of(stream.config), rfc3339(self._now_ms())
         if self._texts.keep(stream, self.control.streams.image, config) is None:
             self._configs.text_of(stream.config)  # the next list asks for it
-        return self._told(stream, states, config, now)
+        return {**self._told(stream, states, config, now), **await self._origins(stream)}
+
+    async def _origins(self, stream: StreamImage) -> dict[str, Any]:
+        """Of a stream that mirrors or sources others: how far it has come."""
+        return {} if self._mirrors is None else await self._mirrors.describe(stream)
 
     async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any] | JsonText]:
         """A leader that does not answer must not hide the streams."""
         states, now = await self._leaders.states(streams), rfc3339(self._now_ms())
+        fed = [stream for stream in streams if stream.config.is_fed]
+        described = await asyncio.gather(*map(self._origins, fed)) if fed else ()
+        origins = {stream.name: it for stream, it in zip(fed, described, strict=True)}
         told, ends_s = list[dict[str, Any] | JsonText](), time.monotonic() + TURN_S
         for stream in streams:
-            told.append(self._listed(stream, states, now))
+            if stream.config.is_fed:
+                config = self._configs.text_of(stream.config)
+                info = self._told(stream, states, config, now)
+                told.append({**info, **origins[stream.name]})
+            else:
+                told.append(self._listed(stream, states, now))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S

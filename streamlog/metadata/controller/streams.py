@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from streamlog.metadata.controller.placement import (
 from streamlog.metadata.controller.reassignment import retargeted
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
+from streamlog.metadata.stream.origin_circles import check_origins
 from streamlog.metadata.stream.republish_circles import check_circle
 from streamlog.metadata.stream.stream_config import (
     StreamConfig,
@@ -62,11 +64,17 @@ def create_stream(
     check_seal(None, config)
     _check_cluster(image, config)
     check_circle(config, (stream.config for stream in image.streams.values()))
+    check_origins(config, None, partial(_config_of, image))
     changes = _draft(image, live)
     check_room(image, config.replicas, changes.hosts)
     changes.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
     _add(changes, config, range(config.partitions), Placement(changes), assignments)
     return changes.decision(created=True)
+
+
+def _config_of(image: MetadataImage, name: str) -> StreamConfig | None:
+    found = image.streams.get(name)
+    return None if found is None else found.config
 
 
 def check_seen(image: MetadataImage, name: str, seen: StreamConfig | None) -> None:
@@ -104,6 +112,7 @@ def update_stream(
     _check_lasting(known, config)
     _check_cluster(image, config)
     check_circle(config, (other.config for other in image.streams.values()))
+    check_origins(config, known, partial(_config_of, image))
     if config.partitions < known.partitions:
         raise InvalidStreamConfig(
             f"partitions: cannot become fewer (from {known.partitions} to {config.partitions})"

@@ -17,6 +17,13 @@ from typing import Any, Final, Literal, NamedTuple
 from streamlog.config.units import duration_ms, duration_text, size_bytes, size_text, unit_of
 from streamlog.config.value_type import ValueType
 from streamlog.metadata.stream.republish import HEADERS_ONLY
+from streamlog.metadata.stream.stream_origin import (
+    origin_from_human,
+    origin_json,
+    origin_text,
+    origins_from_human,
+    origins_text,
+)
 from streamlog.metadata.stream.subject_transform import ARROW
 
 OUR_KEYS: Final = "streamlog."
@@ -28,7 +35,7 @@ NS_PER_MS: Final = 1_000_000
 
 JsonType = Literal[
     "text", "texts", "flag", "int", "int32", "float", "duration", "choice",
-    "transform", "republish", "placement",
+    "transform", "republish", "placement", "origin", "origins",
 ]  # fmt: skip
 """The types of JetStream's fields; ``jetstream`` says how each is read."""
 
@@ -156,6 +163,12 @@ COMPRESSION: Final = Form(
 )
 TRANSFORM: Final = Form("transform", "'SRC -> DEST'", _transform_to_json, _transform_from_json)
 REPUBLISH: Final = Form("republish", "'SRC -> DEST'", _republish_to_json, _republish_from_json)
+ORIGIN: Final = Form(
+    "origin", "NAME or JSON", origin_json, origin_text, from_human=origin_from_human
+)
+ORIGINS: Final = Form(
+    "origins", "NAMES or JSON", origin_json, origins_text, from_human=origins_from_human
+)
 CLUSTER: Final = Form("placement", "TEXT", _cluster_to_json, _cluster_from_json)
 
 

@@ -100,9 +100,11 @@ def from_topic_configs(configs: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def to_topic_configs(config: StreamConfig) -> dict[str, str]:
-    """Kafka's topic configs of ``config``; what is left to the node's settings is left out."""
+    """Kafka's topic configs of ``config``; what is left to the node's settings is left out, and subjects where there
+    are none.
+    """
     values = ((key, row, getattr(config, row.name)) for key, row in _BY_KAFKA.items())
-    return {key: row.form.to_text(value) for key, row, value in values if value is not None}
+    return {key: row.form.to_text(it) for key, row, it in values if it not in (None, ())}
 
 
 def setting_of_topic_config(key: str) -> StreamSetting:

@@ -29,12 +29,21 @@ from streamlog.metadata.stream.setting_type import (
     COMPRESSION,
     INT64_MAX,
     NO_LIMIT,
+    ORIGIN,
+    ORIGINS,
     POLICIES,
     REPUBLISH,
     SIZE32,
     TRANSFORM,
     Setting,
     policies_in_order,
+)
+from streamlog.metadata.stream.stream_origin import (
+    TEXT_BYTES_MAX,
+    check_counts,
+    check_origin,
+    origin_of,
+    origins_of,
 )
 from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.subjects import (
@@ -135,6 +144,12 @@ def check_writable_by_clients(name: str) -> None:
 def default_min_isr(replicas: int) -> int:
     """A majority: one replica may be away, and whatever is acknowledged is on two of three."""
     return replicas // 2 + 1
+
+
+def default_window_ms(retention_ms: int) -> int:
+    """Of duplicates: no longer than messages are kept."""
+    limited = retention_ms > 0
+    return min(DUPLICATE_WINDOW_MS, max(retention_ms, 100)) if limited else DUPLICATE_WINDOW_MS
 
 
 class StreamConfig(BaseModel):
@@ -298,6 +313,20 @@ class StreamConfig(BaseModel):
         jetstream="republish", omitempty=True, form=REPUBLISH, default="none",
         see="streams.md#published-again",
     )] = ""
+    mirror: Annotated[str, Setting(
+        "The stream whose messages this one copies, under the sequences that they have there. A"
+        " mirror has no subjects of its own, and takes no other messages.",
+        jetstream="mirror", omitempty=True, form=ORIGIN, default="none", see="mirrors.md",
+    )] = ""
+    sources: Annotated[str, Setting(
+        "Streams whose messages are appended to this one, beside those of its own subjects.",
+        jetstream="sources", omitempty=True, form=ORIGINS, default="none", see="mirrors.md",
+    )] = ""
+    mirror_direct: Annotated[bool, Setting(
+        "Answer direct gets for the stream that is mirrored, too, where no stream of this cluster"
+        " has its name.",
+        jetstream="mirror_direct", see="mirrors.md#key-value-buckets",
+    )] = False
     sealed: Annotated[bool, Setting(
         "Add and remove no records any more. It cannot be set at the creation, nor turned off.",
         jetstream="sealed", option=None, see="streams.md#sealed-read-only-paused",
@@ -373,6 +402,11 @@ class StreamConfig(BaseModel):
         return hears(self.subjects, pattern, partitions=1 if self.is_spread else self.partitions)
 
     @property
+    def is_fed(self) -> bool:
+        """It takes messages from other streams."""
+        return bool(self.mirror or self.sources)
+
+    @property
     def is_compacted(self) -> bool:
         """Each record must have a key."""
         return "compact" in self.cleanup_policy
@@ -423,7 +457,7 @@ class StreamConfig(BaseModel):
         if not isinstance(values, dict):
             return values
         filled = dict(values)
-        if is_internal(str(filled.get("name"))):
+        if is_internal(str(filled.get("name"))) or filled.get("mirror") or filled.get("sources"):
             filled.setdefault("subjects", ())
         elif not filled.get("subjects") and isinstance(filled.get("name"), str):
             filled["subjects"] = (filled["name"],)
@@ -435,9 +469,8 @@ class StreamConfig(BaseModel):
             filled["min_isr"] = default_min_isr(replicas) if isinstance(replicas, int) else 1
         if filled.get("duplicate_window_ms") is None:
             retention_ms = filled.get("retention_ms", NO_LIMIT)
-            limited = isinstance(retention_ms, int) and retention_ms > 0
-            filled["duplicate_window_ms"] = (
-                min(DUPLICATE_WINDOW_MS, max(retention_ms, 100)) if limited else DUPLICATE_WINDOW_MS
+            filled["duplicate_window_ms"] = default_window_ms(
+                retention_ms if isinstance(retention_ms, int) else NO_LIMIT
             )
         return filled
 
@@ -453,7 +486,9 @@ class StreamConfig(BaseModel):
                     f"subjects: {len(self.subjects)} subjects in {each} partitions are more than"
                     f" {SUBSCRIPTIONS_MAX} subscriptions"
                 )
-            check_subjects(self.subjects, partitions=each, answers=not self.no_ack)
+            self._check_origins()
+            if self.subjects or not self.is_fed:
+                check_subjects(self.subjects, partitions=each, answers=not self.no_ack)
             self._check_group()
         self._check_other_subjects()
         self._check_limits()
@@ -472,6 +507,56 @@ class StreamConfig(BaseModel):
         if metadata_bytes > METADATA_BYTES_MAX:
             raise InvalidStreamConfig(f"metadata: at most {METADATA_BYTES_MAX} bytes")
         return self
+
+    def _check_origins(self) -> None:
+        """A mirror's offsets are its origin's sequences: nothing else may take one."""
+        if len(self.mirror) > TEXT_BYTES_MAX or len(self.sources) > TEXT_BYTES_MAX:
+            raise InvalidStreamConfig(f"sources: at most {TEXT_BYTES_MAX} bytes")
+        try:
+            mirror = origin_of(self.mirror) if self.mirror else None
+            sources = origins_of(self.sources)
+        except ValueError as error:
+            raise InvalidStreamConfig(f"mirror, sources: {error}") from None
+        check_counts([len(it.transforms) for it in (mirror, *sources) if it is not None])
+        if mirror is None:
+            if self.mirror_direct:
+                raise InvalidStreamConfig("stream has no mirror but does have mirror direct")
+        else:
+            self._check_mirror()
+            check_origin(mirror, "mirror")
+            if mirror.api and self.partitions > 1:
+                raise InvalidStreamConfig(
+                    "mirror: a stream of another cluster has sequences of one partition alone;"
+                    " give the mirror one partition"
+                )
+            if not mirror.api and mirror.name == self.name:
+                raise InvalidStreamConfig("detected cycle")
+        if sources and self.partitions > 1 and not self.is_spread:
+            raise InvalidStreamConfig(
+                "sources: what they bring must be spread over the partitions; set partition_by"
+                " to key or tokens"
+            )
+        names = set[str]()
+        for it in sources:
+            check_origin(it, "source")
+            if it.index_name in names:
+                raise InvalidStreamConfig("duplicate source configuration detected")
+            if not it.api and it.name == self.name:
+                raise InvalidStreamConfig("detected cycle")
+            names.add(it.index_name)
+
+    def _check_mirror(self) -> None:
+        if self.subjects:
+            raise InvalidStreamConfig("stream mirrors can not contain subjects")
+        if self.sources:
+            raise InvalidStreamConfig("stream mirrors can not also contain other sources")
+        if self.allow_atomic:
+            raise InvalidStreamConfig("stream mirrors can not also use atomic publishing")
+        for name in ("allow_ttl", "group", "subject_transform"):
+            if getattr(self, name):
+                raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")
+        if self.discard == "new":
+            raise InvalidStreamConfig("discard: new is not for a mirror, which refuses no message")
 
     def _check_group(self) -> None:
         if self.group:

@@ -1,4 +1,4 @@
-"""Streams that take no records: sealed, read-only or paused. Pure."""
+"""Streams that take no records of clients: sealed, mirrors, read-only or paused. Pure."""
 
 from enum import Enum
 
@@ -10,6 +10,7 @@ class WriteState(Enum):
     """Why. The value is for people."""
 
     SEALED = "sealed"
+    MIRROR = "a mirror"
     READONLY = "read-only"
     PAUSED = "paused"
 
@@ -18,6 +19,8 @@ def standstill(config: StreamConfig) -> WriteState | None:
     """The strictest reason; None for a stream that takes records."""
     if config.sealed:
         return WriteState.SEALED
+    if config.mirror:
+        return WriteState.MIRROR
     if config.readonly:
         return WriteState.READONLY
     return WriteState.PAUSED if config.paused else None

@@ -45,10 +45,12 @@ class MaxPerSubject:
 
     @property
     def kept(self) -> int | None:
-        """How many messages of each subject stay; None: all of them."""
+        """How many messages of each subject stay; None: all of them. An erasure takes an offset, and those of a
+        mirror are its origin's.
+        """
         config = self._config()
         limit = config.max_messages_per_subject
-        return None if limit == NO_LIMIT or config.sealed else limit
+        return None if limit == NO_LIMIT or config.sealed or config.mirror else limit
 
     async def settle(self) -> None:
         """Have all that is committed now looked at, unless a large log must be read for it first.

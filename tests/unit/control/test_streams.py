@@ -173,3 +173,29 @@ async def test_a_dry_run_creates_nothing_and_finds_what_is_there(node: KafkaNode
     assert not (await mine.streams.create(config, validate_only=True)).created
     with pytest.raises(StreamExists):
         await mine.streams.create(config.changed(description="other"), validate_only=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rights"),
+    [
+        ({"mirror": '{"name":"secret"}'}, ("create topic t", "read topic secret")),
+        (
+            {"subjects": ("t",), "sources": '[{"name":"secret"}]'},
+            ("create topic t", "read topic secret"),
+        ),
+        (
+            {"mirror": '{"name":"secret","external":{"api":"$JS.streamlog.API"}}'},
+            ("create topic t", "read topic secret", "create cluster kafka-cluster"),
+        ),
+    ],
+)
+async def test_origin_needs_the_right_to_read_it(
+    node: KafkaNode, settings: dict[str, Any], rights: tuple[str, ...]
+) -> None:
+    config = StreamConfig.of(name="t", **settings)
+    for left_out in rights[1:]:
+        allowed = [it for it in rights if it != left_out]
+        with pytest.raises((TopicForbidden, StreamNotFound)):  # one that may not be seen
+            await control(node, *allowed).streams.create(config, validate_only=True)
+    made = await control(node, *rights).streams.create(config, validate_only=True)
+    assert made.created

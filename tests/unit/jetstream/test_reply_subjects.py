@@ -63,6 +63,20 @@ def test_what_nats_obeys_is_no_inbox() -> None:
         assert replies.allows(subject)
 
 
+def test_inboxes_of_mirrors_of_nats_server_are_answered() -> None:
+    replies = ReplySubjects()
+    for subject in ("$JSC.R.D2S0cDfu", "$JS.M.fiKQz6qd", "$JS.S.WDjZvqlZ"):
+        assert replies.allows(subject)
+    for subject in (
+        "$JSC.R.D2S0cDf",
+        "$JS.M.*",
+        "$JS.M.fiKQz6q.",
+        "$JS.X.fiKQz6qd",
+        "$JS.M.fiKQz6qd.x",
+    ):
+        assert not replies.allows(subject)
+
+
 def test_a_stream_of_all_that_is_said_ends_no_answers() -> None:
     replies = ReplySubjects()
     everything = stream("all", partition(), subjects=("*.*",), no_ack=True)

@@ -110,6 +110,17 @@ async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that
     )
 
 
+def test_what_a_source_has_brought_asks_for_nothing() -> None:
+    run = RecordRun(attributes=PUBLISHED)
+    asked = [(b"subject", b"a"), (b"Nats-Msg-Id", b"one"), (b"Nats-Rollup", b"sub")]
+    run.append(None, b"x", [*asked, (b"Nats-Stream-Source", b"o 1 > > a")])
+    run.append(None, b"x", [(b"subject", b"a"), (b"Nats-Msg-Id", b"two"), (b"Nats-Rollup", b"all")])
+    batch = run.seal(base_offset=7, leader_epoch=3, timestamp_ms=TIME_MS)
+    found = scan(FakeSlice(batch))  # type: ignore[arg-type]
+    assert [(it.message_id, it.offset) for it in found.ids] == [(b"two", 8)]
+    assert found.rollups == ((8, None),)
+
+
 @pytest.mark.parametrize("compression", Compression)
 @pytest.mark.parametrize("twin", TWINS)
 def test_the_ids_of_what_came_over_nats_are_found(twin: Twin, compression: Compression) -> None:

@@ -63,8 +63,7 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
     [
         ("storage", "memory"),
         ("max_consumers", 3), ("discard", "newest"),
-        ("mirror", {"name": "x"}), ("mirror_direct", True),
-        ("sources", [{"name": "x"}]), ("republish", {"src": "a", "dest": "x.>"}),
+        ("consumer", {"name": "x"}), ("republish", {"src": "a", "dest": "x.>"}),
         ("subject_transform", "a"),
         ("first_seq", 10), ("persist_mode", "async"), ("consumer_limits", {"max_ack_pending": 5}),
         ("subject_delete_marker_ttl", 10**9),

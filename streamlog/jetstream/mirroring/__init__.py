@@ -1,0 +1,1 @@
+"""Mirrors and sources: streams that take their messages from other streams."""

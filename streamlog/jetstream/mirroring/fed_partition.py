@@ -1,0 +1,340 @@
+"""A led partition that takes messages of other streams: what is appended, and how far each origin has come.
+
+**The place is in the log.** A mirror has come as far as its log: its end offset is the last sequence of its origin.
+Of a source the log has the last record that it brought, with its sequence in a header. Both are written with the
+records themselves, in one append; so a leader that takes over, wherever the one before it has stopped, goes on exactly
+behind the last record that it has.
+
+**One leader.** Everything is appended by the leader of the partition in its leader epoch. Whether it leads is asked in
+the same turn of the event loop in which it appends, and what a former leader has appended at the same time is cut off
+with its epoch, as everything that it has not committed.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from streamlog.client.reader import open_batch
+from streamlog.clock import wall_ms
+from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.jetstream.mirroring.origin_batches import (
+    KEY_HEADER,
+    SOURCE_HEADER,
+    first_gap,
+    mirrored_batches,
+    places_batch,
+    source_place,
+    sourced_headers,
+)
+from streamlog.jetstream.mirroring.origin_reader import OriginMessage
+from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.metadata.stream.stream_origin import StreamOrigin
+from streamlog.metadata.stream.subject_transform import SubjectTransform
+from streamlog.partition.deletes.discard_new import check_room
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import PUBLISHED, batches, read_header
+from streamlog.record.codec import RecordRun, decode_records
+from streamlog.record.compacted import is_gap
+from streamlog.record.compiled.keys import murmur2
+from streamlog.record.compression import Compression
+
+PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Appended and not committed; then the next ones wait."""
+RUN_BYTES: Final = 512 * 1024
+PLACES_EVERY: Final = 20_000
+"""Offsets from one record of places to the next."""
+SCAN_OFFSETS: Final = 1_000
+"""The first step back, when the last record of each source is looked for; each further one is twice as long."""
+SCAN_OFFSETS_MAX: Final = 200_000
+READ_BYTES: Final = 4 * 1024 * 1024
+
+
+class _FedAppend:
+    """Of one append. An ``Acknowledgement``."""
+
+    __slots__ = ("_fed", "size_bytes")
+
+    def __init__(self, fed: "FedPartition", size_bytes: int) -> None:
+        self._fed = fed
+        self.size_bytes = size_bytes
+
+    def committed(self, _: int) -> None:
+        self._fed.ended(self.size_bytes, None)
+
+    def failed(self, error: StreamlogError) -> None:
+        self._fed.ended(self.size_bytes, error)
+
+
+class FedPartition:
+    """In one leader epoch. On the event loop."""
+
+    def __init__(self, partition: Partition, leader_epoch: int, config: StreamConfig) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._config = config
+        self._transform = (
+            SubjectTransform.parse(config.subject_transform) if config.subject_transform else None
+        )
+        self._pending = 0
+        self._pending_bytes = 0
+        self._error: StreamlogError | None = None
+        self._changed = asyncio.Event()
+        self._places = dict[str, int]()
+        """The last sequence of each source that the log has, of all that it ever had."""
+        self._places_offset: int | None = None
+
+    def ended(self, size_bytes: int, error: StreamlogError | None) -> None:
+        """Of an append."""
+        self._pending -= 1
+        self._pending_bytes -= size_bytes
+        self._error = self._error or error
+        self._changed.set()
+
+    @property
+    def partitions(self) -> int:
+        """Of the stream."""
+        return self._config.partitions
+
+    @property
+    def mirrored(self) -> int:
+        """The last sequence of the origin that this mirror has, or that it knows to be missing there."""
+        return self._partition.log_end_offset
+
+    async def committed(self) -> None:
+        """All that was appended is. Raises what has kept it from that."""
+        await self._fewer_than(1, 1)
+
+    async def _fewer_than(self, count: int, size_bytes: int) -> None:
+        while self._error is None and self._pending >= count and self._pending_bytes >= size_bytes:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _check(self) -> None:
+        """Raises NotLeader, NotEnoughReplicas."""
+        partition = self._partition
+        config, leads = partition.config, partition.leader_epoch == self._leader_epoch
+        same = (config.mirror, config.sources) == (self._config.mirror, self._config.sources)
+        if not partition.is_leader or not leads or not same:
+            raise NotLeader(f"{partition.tp} is not led in epoch {self._leader_epoch} any more")
+        partition.check_min_isr()
+
+    def _commit(self, size_bytes: int) -> _FedAppend:
+        self._pending += 1
+        self._pending_bytes += size_bytes
+        return _FedAppend(self, size_bytes)
+
+    # A mirror
+
+    async def mirror(self, messages: Sequence[OriginMessage]) -> None:
+        """Append those that the log has not, each at its own offset. Raises StreamlogError."""
+        await self._fewer_than(1, PENDING_BYTES_MAX)
+        self._check()
+        partition, config = self._partition, self._partition.config
+        first = messages[0]
+        if partition.log_end_offset == 0 and first.sequence > 1:
+            self._append_batches(
+                first_gap(
+                    first.sequence - 1,
+                    leader_epoch=self._leader_epoch,
+                    timestamp_ms=first.timestamp_ms,
+                )
+            )
+            await self.committed()
+            await self.begin_at_first()  # before there are messages: no client sees them with a gap
+            self._check()
+        data = b"".join(
+            mirrored_batches(
+                messages,
+                partition.log_end_offset,
+                leader_epoch=self._leader_epoch,
+                compression=Compression.named(config.compression),
+                is_keyed=config.is_compacted,
+            )
+        )
+        if data:
+            self._append_batches(data)
+
+    def _append_batches(self, data: bytes) -> None:
+        ack = self._commit(len(data))
+        try:
+            self._partition.restore(memoryview(data), ack)
+        except BaseException:
+            self.ended(ack.size_bytes, None)
+            raise
+
+    async def begin_at_first(self) -> None:
+        """A log begins with its first message, not with what its origin had no more when it was mirrored. Raises
+        StreamlogError.
+        """
+        partition = self._partition
+        start = partition.log_start_offset
+        if start >= partition.high_watermark:
+            return
+        try:
+            with await partition.read(start, 1) as part:
+                data = await asyncio.to_thread(part.read)
+        except OffsetOutOfRange:  # it begins later by now
+            return
+        header = read_header(data)
+        if is_gap(header):
+            await partition.purge(header.next_offset)
+
+    # Sources
+
+    async def source(self, origin: StreamOrigin, messages: Sequence[OriginMessage]) -> None:
+        """Append those that belong into this partition. Raises StreamlogError."""
+        run, size, last = RecordRun(attributes=PUBLISHED), 0, 0
+        for it in messages:
+            changed = self._changed_subject(it)
+            if not self._is_ours(changed):
+                continue
+            headers = sourced_headers(origin, changed)
+            key = next((value for name, value in headers if name == KEY_HEADER), None)
+            if key is None and self._config.is_compacted:
+                key = changed.subject.encode()
+            run.append(key, changed.data, headers)
+            last = it.sequence
+            size += changed.size_bytes
+            if size >= RUN_BYTES:
+                await self._append(run, origin.index_name, last)
+                size = 0
+        if run.count:
+            await self._append(run, origin.index_name, last)
+
+    async def _append(self, run: RecordRun, index_name: str, sequence: int) -> None:
+        """The run is empty afterwards. ``sequence``: the last one in it."""
+        await self._fewer_than(1, PENDING_BYTES_MAX)
+        self._check()
+        check_room(self._partition, run.count, run.size_bytes)
+        ack = self._commit(run.size_bytes)
+        try:
+            self._partition.append(run, ack, leader_epoch=self._leader_epoch)
+        except BaseException:
+            self.ended(ack.size_bytes, None)
+            raise
+        self._places[index_name] = sequence
+        self.keep_places()
+
+    @property
+    def offset(self) -> int | None:
+        """Of the newest record of places."""
+        return self._places_offset
+
+    async def renew(self) -> None:
+        """Append the places again, committed when it returns. Raises StreamlogError."""
+        self._check()
+        self._append_places()
+        await self.committed()
+
+    def keep_places(self) -> None:
+        """Append the places where the last segment has them not: it is the only one that retention leaves; and where
+        they are far from the log's end, so that the next leader soon finds them. Raises StreamlogError.
+        """
+        partition = self._partition
+        if partition.log_end_offset <= partition.log_start_offset:
+            return
+        segment = partition.segment_of(partition.log_end_offset - 1)
+        offset = -PLACES_EVERY if self._places_offset is None else self._places_offset
+        if segment is None:
+            return
+        if offset < segment.base_offset or partition.log_end_offset - offset > PLACES_EVERY:
+            self._check()
+            self._append_places()
+
+    def _append_places(self) -> None:
+        partition = self._partition
+        offset = partition.log_end_offset
+        data = places_batch(
+            self._places,
+            base_offset=offset,
+            leader_epoch=self._leader_epoch,
+            timestamp_ms=wall_ms(),
+        )
+        self._append_batches(data)
+        self._places_offset = offset
+
+    def _changed_subject(self, message: OriginMessage) -> OriginMessage:
+        made = self._transform(message.subject) if self._transform is not None else None
+        return message._replace(subject=made) if made else message
+
+    def _is_ours(self, message: OriginMessage) -> bool:
+        config = self._config
+        if config.partitions == 1:
+            return True
+        key = message.subject.encode()
+        if config.partition_tokens:
+            tokens = message.subject.split(".")
+            chosen = [tokens[it - 1] for it in config.partition_tokens if it <= len(tokens)]
+            key = ".".join(chosen).encode()
+        else:
+            own = _header(message.header_block, KEY_HEADER)
+            key = key if own is None else own
+        return (murmur2(key) & 0x7FFFFFFF) % config.partitions == self._partition.tp.partition
+
+    async def source_positions(self, index_names: Collection[str]) -> dict[str, int]:
+        """The last sequence of each source that the log has; of one that it has none of, nothing. Raises
+        StreamlogError.
+
+        The log is read backwards, in longer and longer steps, to the newest record of places. What is not committed
+        yet counts: the leader will commit it.
+        """
+        found, partition = self._places, self._partition
+        end, step = partition.log_end_offset, SCAN_OFFSETS
+        while end > partition.log_start_offset and self._places_offset is None:
+            start = max(end - step, partition.log_start_offset)
+            for name, sequence in (await self._positions_in(start, end)).items():
+                found.setdefault(name, sequence)
+            end, step = start, min(step * 2, SCAN_OFFSETS_MAX)
+        return {name: found[name] for name in index_names if name in found}
+
+    async def _positions_in(self, start: int, end: int) -> dict[str, int]:
+        """Of the records of ``[start, end)``."""
+        found, offset = dict[str, int](), start
+        while offset < end:
+            self._check_epoch()
+            try:
+                with await self._partition.read_appended(offset, READ_BYTES) as part:
+                    data = await asyncio.to_thread(part.read)
+            except OffsetOutOfRange:
+                offset = max(offset + 1, self._partition.log_start_offset)
+                continue
+            before = offset
+            for header, batch in batches(data):
+                offset = header.next_offset
+                if header.base_offset >= end:
+                    break
+                if not header.record_count:
+                    continue
+                body = await open_batch(header, batch)
+                if SOURCE_HEADER not in bytes(body):
+                    continue
+                for record in decode_records(body, header):
+                    if start <= record.offset < end:
+                        _note(found, record.headers)
+                        if header.is_control:
+                            self._places_offset = record.offset
+            if offset == before:
+                break
+        return found
+
+    def _check_epoch(self) -> None:
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise NotLeader(f"{self._partition.tp} has another leader epoch")
+
+
+def _note(found: dict[str, int], headers: Sequence[tuple[str, bytes | None]]) -> None:
+    for name, value in headers:
+        if name == SOURCE_HEADER.decode() and value:
+            place = source_place(value)
+            if place is not None:
+                found[place.index_name] = place.sequence
+
+
+def _header(block: bytes, wanted: bytes) -> bytes | None:
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name == wanted:
+            return value.lstrip(b" ")
+    return None

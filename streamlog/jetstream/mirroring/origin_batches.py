@@ -1,0 +1,168 @@
+"""Messages of an origin as records of this log. Pure.
+
+A mirror's record has the offset ``sequence - 1`` of its origin, and its time. What is missing between two messages
+was deleted there, or does not match the filter. In place of it stands a gap, as compaction leaves one, and at its last
+offset an erasure that names the rest, so that it counts as deleted here, too. Nothing names what is missing before
+the first message: the log is made to begin behind it.
+
+A source's records are appended as any others, with the header ``Nats-Stream-Source``: which source brought the message
+(``StreamOrigin.index_name``), its sequence and its subject there. The log so tells how far each source has come.
+Such records go with a purge, or with retention. So each segment has a control record besides, which names the places
+of all sources; it takes an offset, and is said again when a segment begins, and before a purge.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.jetstream.mirroring.origin_reader import OriginMessage
+from streamlog.metadata.stream.stream_origin import StreamOrigin
+from streamlog.record.batch import PUBLISHED
+from streamlog.record.codec import RecordRun
+from streamlog.record.compacted import GAP_OFFSETS_MAX, gap
+from streamlog.record.erasure import CHUNKS_MAX, erasure_batches
+from streamlog.record.offset_set import OffsetSet
+
+SOURCE_HEADER: Final = b"Nats-Stream-Source"
+KEY_HEADER: Final = b"Streamlog-Key"
+BATCH_BYTES: Final = 512 * 1024
+"""A batch ends with the message that reaches this size."""
+
+RecordHeaders = list[tuple[bytes, bytes | None]]
+
+
+def mirrored_batches(
+    messages: Sequence[OriginMessage],
+    end_offset: int,
+    *,
+    leader_epoch: int,
+    compression: int = 0,
+    is_keyed: bool = False,
+) -> Iterator[bytes]:
+    """Batches that follow a log that ends at ``end_offset``; of messages that it has, none. ``is_keyed``: a
+    record has its subject for a key where its headers name none.
+    """  # fmt: skip
+    run = RecordRun(attributes=PUBLISHED)
+    first_ms = latest_ms = 0
+    base_offset = end_offset
+
+    def sealed() -> bytes:
+        return run.seal(
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            timestamp_ms=first_ms,
+            max_timestamp_ms=latest_ms,
+            compression=compression,
+        )
+
+    for it in messages:
+        offset = it.sequence - 1
+        if offset < end_offset:
+            continue
+        if run.count and (offset > end_offset or run.size_bytes >= BATCH_BYTES):
+            yield sealed()
+        if offset > end_offset:
+            yield from _missing(end_offset, offset, leader_epoch, it.timestamp_ms)
+        if not run.count:
+            base_offset, first_ms, latest_ms = offset, it.timestamp_ms, it.timestamp_ms
+        headers = headers_of(it)
+        key = next((value for name, value in headers if name == KEY_HEADER), None)
+        if key is None and is_keyed:
+            key = it.subject.encode()
+        run.append(key, it.data, headers, it.timestamp_ms - first_ms)
+        latest_ms = max(latest_ms, it.timestamp_ms)
+        end_offset = offset + 1
+    if run.count:
+        yield sealed()
+
+
+def first_gap(end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
+    """In place of all that is before the first message."""
+    return b"".join(_missing(0, end, leader_epoch, timestamp_ms))
+
+
+def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
+    """In place of ``[start, end)``."""
+    erasures = list[bytes]()
+    gap_end = end
+    if start:
+        count = max(1, sum(1 for _ in OffsetSet.between_ends(start, end).parts(CHUNKS_MAX)))
+        gap_end = max(start, end - count)
+        if gap_end > start:
+            erased = OffsetSet.between_ends(start, gap_end)
+            erasures = list(
+                erasure_batches(
+                    erased,
+                    base_offset=gap_end,
+                    leader_epoch=leader_epoch,
+                    timestamp_ms=timestamp_ms,
+                )
+            )
+        # A set may need one batch less than that of one offset more.
+        for offset in range(gap_end + len(erasures), end):
+            erasures += erasure_batches(
+                OffsetSet(),
+                base_offset=offset,
+                leader_epoch=leader_epoch,
+                timestamp_ms=timestamp_ms,
+            )
+    while start < gap_end:
+        until = min(gap_end, start + GAP_OFFSETS_MAX)
+        yield gap(start, until, leader_epoch=leader_epoch, max_timestamp_ms=timestamp_ms)
+        start = until
+    yield from erasures
+
+
+def sourced_headers(origin: StreamOrigin, message: OriginMessage) -> RecordHeaders:
+    """Of a record: those of the message but for what only its first stream was asked, and where it comes from."""
+    headers = [
+        (name, value)
+        for name, value in headers_of(message)
+        if not name.startswith(b"Nats-Expected-") and name != SOURCE_HEADER
+    ]
+    place, filters, made = origin.index_name.split(" ")
+    said = f"{place} {message.sequence} {filters} {made} {message.original_subject}"
+    return [*headers, (SOURCE_HEADER, said.encode())]
+
+
+def places_batch(
+    places: Mapping[str, int], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+) -> bytes:
+    """A control batch that says how far all sources have come: an erasure of nothing, with the headers."""
+    headers: RecordHeaders = [] if places else [(SOURCE_HEADER, b"")]
+    for name, sequence in places.items():
+        place, filters, made = name.split(" ")
+        said = f"{place} {sequence} {filters} {made} >"
+        headers.append((SOURCE_HEADER, said.encode()))
+    (batch,) = erasure_batches(
+        OffsetSet(),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        timestamp_ms=timestamp_ms,
+        headers=headers,
+    )
+    return batch
+
+
+class SourcePlace(NamedTuple):
+    """What the header ``Nats-Stream-Source`` says."""
+
+    index_name: str
+    sequence: int
+
+
+def source_place(value: bytes) -> SourcePlace | None:
+    """None: it is not ours, nor JetStream's."""
+    parts = value.decode(errors="replace").split(" ")
+    if len(parts) < 5 or not parts[1].isdigit():
+        return None
+    return SourcePlace(f"{parts[0]} {parts[2]} {parts[3]}", int(parts[1]))
+
+
+def headers_of(message: OriginMessage) -> RecordHeaders:
+    """Of a record: the subject, which a Kafka producer's has not, and the headers of the message."""
+    headers: RecordHeaders = [(b"subject", message.subject.encode())] if message.subject else []
+    for line in message.header_block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name:
+            headers.append((name.decode(errors="replace").encode(), value.lstrip(b" ")))
+    return headers

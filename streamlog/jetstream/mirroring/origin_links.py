@@ -1,0 +1,142 @@
+"""How a node reaches the JetStream APIs of others: by its router, or by a connection to nats-servers of its own.
+
+A node with a NATS port, or one that is a leafnode, has all subjects at its router. A node that is a client of
+nats-servers is connected to them for what it stores and answers; requests of its own take another connection, so
+that a slow origin is in no other's way. It is made when an origin is first asked.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from streamlog.condition import FAULT
+from streamlog.ingest.nats.error_counts import NatsErrorCounts
+from streamlog.ingest.nats.errors import understood
+from streamlog.ingest.nats.leaf import LeafLink
+from streamlog.ingest.nats.options import NatsOptions
+from streamlog.ingest.nats.server_link import ServerLink
+from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.metrics import NodeMetrics
+from streamlog.nats.router import Callback, Router, Subscription
+from streamlog.nats.sockets import Sockets
+
+logger = logging.getLogger(__name__)
+
+Heard = Callable[[bytes, bytes, bytes, bytes], None]
+"""Called with subject, reply subject, header block and payload."""
+TOKEN_BYTES: Final = 12
+
+
+def new_token() -> str:
+    """A part of a subject that cannot be guessed."""
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+class OriginLink(Protocol):
+    """Subscribes and publishes."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
+        """Returns what ends it."""
+
+    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+        """Dropped where the link is not open, as NATS itself drops messages."""
+
+    async def run(self) -> None:
+        """Be connected until cancelled."""
+
+
+class RouterLink:
+    """By the node's own router."""
+
+    def __init__(self, router: Router, leaf: LeafLink | None) -> None:
+        self._router = router
+        self._leaf = leaf
+        self._endpoint = Callback(router, failed=_failed, sees_shown=True)
+
+    @property
+    def is_open(self) -> bool:
+        return self._leaf is None or self._leaf.is_open
+
+    def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
+        subscription = Subscription(self._endpoint, subject.encode(), target=heard)
+        self._router.add(subscription)
+        return lambda: self._router.remove(subscription)
+
+    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+        self._router.publish(subject, payload, reply=reply)
+
+    async def run(self) -> None:
+        """The router is always there."""
+        await asyncio.Event().wait()
+
+
+class ServerOriginLink:
+    """By a connection to the nats-servers that the node is a client of."""
+
+    def __init__(
+        self,
+        options: NatsOptions,
+        router: Router,
+        sockets: Sockets,
+        metrics: NodeMetrics,
+        *,
+        name: str,
+    ) -> None:
+        self._endpoint = Callback(router, failed=_failed, sees_shown=True)
+        self._subscriptions = Subscriptions()
+        self._complaints = NatsErrorCounts(metrics, "mirrors")
+        self._login = options.login
+        self._link = ServerLink(
+            options,
+            router,
+            sockets,
+            self._subscriptions,
+            name=name,
+            heeds_room=False,
+            connected=_nothing,
+            disconnected=lambda _: None,
+            failed=self._complained,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self._link.is_connected
+
+    def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
+        sid = self._subscriptions.add(Subscription(self._endpoint, subject.encode(), target=heard))
+        self._link.subscribe([sid])
+
+        def end() -> None:
+            self._subscriptions.remove(sid)
+            self._link.unsubscribe([sid])
+            self._link.forget([sid])
+
+        return end
+
+    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+        place = b"%b %b" % (subject, reply) if reply else subject
+        self._link.write(b"PUB %b %d\r\n%b\r\n" % (place, len(payload), payload))
+
+    async def run(self) -> None:
+        try:
+            await self._link.run()
+        finally:
+            self._link.close()
+
+    def _complained(self, error: Exception) -> None:
+        """``ingest`` tells of a NATS that is not there; once is enough."""
+        complaint = understood(error, self._login)
+        if not self._complaints.hear(complaint):
+            logger.debug("NATS connection of mirrors", extra={"error": complaint.text})
+
+
+def _nothing() -> None:
+    pass
+
+
+def _failed(error: Exception) -> None:
+    logger.error(FAULT.logged_as("a message of an origin was not taken"), exc_info=error)

@@ -1,0 +1,304 @@
+"""One source of a stream as a reader of its origin's JetStream API: a state machine. Pure.
+
+The reader has the origin make an ephemeral push consumer (CONSUMER.CREATE), which delivers to an inbox from the
+position on: without acknowledgements, with flow control and heartbeats, as JetStream's own mirrors do. So any
+JetStream can be an origin, nats-server's or another cluster's.
+
+**Nothing is missed, nothing comes twice.** The consumer numbers what it delivers, 1, 2, 3, ... A message with the next
+number is handed on, and moves the position to its sequence. A number that is too high, or a heartbeat that tells of a
+later one, shows a loss: the consumer is given up, and another one begins behind the position. A number that was there
+already is a double, and is left out. Each consumer delivers to an inbox of its own, so what is late of an earlier one
+is lost. The position is that of the messages that were handed on, in order; where they cannot be stored, the
+owner makes another reader with the position that the log has.
+
+**Silence.** The consumer sends a heartbeat each second. After ``SILENCE_MS`` without a word another one is made, later
+each time up to ``PAUSE_MS_MAX``, until one delivers.
+
+**Bounded memory.** The origin stops after some megabytes until its flow control request is answered. The request is
+handed on in its place among the messages, and the owner answers when these are committed.
+
+Time comes as an argument, in milliseconds of any clock that does not go back.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from streamlog.metadata.stream.stream_origin import StreamOrigin, transform_of
+
+HEARTBEAT_MS: Final = 1_000
+SILENCE_MS: Final = 4_000
+"""Without a word, though a heartbeat comes each second: the consumer is given up."""
+ANSWER_MS: Final = 4_000
+"""How long the answer to CONSUMER.CREATE is waited for."""
+PAUSE_MS: Final = 100
+PAUSE_MS_MAX: Final = 5_000
+"""Between two consumers, doubled each time until one delivers."""
+INACTIVE_NS: Final = 10_000_000_000
+"""After so long without a subscriber the origin removes the consumer."""
+NS_PER_MS: Final = 1_000_000
+ACK: Final = b"$JS.ACK."
+
+
+class OriginMessage(NamedTuple):
+    """One of the origin's, under the subject that it gets here."""
+
+    subject: str
+    sequence: int
+    timestamp_ms: int
+    header_block: bytes
+    data: bytes
+    original_subject: str
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.subject) + len(self.header_block) + len(self.data)
+
+
+class FlowControl(NamedTuple):
+    """To be answered at this subject once all messages before it are committed."""
+
+    reply: bytes
+
+
+class OriginRequest(NamedTuple):
+    """To be published."""
+
+    subject: bytes
+    payload: bytes
+    reply: bytes = b""
+
+
+class ReaderStep(NamedTuple):
+    """What is to be done, in this order."""
+
+    closes: bool = False
+    """The inboxes are not listened to any more."""
+    opens: bool = False
+    """``deliver_subject`` and ``answer_subject`` are listened to."""
+    sends: tuple[OriginRequest, ...] = ()
+    takes: tuple[OriginMessage | FlowControl, ...] = ()
+
+
+NOTHING_TO_DO: Final = ReaderStep()
+
+
+class DeliveryNumbers(NamedTuple):
+    """What the reply subject of a delivered message says."""
+
+    stream_sequence: int
+    consumer_sequence: int
+    timestamp_ns: int
+    pending: int
+
+
+def delivery_of(reply: bytes) -> DeliveryNumbers | None:
+    """Of ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``, or the second
+    format, which has a domain and an account before the stream. None: it is neither.
+    """
+    if not reply.startswith(ACK):
+        return None
+    tokens = reply.split(b".")
+    first = 5 if len(tokens) == 9 else 7
+    if len(tokens) < 9 or len(tokens) == 10:
+        return None
+    try:
+        return DeliveryNumbers(*(int(token) for token in tokens[first : first + 4]))
+    except ValueError:
+        return None
+
+
+class OriginReader:
+    """``begin``, then ``tick`` when ``due_ms`` has come; ``answered`` and ``heard`` with what comes."""
+
+    def __init__(
+        self, origin: StreamOrigin, position: int, new_token: Callable[[], str], *, inbox: str
+    ) -> None:
+        """``position``: the last sequence that the log has; 0: none, and the origin's configuration says where
+        to begin. ``new_token``: one that cannot be guessed. ``inbox``: the prefix of inboxes.
+        """
+        self._origin = origin
+        self._position = position
+        self._new_token = new_token
+        self._inbox = inbox
+        self._transform = transform_of(origin)
+        self._token = ""
+        self._expected = 1
+        """The number of the consumer's next delivery."""
+        self._pause_ms = PAUSE_MS
+        self.due_ms = 0
+        """When ``tick`` is to be called next."""
+        self.error: dict[str, Any] | None = None
+        """Why there is no consumer, as the origin says it, or as we do."""
+        self.lag = 0
+        """Messages of the origin that are yet to come, as it said last."""
+        self.heard_ms: int | None = None
+        """When something came last."""
+        self.restarts = 0
+
+    @property
+    def position(self) -> int:
+        """The last sequence that was handed on."""
+        return self._position
+
+    @property
+    def is_reading(self) -> bool:
+        """A consumer was asked for, and has not been given up."""
+        return bool(self._token)
+
+    @property
+    def deliver_subject(self) -> str:
+        return f"{self._origin.deliver or self._inbox}.{self._token}"
+
+    @property
+    def answer_subject(self) -> str:
+        return f"{self._inbox}.{self._token}.answer"
+
+    def begin(self, now_ms: int) -> ReaderStep:
+        """Ask for a consumer; an earlier one is given up."""
+        closes, self._token, self._expected = self.is_reading, self._new_token(), 1
+        self.due_ms = now_ms + ANSWER_MS
+        name = self._origin.name
+        request = {"stream_name": name, "config": self._config()}
+        send = OriginRequest(
+            f"{self._origin.api}.CONSUMER.CREATE.{name}".encode(),
+            json.dumps(request).encode(),
+            self.answer_subject.encode(),
+        )
+        return ReaderStep(closes=closes, opens=True, sends=(send,))
+
+    def tick(self, now_ms: int) -> ReaderStep:
+        if now_ms < self.due_ms:
+            return NOTHING_TO_DO
+        if not self.is_reading:
+            return self.begin(now_ms)
+        return self._give_up(now_ms, "the origin is not heard")
+
+    def answered(self, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
+        """The answer to CONSUMER.CREATE, or that there is none."""
+        if block.startswith(b"NATS/1.0 503"):
+            return self._give_up(now_ms, "no API answers under this prefix")
+        try:
+            answer = json.loads(payload)
+            error, pending = answer.get("error"), answer.get("num_pending", 0)
+        except (ValueError, AttributeError):
+            return self._give_up(now_ms, "the answer to CONSUMER.CREATE is not readable")
+        if error:
+            self._give_up(now_ms, "")
+            self.error = error if isinstance(error, dict) else {"description": str(error)}
+            return ReaderStep(closes=True)
+        if self._expected == 1 and isinstance(pending, int):
+            self.lag = pending
+        self.error = None
+        self._alive(now_ms)
+        return NOTHING_TO_DO
+
+    def heard(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, now_ms: int
+    ) -> ReaderStep:
+        """Something came by the deliver subject."""
+        if block.startswith(b"NATS/1.0 "):
+            return self._status(reply, block, now_ms)
+        delivery = delivery_of(reply)
+        if delivery is None:
+            return NOTHING_TO_DO  # anybody may publish to an inbox
+        if delivery.consumer_sequence < self._expected:
+            return NOTHING_TO_DO
+        if delivery.consumer_sequence > self._expected:
+            return self._missed(now_ms)
+        if delivery.stream_sequence <= self._position:
+            said = "the origin's sequences do not grow: it has several partitions, or another stream has its name"
+            return self._give_up(now_ms, said)
+        self._expected += 1
+        self._position = delivery.stream_sequence
+        self.lag = delivery.pending
+        self._pause_ms = PAUSE_MS
+        self.error = None
+        self._alive(now_ms)
+        original = subject.decode(errors="replace")
+        message = OriginMessage(
+            self._transform(original) if self._origin.transforms else original,
+            delivery.stream_sequence,
+            delivery.timestamp_ns // NS_PER_MS,
+            block,
+            payload,
+            original,
+        )
+        return ReaderStep(takes=(message,))
+
+    def _status(self, reply: bytes, block: bytes, now_ms: int) -> ReaderStep:
+        """A heartbeat, a flow control request, or the end of the consumer."""
+        if not block.startswith(b"NATS/1.0 100"):
+            line = block[9:].split(b"\r\n", 1)[0]
+            return self._give_up(now_ms, f"the consumer ended: {line.decode(errors='replace')}")
+        self._alive(now_ms)
+        if reply:
+            return ReaderStep(takes=(FlowControl(reply),))
+        headers = status_headers(block)
+        last = headers.get(b"nats-last-consumer", b"")
+        if last.isdigit() and int(last) >= self._expected:
+            return self._missed(now_ms)
+        if last.isdigit():
+            self._pause_ms = PAUSE_MS
+            self.error = None
+        stalled = headers.get(b"nats-consumer-stalled")
+        return ReaderStep(takes=(FlowControl(stalled),)) if stalled else NOTHING_TO_DO
+
+    def _alive(self, now_ms: int) -> None:
+        self.heard_ms = now_ms
+        self.due_ms = now_ms + SILENCE_MS
+
+    def _missed(self, now_ms: int) -> ReaderStep:
+        """Something was lost on the way."""
+        self.restarts += 1
+        return self.begin(now_ms)
+
+    def _give_up(self, now_ms: int, why: str) -> ReaderStep:
+        """And try again later."""
+        if why:
+            self.error = {"code": 503, "err_code": 10008, "description": why}
+        self.restarts += 1
+        self._token = ""
+        self.due_ms = now_ms + self._pause_ms
+        self._pause_ms = min(self._pause_ms * 2, PAUSE_MS_MAX)
+        return ReaderStep(closes=True)
+
+    def _config(self) -> dict[str, Any]:
+        """Of the consumer."""
+        origin = self._origin
+        config: dict[str, Any] = {
+            "deliver_subject": self.deliver_subject,
+            "deliver_policy": "all",
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "ack_wait": 22 * 3600 * 1_000 * NS_PER_MS,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": HEARTBEAT_MS * NS_PER_MS,
+            "inactive_threshold": INACTIVE_NS,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "direct": True,
+        }
+        if self._position:
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self._position + 1}
+        elif origin.start_ms is not None:
+            said = origin.json()["opt_start_time"]
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": said}
+        elif origin.start_seq:
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": origin.start_seq}
+        if len(origin.filters) == 1:
+            config["filter_subject"] = origin.filters[0]
+        elif origin.filters:
+            config["filter_subjects"] = list(origin.filters)
+        return config
+
+
+def status_headers(block: bytes) -> dict[bytes, bytes]:
+    """By name in small letters."""
+    found = dict[bytes, bytes]()
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            found[name.strip().lower()] = value.strip()
+    return found

@@ -1,0 +1,150 @@
+"""The rules of a mirror and of sources in JetStream's StreamConfig, in its order and its words. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from streamlog.errors import InvalidStreamConfig, InvalidSubject
+from streamlog.jetstream.errors import ApiError, ApiRefused, invalid_config
+from streamlog.metadata.stream.stream_origin import (
+    check_counts,
+    is_origin_name,
+    origin_text,
+    origins_of,
+    origins_text,
+)
+from streamlog.metadata.stream.subject_transform import SubjectTransform
+from streamlog.metadata.stream.subjects import check_form, overlap
+
+MIRROR_WITH_SOURCES: Final = ApiError(
+    400, 10031, "stream mirrors can not also contain other sources"
+)
+MIRROR_WITH_SUBJECTS: Final = ApiError(400, 10034, "stream mirrors can not contain subjects")
+MIRROR_WITH_FIRST_SEQ: Final = ApiError(
+    400, 10143, "stream mirrors can not have first sequence configured"
+)
+MIRROR_WITH_ATOMIC: Final = ApiError(
+    400, 10198, "stream mirrors can not also use atomic publishing"
+)
+MIRROR_CHANGED: Final = ApiError(400, 10055, "stream mirror configuration can not be updated")
+DUPLICATE_SOURCES: Final = ApiError(400, 10140, "duplicate source configuration detected")
+CYCLE: Final = invalid_config("detected cycle")
+
+
+class _Words:
+    """What is said of a mirror, or of a source."""
+
+    def __init__(
+        self, kind: str, name: str, codes: tuple[int, int, int, int, int], *, sep: str = ""
+    ) -> None:
+        """``codes``: of a name, of a filter beside transforms, and of transforms: of their sources, of filters that
+        overlap, and of their destinations.
+        """
+        named, both, source, overlap, made = codes
+        self.kind = kind
+        self.name = ApiError(400, named, f"{name} stream name is invalid")
+        self.both = ApiError(
+            400,
+            both,
+            f"{kind} with multiple subject transforms cannot also have a single subject filter",
+        )
+        self._source, self._made = source, made
+        subject = "" if kind == "source" else "subject "
+        self.overlap = ApiError(400, overlap, f"{kind} {subject}filters can not overlap")
+        self._sep = sep
+
+    def filter(self, subject: str) -> ApiError:
+        said = f"subject filter '{subject}' for the {self.kind}{self._sep} invalid subject"
+        return ApiError(500, 10049, said)
+
+    def source(self, subject: str) -> ApiError:
+        said = f"{self.kind} transform source: invalid subject {subject}"
+        return ApiError(400, self._source, said)
+
+    def made(self, why: str) -> ApiError:
+        return ApiError(400, self._made, f"{self.kind} transform: {why}")
+
+
+_MIRROR: Final = _Words("mirror", "mirrored", (10142, 10150, 10151, 10152, 10154))
+_SOURCE: Final = _Words("source", "sourced", (10141, 10144, 10145, 10147, 10146), sep=":")
+
+
+def check_origins(config: Mapping[str, Any]) -> None:
+    """Of a configuration of JetStream's. Raises ApiRefused."""
+    mirror, sources = config.get("mirror"), config.get("sources") or ()
+    origins = [it for it in (mirror, *sources) if it is not None]
+    counts = [len(it.get("subject_transforms") or ()) for it in origins]
+    _honoured(check_counts, counts)
+    if mirror is not None:
+        if config["subjects"]:
+            raise ApiRefused(MIRROR_WITH_SUBJECTS)
+        if sources:
+            raise ApiRefused(MIRROR_WITH_SOURCES)
+        if (config.get("first_seq") or 0) > 0:
+            raise ApiRefused(MIRROR_WITH_FIRST_SEQ)
+        if config["allow_atomic"]:
+            raise ApiRefused(MIRROR_WITH_ATOMIC)
+        _check(mirror, _MIRROR, config["name"])
+        _honoured(origin_text, mirror)
+    seen = set[str]()
+    for source in sources:
+        _check(source, _SOURCE, config["name"])
+        (origin,) = origins_of(_honoured(origins_text, [source]))
+        if origin.index_name in seen:
+            raise ApiRefused(DUPLICATE_SOURCES)
+        seen.add(origin.index_name)
+
+
+def _honoured(read: Any, value: Any) -> Any:
+    try:
+        return read(value)
+    except InvalidStreamConfig as error:
+        raise ApiRefused(invalid_config(str(error))) from None
+
+
+def _check(origin: Mapping[str, Any], words: _Words, own_name: str) -> None:
+    name, external = origin.get("name") or "", origin.get("external")
+    if not is_origin_name(name):
+        raise ApiRefused(words.name)
+    filtered, transforms = (
+        origin.get("filter_subject") or "",
+        origin.get("subject_transforms") or (),
+    )
+    if filtered and transforms:
+        raise ApiRefused(words.both)
+    if filtered and not _is_subject(filtered):
+        raise ApiRefused(words.filter(filtered))
+    _check_transforms(transforms, words)
+    if external is None:
+        if name == own_name:
+            raise ApiRefused(CYCLE)
+        return
+    api, deliver = external.get("api") or "", external.get("deliver") or ""
+    if api and (not _is_subject(api.rstrip(".")) or "*" in api or ">" in api):
+        said = f'stream external api prefix "{api}" must be a valid subject without wildcards'
+        raise ApiRefused(invalid_config(said))
+    if deliver and ("*" in deliver or ">" in deliver):
+        said = f"stream external delivery prefix {deliver} must not contain wildcards"
+        raise ApiRefused(ApiError(400, 10024, said))
+
+
+def _check_transforms(transforms: Sequence[Mapping[str, str]], words: _Words) -> None:
+    for place, it in enumerate(transforms):
+        source, made = it.get("src") or "", it.get("dest") or ""
+        if source and not _is_subject(source):
+            raise ApiRefused(words.source(source))
+        if made:
+            try:
+                SubjectTransform(source or ">", made)
+            except InvalidSubject as error:
+                raise ApiRefused(words.made(str(error))) from None
+        others = (other.get("src") or ">" for other in transforms[place + 1 :])
+        if any(overlap(source or ">", other) for other in others):
+            raise ApiRefused(words.overlap)
+
+
+def _is_subject(subject: str) -> bool:
+    try:
+        check_form(subject)
+    except InvalidSubject:
+        return False
+    return True

@@ -1,0 +1,223 @@
+"""A reader hands on each message of its origin once, in order, whatever the way to the origin loses, doubles, delays or
+swaps, and whenever the reader's node or the origin begins anew.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.jetstream.mirroring.origin_reader import (
+    PAUSE_MS_MAX,
+    SILENCE_MS,
+    FlowControl,
+    OriginMessage,
+    OriginReader,
+    ReaderStep,
+)
+from streamlog.metadata.stream.stream_origin import StreamOrigin
+
+WINDOW = 5
+"""Deliveries until a flow control request is answered."""
+ORIGIN = StreamOrigin("O", api="$JS.hub.API")
+TICK_MS = 500
+
+
+@dataclass
+class Consumer:
+    """As JetStream has it: what is next, what was delivered, and until when it stops."""
+
+    deliver: bytes
+    next_sequence: int
+    number: int = 0
+    unanswered: int = 0
+    request: bytes = b""
+
+
+@dataclass
+class Origin:
+    """Messages by sequence, with gaps, and consumers that deliver to whatever subject they were told."""
+
+    sequences: list[int] = field(default_factory=list)
+    last: int = 0
+    consumers: list[Consumer] = field(default_factory=list)
+    requests: "count[int]" = field(default_factory=count)
+
+    def publish(self, gap: int) -> None:
+        self.last += 1 + gap
+        self.sequences.append(self.last)
+
+    def create(self, request: dict[str, Any]) -> bytes:
+        config = request["config"]
+        assert config["ack_policy"] == "none"
+        assert config["flow_control"] and config["idle_heartbeat"]
+        start = config["opt_start_seq"] if config["deliver_policy"] != "all" else 1
+        self.consumers.append(Consumer(config["deliver_subject"].encode(), start))
+        return json.dumps({"name": "c", "num_pending": 0}).encode()
+
+    def answer(self, subject: bytes) -> None:
+        for consumer in self.consumers:
+            if consumer.request == subject:
+                consumer.request, consumer.unanswered = b"", 0
+
+    def deliver(self, say: Callable[[bytes, bytes, bytes, bytes], None]) -> None:
+        """One step of each consumer."""
+        for consumer in self.consumers:
+            wanted = [it for it in self.sequences if it >= consumer.next_sequence]
+            if consumer.unanswered >= WINDOW:
+                if not consumer.request:
+                    consumer.request = b"$JS.FC.%d" % next(self.requests)
+                    say(
+                        consumer.deliver, consumer.request, b"NATS/1.0 100 FlowControl\r\n\r\n", b""
+                    )
+                continue
+            if wanted:
+                sequence = wanted[0]
+                consumer.number += 1
+                consumer.unanswered += 1
+                consumer.next_sequence = sequence + 1
+                place = (1, sequence, consumer.number, sequence * 1_000_000, len(wanted) - 1)
+                reply = b"$JS.ACK.O.c." + b".".join(b"%d" % it for it in place)
+                say(consumer.deliver, reply, b"", b"%d" % sequence)
+
+    def beat(self, say: Callable[[bytes, bytes, bytes, bytes], None]) -> None:
+        for consumer in self.consumers:
+            head = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\n" % consumer.number
+            if consumer.request:
+                head += b"Nats-Consumer-Stalled: %b\r\n" % consumer.request
+            say(consumer.deliver, b"", head + b"\r\n", b"")
+
+
+class World:
+    def __init__(self) -> None:
+        self.origin = Origin()
+        self.log: list[OriginMessage] = []
+        self.now_ms = 0
+        self.tokens = count()
+        self.way = deque[tuple[bytes, bytes, bytes, bytes]]()
+        self.faults = deque[str]()
+        self.reader = self.new_reader()
+        self.listening = set[bytes]()
+
+    def new_reader(self) -> OriginReader:
+        """With the place that the log has."""
+        position = self.log[-1].sequence if self.log else 0
+        return OriginReader(ORIGIN, position, lambda: f"t{next(self.tokens)}", inbox="_INBOX.m")
+
+    def say(self, *message: bytes) -> None:
+        subject, reply, block, payload = message
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "lose":
+            return
+        self.way.append((subject, reply, block, payload))
+        if fault == "double":
+            self.way.append((subject, reply, block, payload))
+        if fault == "swap" and len(self.way) > 1:
+            self.way[-1], self.way[-2] = self.way[-2], self.way[-1]
+
+    def do(self, step: ReaderStep) -> None:
+        if step.closes:
+            self.listening.clear()
+        if step.opens:
+            self.listening = {
+                self.reader.deliver_subject.encode(),
+                self.reader.answer_subject.encode(),
+            }
+        for it in step.sends:
+            fault = self.faults.popleft() if self.faults else ""
+            if fault == "lose":
+                continue
+            assert it.subject == b"$JS.hub.API.CONSUMER.CREATE.O"
+            self.say(it.reply, b"", b"", self.origin.create(json.loads(it.payload)))
+        for taken in step.takes:
+            if isinstance(taken, FlowControl):
+                if not (self.faults and self.faults.popleft() == "lose"):
+                    self.origin.answer(taken.reply)
+            else:
+                self.log.append(taken)
+
+    def hear(self) -> None:
+        if not self.way:
+            return
+        subject, reply, block, payload = self.way.popleft()
+        if subject not in self.listening:
+            return
+        if subject.endswith(b".answer"):
+            self.do(self.reader.answered(payload, block, self.now_ms))
+        else:
+            self.do(self.reader.heard(b"o.x", reply, block, payload, self.now_ms))
+
+    def act(self, action: str) -> None:
+        match action:
+            case "publish":
+                self.origin.publish(0)
+            case "publish after a gap":
+                self.origin.publish(3)
+            case "deliver":
+                self.origin.deliver(self.say)
+            case "beat":
+                self.origin.beat(self.say)
+            case "hear":
+                self.hear()
+            case "time":
+                self.now_ms += TICK_MS
+                self.do(self.reader.tick(self.now_ms))
+            case "the reader's node begins anew":
+                self.do(ReaderStep(closes=True))
+                self.reader = self.new_reader()
+                self.do(self.reader.begin(self.now_ms))
+            case "the origin forgets its consumers":
+                self.origin.consumers.clear()
+            case "the consumer ends":
+                for consumer in self.origin.consumers:
+                    self.say(consumer.deliver, b"", b"NATS/1.0 409 Consumer Deleted\r\n\r\n", b"")
+                self.origin.consumers.clear()
+            case fault:
+                self.faults.append(fault.removeprefix("fault "))
+
+    def check(self) -> None:
+        """No gap and no double: the log is a beginning of the origin."""
+        mine = [it.sequence for it in self.log]
+        assert mine == self.origin.sequences[: len(mine)]
+        assert all(it.data == b"%d" % it.sequence for it in self.log)
+        assert all(it.timestamp_ms == it.sequence for it in self.log)
+
+    def heal(self) -> None:
+        self.faults.clear()
+        for _ in range(2 * (SILENCE_MS + PAUSE_MS_MAX) // TICK_MS + 4 * len(self.origin.sequences)):
+            self.act("time")
+            for _ in range(3):
+                self.act("deliver")
+            self.act("beat")
+            while self.way:
+                self.act("hear")
+
+
+actions = st.sampled_from(
+    [
+        "publish", "publish", "publish after a gap", "deliver", "deliver", "deliver", "beat", "hear",
+        "hear", "hear", "hear", "time", "the reader's node begins anew",
+        "the origin forgets its consumers", "the consumer ends", "fault lose", "fault double",
+        "fault swap",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(actions, max_size=80))
+@settings(max_examples=300)
+def test_each_message_comes_once_in_order(story: list[str]) -> None:
+    world = World()
+    world.do(world.reader.begin(0))
+    for action in story:
+        world.act(action)
+        world.check()
+    world.heal()
+    world.check()
+    assert len(world.log) == len(world.origin.sequences)
+    assert world.reader.error is None
+    assert world.reader.lag == 0

@@ -1,0 +1,231 @@
+"""What a partition takes from other streams, and how far it has come with each, over real files."""
+
+from pathlib import Path
+
+import pytest
+
+from streamlog.control.messages.purge import purge
+from streamlog.errors import NotLeader, StreamFull
+from streamlog.jetstream.mirroring import fed_partition
+from streamlog.jetstream.mirroring.fed_partition import FedPartition
+from streamlog.jetstream.mirroring.origin_reader import OriginMessage
+from streamlog.metadata.stream.stream_origin import StreamOrigin
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+from tests.partition_world import World, publish, tp, values_of
+
+ONE, TWO = StreamOrigin("one"), StreamOrigin("two", filter_subject="t.>")
+NAMES = (ONE.index_name, TWO.index_name)
+MIRROR = '{"name":"one"}'
+SOURCES = '[{"name":"one"},{"name":"two","filter_subject":"t.>"}]'
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def message(sequence: int, subject: str = "o.x") -> OriginMessage:
+    return OriginMessage(subject, sequence, 1_000 + sequence, b"", b"%d" % sequence, subject)
+
+
+def fed(partition: Partition) -> FedPartition:
+    return FedPartition(partition, partition.leader_epoch, partition.config)
+
+
+async def offsets_of(partition: Partition) -> dict[int, bytes]:
+    found, at = dict[int, bytes](), partition.log_start_offset
+    while at < partition.high_watermark:
+        with await partition.read(at, 1 << 20) as part:
+            data = part.read()
+        for header, batch in batches(data):
+            at = header.next_offset
+            if not header.is_control:
+                found |= {it.offset: it.value or b"" for it in iter_records(batch)}
+    return found
+
+
+async def test_mirror_keeps_sequences_and_begins_with_the_first_message(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("m", mirror=MIRROR)
+        partition = registry.partition(tp("m"))
+        mirror = fed(partition)
+        await mirror.mirror([message(101), message(102), message(105)])
+        await mirror.committed()
+        await mirror.begin_at_first()
+        assert partition.log_start_offset == 100
+        assert await offsets_of(partition) == {100: b"101", 101: b"102", 104: b"105"}
+        assert mirror.mirrored == 105
+        assert len(partition.erased) == 2
+        await mirror.begin_at_first()
+        assert partition.log_start_offset == 100
+
+
+async def test_mirror_takes_nothing_twice_and_goes_on_after_a_restart(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("m", mirror=MIRROR)
+        mirror = fed(registry.partition(tp("m")))
+        await mirror.mirror([message(1), message(2)])
+        await mirror.mirror([message(1), message(2), message(3)])
+        await mirror.mirror([message(2)])
+        await mirror.committed()
+    async with world.node() as registry:
+        partition = registry.partition(tp("m"))
+        mirror = fed(partition)
+        assert mirror.mirrored == 3
+        await mirror.mirror([message(3), message(4)])
+        await mirror.committed()
+        assert await offsets_of(partition) == {it: b"%d" % (it + 1) for it in range(4)}
+
+
+async def test_late_former_leader_appends_nothing(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("m", mirror=MIRROR)
+        await world.create("s", sources=SOURCES)
+        for name in ("m", "s"):
+            partition = registry.partition(tp(name))
+            late = FedPartition(partition, partition.leader_epoch - 1, partition.config)
+            with pytest.raises(NotLeader):
+                await (late.mirror([message(1)]) if name == "m" else late.source(ONE, [message(1)]))
+            assert partition.log_end_offset == 0
+
+
+async def test_promoted_stream_is_mirrored_no_more(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("m", mirror=MIRROR)
+        partition = registry.partition(tp("m"))
+        mirror = fed(partition)
+        partition.config = partition.config.changed(mirror="")
+        with pytest.raises(NotLeader):
+            await mirror.mirror([message(1)])
+
+
+async def test_places_of_sources_are_in_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fed_partition, "SCAN_OFFSETS", 2)
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        assert await sourced.source_positions(NAMES) == {}
+        await sourced.source(TWO, [message(7, "t.a"), message(9, "t.b")])
+        assert await sourced.source_positions(NAMES) == {NAMES[1]: 9}
+        for sequence in range(1, 30):
+            await sourced.source(ONE, [message(sequence)])
+            await publish(partition, b"its own")
+        await sourced.committed()
+        assert await sourced.source_positions(NAMES) == {NAMES[0]: 29, NAMES[1]: 9}
+        assert len(await offsets_of(partition)) == 2 + 58
+        assert len(partition.erased) == 1, "the record of places"
+    async with world.node() as registry:
+        positions = await fed(registry.partition(tp("s"))).source_positions(NAMES)
+        assert positions == {NAMES[0]: 29, NAMES[1]: 9}
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+async def test_places_are_found_in_compressed_batches(world: World, compression: str) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, compression=compression)
+        sourced = fed(registry.partition(tp("s")))
+        await sourced.source(ONE, [message(it) for it in range(1, 500)])
+        assert await sourced.source_positions(NAMES) == {NAMES[0]: 499}
+
+
+async def test_full_stream_that_discards_new_ones_takes_no_more(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, discard="new", retention_messages=2)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source(ONE, [message(1), message(2)])
+        await sourced.committed()
+        with pytest.raises(StreamFull):
+            await sourced.source(ONE, [message(3)])
+        assert await sourced.source_positions(NAMES) == {NAMES[0]: 2}
+
+
+async def test_subjects_are_changed_as_the_stream_says(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, subject_transform="o.* -> p.{{wildcard(1)}}")
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source(ONE, [message(1, "o.a"), message(2, "q.b")])
+        await sourced.committed()
+        with await partition.read(0, 1 << 20) as part:
+            records = list(iter_records(part.read()))
+        assert [dict(it.headers)["subject"] for it in records] == [b"p.a", b"q.b"]
+        said = [dict(it.headers)["Nats-Stream-Source"] for it in records]
+        assert said == [b"one 1 > > o.a", b"one 2 > > q.b"]
+
+
+async def test_places_outlive_a_purge_and_retention(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, segment_bytes=4096)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        partition.places = sourced
+        assert await sourced.source_positions(NAMES) == {}
+        await sourced.source(ONE, [message(3)])
+        await sourced.source(TWO, [message(it, "t.a") for it in range(1, 9)])
+        for _ in range(100):
+            await publish(partition, bytes(500))
+            sourced.keep_places()
+        await sourced.committed()
+        segment = partition.segment_of(partition.log_end_offset - 1)
+        assert segment is not None
+        assert segment.base_offset > 50
+        await partition.purge(segment.base_offset)  # as retention does
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3, NAMES[1]: 8}
+        for _ in range(2):
+            await sourced.source(TWO, [message(9, "t.a")])
+            await sourced.committed()
+            await purge(partition)
+            assert await values_of(partition) == []
+            assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3, NAMES[1]: 9}
+    async with world.node() as registry:
+        partition = registry.partition(tp("s"))
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3, NAMES[1]: 9}
+
+
+async def test_places_of_sources_that_are_configured_no_more_are_kept(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source(ONE, [message(3)])
+        await sourced.source(TWO, [message(4, "t.a")])
+        await sourced.committed()
+        later = fed(partition)
+        assert await later.source_positions(NAMES[1:]) == {NAMES[1]: 4}
+        partition.places = later
+        await purge(partition)
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3, NAMES[1]: 4}
+
+
+async def test_places_are_near_the_end_of_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fed_partition, "PLACES_EVERY", 10)
+    monkeypatch.setattr(fed_partition, "SCAN_OFFSETS", 20)
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        for number in range(100):
+            await publish(partition, b"its own")
+            sourced.keep_places()
+            if number == 5:
+                await sourced.source(ONE, [message(3)])
+        assert len(partition.erased) >= 9
+        read: list[tuple[int, int]] = []
+        later = fed(partition)
+        positions_in = later._positions_in
+
+        async def noted(start: int, end: int) -> dict[str, int]:
+            read.append((start, end))
+            return await positions_in(start, end)
+
+        monkeypatch.setattr(later, "_positions_in", noted)
+        assert await later.source_positions(NAMES) == {NAMES[0]: 3}
+        assert len(read) == 1
