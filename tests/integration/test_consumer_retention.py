@@ -427,3 +427,20 @@ async def test_push_consumer_empties_its_queue(stand: Stand) -> None:
         async with asyncio.timeout(5):
             await (await heard.get()).ack()
     await stand.becomes(stream, 0, 21)
+
+
+async def test_consumer_that_is_reset_holds_what_it_goes_back_to(stand: Stand) -> None:
+    stream = await stand.stream("interest")
+    for name in ("a", "slow"):
+        await stand.consumer(stream, name)
+    await stand.publish(stream, *"xxxx")
+    await acknowledge(*await stand.pull(stream, "a", 4))
+    by_slow = await stand.pull(stream, "slow", 4)
+    reply = await stand.request(f"CONSUMER.RESET.{stream}.a", seq=3)
+    assert "error" not in reply, reply
+    await acknowledge(*by_slow)
+    await stand.becomes(stream, 2, 3)
+    again = await stand.pull(stream, "a", 4)
+    assert sequences(again) == [3, 4]
+    await acknowledge(*again)
+    await stand.becomes_empty(stream)

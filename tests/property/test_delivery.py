@@ -323,6 +323,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert delivery.next_deadline_ms == min(deadlines, default=None)
         for number, offset in naive.next_offsets.items():
             assert delivery.next_offset(number) == offset
+            own = sorted(it.place.offset for it in naive.pending if it.place.partition == number)
+            assert list(delivery.pending_offsets(number)) == own
         for record in naive.pending:
             assert delivery.is_pending(record.place)
             assert delivery.delivery_count(record.place) == record.count

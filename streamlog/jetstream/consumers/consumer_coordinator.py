@@ -1136,8 +1136,11 @@ class ConsumerCoordinator:
                     await self._update(hosted, hosted.core.config, begins=offsets, carried={})
                 hosted.reset(offsets)
                 if hosted.is_kept:
-                    state = hosted.core.delivery.encode(clock_ms())
+                    state, interests = hosted.core.delivery.encode(clock_ms()), hosted.interests()
                     await self._append([state_record(key, hosted.kept.created_ms, state)])
+                    hosted.kept_interests = interests
+                if self.reports.concerns(key.stream):
+                    await self.reports.told(key.stream)  # it holds again what it goes back to
             finally:
                 self._pause(hosted)
                 hosted.settle()
