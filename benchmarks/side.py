@@ -52,9 +52,13 @@ class JetStream:
         )
         command = [program("nats-server"), "-c", str(config)]
         env = embedded_nats.environment() if tuned else None
+        self._directory = directory
         self._process = ServerProcess(command, directory / "log", env)
+        self._begin()
+
+    def _begin(self) -> None:
         self._process.spawn()
-        ports = directory / f"nats-server_{self._process.pid}.ports"
+        ports = self._directory / f"nats-server_{self._process.pid}.ports"
 
         def written() -> bool:
             self._process.check_running()
@@ -95,6 +99,9 @@ class Port:
 
     def __init__(self, directory: Path) -> None:
         self._dev = Dev(directory, nats_server=False)
+        self._begin()
+
+    def _begin(self) -> None:
         self._dev.start()
         self.nats = self._dev.nats.removeprefix("nats://")
         self.kafka = self._dev.kafka
