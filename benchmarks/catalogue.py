@@ -5,6 +5,7 @@ from typing import Any, Final
 from benchmarks import (
     audience,
     cases,
+    consumers,
     failover,
     footprint,
     headers,
@@ -41,6 +42,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *starting.CASES,
     *subjects.CASES,
     *management.CASES,
+    *consumers.CASES,
     *ledger.CASES,
 )
 """Of one node: ``python -m benchmarks``."""

@@ -665,6 +665,16 @@ class ConsumersNode:
         )
         return found.kept.created_ms
 
+    def check_counts(self) -> None:
+        """What coordinators keep beside their consumers is so."""
+        for it in self.service._coordinators.values():
+            for stream in {key.stream for key in it.consumers}:
+                names = sorted(key.consumer for key in it.consumers if key.stream == stream)
+                if it.names_of(stream) != names or it.count_of(stream) != len(names):
+                    raise Violation(f"{it.names_of(stream)} are listed, and {names} are there")
+            if it.kept_count != sum(hosted.is_kept for hosted in it.consumers.values()):
+                raise Violation(f"{it.kept_count} consumers are counted")
+
     def hear(self, subject: str, payload: bytes, reply: str) -> None:
         """A client has published, and this node's subscriptions match."""
         if self.router.matches(subject.encode()):

@@ -536,6 +536,9 @@ class ConsumersStory:
         if isinstance(found, Exception):
             self.tell(f"{place}: {found!r}")
             return
+        for host in self.hosts.values():
+            if host.process is not None:
+                host.process.check_counts()
         key = self.consumer_of(place[1], _ms_of(found["created"]))
         known = self.history.consumers().get(key)
         if known is None:

@@ -20,6 +20,7 @@ import asyncio
 import logging
 import re
 import time
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,6 +125,8 @@ INBOXES_AT_ONCE: Final = 16
 """Of pull requests that are served next: whether their clients are there is looked at in time."""
 _SUBJECT: Final = re.compile(r"[^\x00-\x20\x7f.]+(\.[^\x00-\x20\x7f.]+)*")
 """A record that a Kafka producer wrote has none, or any bytes in its place."""
+AT_ONCE: Final = 100
+"""Consumers that are restored, or looked at, in one turn of the event loop: some 5 ms."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 _KINDS: Final = {
     "MAX_DELIVERIES": "max_deliver",
@@ -744,6 +747,10 @@ class ConsumerCoordinator:
         """Of consumers, by stream."""
         self._by_stream: dict[str, dict[ConsumerKey, HostedConsumer]] = {}
         self.reports = InterestReports(self, around.interest, around.image, leader_epoch)
+        self._names: dict[str, list[str]] = {}
+        """Sorted, of streams whose consumers were listed."""
+        self.kept_count = 0
+        """Of consumers that outlive this coordinator."""
         self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
         self._feeds: dict[tuple[UUID, int], StreamFeed] = {}
         self._changed: dict[HostedConsumer, None] = {}
@@ -779,7 +786,7 @@ class ConsumerCoordinator:
                     await self._load()
                     await self.around.end_others(self.number, self.leader_epoch)
                     if self.leads:
-                        self._open()
+                        await self._open()
                     await self._ended.wait()
                 finally:
                     self._group = None
@@ -787,24 +794,32 @@ class ConsumerCoordinator:
         except* _Closed:
             pass
 
-    def _open(self) -> None:
+    async def _open(self) -> None:
         self._listen()
         self.is_open = True
         self.apply(self.around.image().streams)  # what has changed since it was loaded
         self.look_at_streams()
-        for hosted in tuple(self.consumers.values()):
-            hosted.look()
-            hosted.settle()
+        await self._settle_all(looks=True)
         self.run_task(self._bind)
 
     def lease_returned(self) -> None:
         """Go on with what was left."""
         if self.is_open and self.may_act:
-            for hosted in tuple(self.consumers.values()):
-                hosted.settle()
+            self.run_task(self._settle_all)
             if self._changed:
                 self._flush_in(0)
             self.look_at_streams()
+
+    async def _settle_all(self, *, looks: bool = False) -> None:
+        """Some at a time: the node goes on meanwhile. ``looks``: at their subscriptions, too."""
+        for number, hosted in enumerate(tuple(self.consumers.values()), 1):
+            if looks:
+                hosted.look()
+            hosted.settle()
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+                if not self.may_act:
+                    return  # they go on when the lease returns
 
     def close(self) -> None:
         """Another node coordinates them from now on; or this one stops."""
@@ -851,16 +866,24 @@ class ConsumerCoordinator:
             self._push[hosted.key] = hosted
         self._counts[hosted.key.stream] += 1
         self._by_stream.setdefault(hosted.key.stream, {})[hosted.key] = hosted
+        self.kept_count += hosted.is_kept
+        names = self._names.get(hosted.key.stream)
+        if names is not None:
+            insort(names, hosted.key.consumer)
 
     def _drop(self, key: ConsumerKey) -> None:
         """Acknowledgements of a stream without consumers are of no interest."""
-        del self.consumers[key]
+        self.kept_count -= self.consumers.pop(key).is_kept
         self._push.pop(key, None)
+        names = self._names.get(key.stream)
+        if names is not None:
+            del names[bisect_left(names, key.consumer)]
         self._counts[key.stream] -= 1
         del self._by_stream[key.stream][key]
         if not self._counts[key.stream]:
             del self._counts[key.stream]
             del self._by_stream[key.stream]
+            self._names.pop(key.stream, None)
             subscription = self._subscriptions.pop(key.stream, None)
             if subscription is not None:
                 self.around.router.remove(subscription)
@@ -948,9 +971,14 @@ class ConsumerCoordinator:
     def count_of(self, stream: str) -> int:
         return self._counts[stream]
 
-    def of_stream(self, stream: str) -> list[HostedConsumer]:
-        found = [it for key, it in self.consumers.items() if key.stream == stream]
-        return sorted(found, key=lambda it: it.key.consumer)
+    def names_of(self, stream: str) -> list[str]:
+        """Of a stream's consumers, sorted; to be read at once."""
+        names = self._names.get(stream)
+        if names is None:
+            names = sorted(key.consumer for key in self.consumers if key.stream == stream)
+            if names:
+                self._names[stream] = names
+        return names
 
     async def create(
         self, stream: StreamImage, request: CreateRequest, new_name: str
@@ -1080,7 +1108,9 @@ class ConsumerCoordinator:
             kept = kept._replace(begins=begins, carried=carried)
         if hosted.is_kept:
             await self._append([consumer_record(hosted.key, kept)])
-        hosted.kept = kept
+        before, hosted.kept = hosted.is_kept, kept
+        if self.consumers.get(hosted.key) is hosted:
+            self.kept_count += hosted.is_kept - before
         hosted.core.reconfigure(config, clock_ms())
         if hosted.kept_interests is not None:  # its state is what it was
             hosted.kept_interests = {
@@ -1415,7 +1445,11 @@ class ConsumerCoordinator:
             if kept.next_offset == before:
                 break
         streams = self.around.image().streams
-        for key, it in kept.consumers.items():
+        for number, (key, it) in enumerate(kept.consumers.items(), 1):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # the node goes on meanwhile
+                if not self.leads:
+                    return
             stream = streams.get(key.stream)
             if stream is None or stream.stream_id != it.stream_id:
                 self.run_task(partial(self._forget, key))

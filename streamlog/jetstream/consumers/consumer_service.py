@@ -330,14 +330,15 @@ class ConsumerService:
         self, coordinator: ConsumerCoordinator, request: ConsumerRequest
     ) -> dict[str, Any]:
         """NAMES and LIST."""
-        found = coordinator.of_stream(request.stream)
+        names = coordinator.names_of(request.stream)
         limit = NAMES_MAX if request.verb == "NAMES" else LIST_MAX
-        offset = min(max(request.fields.get("offset", 0), 0), len(found))
-        chosen = found[offset : offset + limit]
-        page: dict[str, Any] = {"total": len(found), "offset": offset, "limit": limit}
+        offset = min(max(request.fields.get("offset", 0), 0), len(names))
+        chosen = names[offset : offset + limit]
+        page: dict[str, Any] = {"total": len(names), "offset": offset, "limit": limit}
         if request.verb == "NAMES":
-            return {**page, "consumers": [it.key.consumer for it in chosen]}
-        return {**page, "consumers": [await it.info() for it in chosen if not it.closed]}
+            return {**page, "consumers": chosen}
+        found = [coordinator.consumers[ConsumerKey(request.stream, name)] for name in chosen]
+        return {**page, "consumers": [await it.info() for it in found if not it.closed]}
 
     async def _known(self, request: ConsumerRequest) -> StreamImage:
         """The stream that the asker knows. Raises StreamNotFound."""
@@ -370,13 +371,11 @@ class ConsumerService:
 
     def statistics(self) -> ConsumerStatistics:
         """Of what this node coordinates."""
-        kept = [
-            hosted.is_kept for it in self._coordinators.values() for hosted in it.consumers.values()
-        ]
-        counts = self._around.counts
+        coordinators, counts = self._coordinators.values(), self._around.counts
+        durable = sum(it.kept_count for it in coordinators)
         return ConsumerStatistics(
-            durable=sum(kept),
-            ephemeral=len(kept) - sum(kept),
+            durable=durable,
+            ephemeral=sum(len(it.consumers) for it in coordinators) - durable,
             loading=sum(not it.is_open for it in self._coordinators.values()),
             deliveries=counts.deliveries,
             redeliveries=counts.redeliveries,
