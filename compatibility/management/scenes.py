@@ -130,6 +130,9 @@ def _rules() -> Iterator[Request]:
         {"placement": {}}, {"placement": {"cluster": "nowhere"}}, {"placement": {"tags": ["x"]}},
         {"placement": {"preferred": "node-1"}}, {"no_ack": True}, {"compression": "s2"},
         {"max_bytes": 1000, "max_msgs": 10, "max_msg_size": 100}, {"consumer_limits": {}},
+        {"max_consumers": 2}, {"max_consumers": -3}, {"max_consumers": -3, "pedantic": True},
+        {"consumer_limits": {"inactive_threshold": 1_500_000, "max_ack_pending": 5}},
+        {"consumer_limits": {"max_ack_pending": -1}}, {"consumer_limits": {"max_ack_pending": "x"}},
         {"mirror": {"name": "a b"}}, {"mirror": {"name": "x"}, "subjects": ["a"]},
         {"sources": [{"name": "x"}, {"name": "x"}]}, {"allow_direct": True},
     )  # fmt: skip

@@ -51,7 +51,7 @@ def shown_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Names and values of a configuration in JSON, as people write them; None: as the node is set."""
     yield "name", config["name"]
     for row in SETTINGS:
-        value = config[row.name]
+        value = config.get(row.name, row.default)  # a setting of a later feature level is left out
         if row.is_limit and value == NO_LIMIT:
             yield row.name, row.about.minus_one
         else:

@@ -158,7 +158,8 @@ class ServerLink:
         """``connected``: the server is there, or there again, and all has been said to it; ``disconnected``: with
         what the connection has ended for, where that is known; ``failed``: an attempt failed, or the server
         complains. ``echo``: the server sends it what it publishes itself. ``heeds_room``: nothing is read where
-        there is no room. ``domain_prefix``: as of ``Connection``. ``connect_s``: until the socket is connected, and again until the server greets.
+        there is no room. ``domain_prefix``: as of ``Connection``. ``connect_s``: until the socket is connected,
+        and again until the server greets.
         """
         self.max_payload = DEFAULT_PAYLOAD_BYTES_MAX
         """Of a message to the server, its headers included."""

@@ -53,6 +53,7 @@ from streamlog.jetstream.consumers.consumer import (
 from streamlog.jetstream.consumers.consumer_config import (
     ConsumerConfig,
     CreateRequest,
+    beyond,
     decided,
 )
 from streamlog.jetstream.consumers.consumer_records import (
@@ -68,6 +69,7 @@ from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import node_name, rfc3339
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.partition.internal_partition import InternalPartition, until
@@ -580,6 +582,8 @@ class ConsumerCoordinator:
         """Those that deliver while they have subscribers."""
         self._counts = Counter[str]()
         """Of consumers, by stream."""
+        self._coming = Counter[str]()
+        """Consumers that are being made, by stream."""
         self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
         self._feeds: dict[tuple[UUID, int], StreamFeed] = {}
         self._changed: dict[HostedConsumer, None] = {}
@@ -772,6 +776,16 @@ class ConsumerCoordinator:
         found = [it for key, it in self.consumers.items() if key.stream == stream]
         return sorted(found, key=lambda it: it.key.consumer)
 
+    def beyond(self, stream: str, limits: ConsumerLimits) -> list[str]:
+        """Consumers of the stream that do not keep these limits."""
+        return [
+            it.key.consumer
+            for it in self.of_stream(stream)
+            if beyond(
+                limits, (set_to := it.core.config).max_ack_pending, set_to.inactive_threshold_ms
+            )
+        ]
+
     async def create(
         self, stream: StreamImage, request: CreateRequest, new_name: str
     ) -> HostedConsumer:
@@ -797,6 +811,26 @@ class ConsumerCoordinator:
     ) -> HostedConsumer:
         if len(self.consumers) >= self.around.settings.consumers_per_partition_max:
             raise ApiRefused(TOO_MANY)
+        if config.direct:
+            return await self._made(stream, key, config)
+        limit = stream.config.max_consumers
+        if 0 < limit <= self._limited_count(key.stream) + self._coming[key.stream]:
+            raise ApiRefused(TOO_MANY)
+        self._coming[key.stream] += 1
+        try:
+            return await self._made(stream, key, config)
+        finally:
+            self._coming[key.stream] -= 1
+            if not self._coming[key.stream]:
+                del self._coming[key.stream]
+
+    def _limited_count(self, stream: str) -> int:
+        """Consumers of mirrors and sources do not count."""
+        return sum(not it.core.config.direct for it in self.of_stream(stream))
+
+    async def _made(
+        self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
+    ) -> HostedConsumer:
         starts, picked, resume_at = {}, {}, {}
         value = max(0, config.opt_start_seq - 1)
         if config.deliver_policy == "by_start_time":

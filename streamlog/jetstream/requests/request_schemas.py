@@ -45,6 +45,7 @@ _TYPES: Final[Mapping[JsonType, FieldKind]] = {
     "transform": an_object(_TRANSFORM),
     "republish": an_object(Shape(src=TEXT, dest=TEXT, headers_only=FLAG)),
     "placement": an_object(PLACEMENT),
+    "consumer_limits": an_object(Shape(inactive_threshold=DURATION, max_ack_pending=INT)),
 }
 
 
@@ -59,13 +60,11 @@ STREAM_CONFIG: Final = Shape(
     name=TEXT,
     metadata=TEXT_MAP,
     retention=choice("limits", "interest", "workqueue"),
-    max_consumers=INT,
     storage=choice("file", "memory"),
     mirror=an_object(_SOURCE),
     sources=objects(_SOURCE),
     first_seq=UINT,
     mirror_direct=FLAG,
-    consumer_limits=an_object(Shape(inactive_threshold=DURATION, max_ack_pending=INT)),
     subject_delete_marker_ttl=DURATION,
     allow_msg_counter=FLAG,
     allow_msg_schedules=FLAG,

@@ -57,10 +57,6 @@ def _nothing(value: Any) -> bool:
     return value is None
 
 
-def _no_limit(value: Any) -> bool:
-    return value in (None, 0, -1) and value is not True and value is not False
-
-
 def _one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value is None or value in values
 
@@ -72,9 +68,7 @@ def _anything(value: Any) -> bool:
 FIXED: dict[str, Fixed] = {
     "retention": Fixed("limits", _one_of("limits", "")),
     "storage": Fixed("file", _one_of("file", "")),
-    "max_consumers": Fixed(-1, _no_limit),
     "mirror_direct": Fixed(False, _empty),
-    "consumer_limits": Fixed({}, _empty),
     "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
     "mirror": Fixed(None, _nothing),
@@ -194,13 +188,10 @@ SHORTEST_NS: Final = 100 * MS
 WINDOW_NS: Final = 120 * SECOND
 NOT_IN_NAMES: Final = frozenset(" \t\r\n\f.*>\\/")
 
-_LIMITS: Final = (
-    *(
-        row.jetstream
-        for row in SETTINGS
-        if row.jetstream is not None and row.is_limit and row.form.json != "duration"
-    ),
-    "max_consumers",
+_LIMITS: Final = tuple(
+    row.jetstream
+    for row in SETTINGS
+    if row.jetstream is not None and row.is_limit and row.form.json != "duration"
 )
 """In the order in which JetStream looks at them."""
 
@@ -224,7 +215,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
         row.jetstream: _unset(row)
         for row in SETTINGS
         if row.jetstream is not None
-        and row.form.json not in ("transform", "republish", "placement")
+        and row.form.json not in ("transform", "republish", "placement", "consumer_limits")
     },
     **dict.fromkeys(_LIMITS, -1),
 }

@@ -17,6 +17,7 @@ from streamlog.metadata.image.feature_level import (
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import FeatureLevelChanged, MetadataRecord, decode_record
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.stream.settings_translation import SETTINGS
 from streamlog.model import NodeId
 from tests.node_registration import started
 
@@ -126,5 +127,6 @@ def test_levels_of_today_are_known() -> None:
 
 def test_no_record_needs_a_level_that_no_node_knows() -> None:
     levels = {kind.LEVEL for kind in MetadataRecord.__subclasses__() if kind is not FromLevelTwo}
-    assert levels == {1, 2}
-    assert LEVEL_MAX == 2
+    levels |= {row.about.level for row in SETTINGS}
+    assert levels == {1, 2, 3}
+    assert LEVEL_MAX == 3
