@@ -1,7 +1,7 @@
 """The subjects of a JetStream domain that stand for others: those of buckets.
 
 A client that names a domain writes to a key-value bucket by ``$JS.<domain>.API.$KV.<bucket>.<key>``. nats-server maps
-that to ``$KV.<bucket>.<key>`` before it looks at permissions, subscriptions and streams, and ``$OBJ.>`` likewise:
+that to ``$KV.<bucket>.<key>`` before it looks at permissions, subscriptions and streams, and it maps ``$OBJ.>``, too:
 such a message is in every respect one to the subject without the domain.
 """
 

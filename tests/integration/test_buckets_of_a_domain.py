@@ -52,7 +52,9 @@ class Side(NamedTuple):
     client: Client
     bucket: KeyValue
 
-    async def put(self, key: str, payload: bytes = b"x", **headers: str) -> dict[str, Any]:
+    async def put(
+        self, key: str, payload: bytes = b"x", headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """As nats.go, nats.js, nats.java and the command line do with a domain."""
         return await ask(self.client, f"{API}$KV.b.{key}", payload, headers)
 
@@ -116,13 +118,13 @@ async def test_message_is_stored_by_the_subject_without_the_domain(side: Side) -
 
 async def test_headers_mean_what_they_mean_without_the_domain(side: Side) -> None:
     expected = "Nats-Expected-Last-Subject-Sequence"
-    assert await side.put("k", **{expected: "0"}) == {"stream": "KV_b", "seq": 1}
-    refused = await side.put("k", **{expected: "0"})
+    assert await side.put("k", headers={expected: "0"}) == {"stream": "KV_b", "seq": 1}
+    refused = await side.put("k", headers={expected: "0"})
     assert refused["error"] == {"code": 400, "err_code": 10071}
-    assert (await side.put("k", **{expected: "1", "Nats-Msg-Id": "1"}))["seq"] == 2
-    again = await side.put("k", **{"Nats-Msg-Id": "1"})
+    assert (await side.put("k", headers={expected: "1", "Nats-Msg-Id": "1"}))["seq"] == 2
+    again = await side.put("k", headers={"Nats-Msg-Id": "1"})
     assert again == {"stream": "KV_b", "seq": 2, "duplicate": True}
-    await side.put("k", b"", **{"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+    await side.put("k", b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
     assert (await side.bucket.status()).values == 1
     with pytest.raises(KeyNotFoundError) as told:
         await side.bucket.get("k")
@@ -206,10 +208,10 @@ async def refusals(url: str, admin: dict[str, str], user: dict[str, str]) -> lis
         errors.append(str(error))
 
     async with AsyncExitStack() as stack:
-        first = await nats.connect(url, **admin)  # type: ignore[arg-type]
+        first = await nats.connect(url, **admin)
         stack.push_async_callback(first.close)
         bucket = await first.jetstream(domain=DOMAIN).create_key_value(bucket="b")
-        client = await nats.connect(url, error_cb=failed, **user)  # type: ignore[arg-type]
+        client = await nats.connect(url, error_cb=failed, **user)
         stack.push_async_callback(client.close)
         acks = await client.subscribe("_INBOX.b")
         await client.publish(f"{API}$KV.b.k", b"x", reply="_INBOX.b")

@@ -291,9 +291,8 @@ async def create(stand: Stand, stream: str, consumer: str, **config: Any) -> Any
 
 async def listed_count(stand: Stand, stream: str) -> int:
     told = await stand.request("STREAM.LIST")
-    return next(
-        it["state"]["consumer_count"] for it in told["streams"] if it["config"]["name"] == stream
-    )
+    counts = {it["config"]["name"]: it["state"]["consumer_count"] for it in told["streams"]}
+    return int(counts[stream])
 
 
 async def test_stream_has_no_more_consumers_than_allowed(stand: Stand) -> None:

@@ -4,6 +4,7 @@ Written ``inactive_threshold=10s,max_ack_pending=100``; either may be left out. 
 gets the limit, and one that asks for more is refused.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from streamlog.config.units import duration_ms, duration_text
@@ -44,7 +45,10 @@ class ConsumerLimits(NamedTuple):
         return ",".join(parts)
 
 
-_READERS: Final = {"inactive_threshold": duration_ms, "max_ack_pending": int}
+_READERS: Final[Mapping[str, Callable[[str], int]]] = {
+    "inactive_threshold": duration_ms,
+    "max_ack_pending": int,
+}
 
 
 def canonical(value: Any) -> Any:
