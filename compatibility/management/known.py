@@ -121,8 +121,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "what streamlog does not have is refused with 500/10052, and named",
-        "work queues, interest, memory storage, limits on consumers, counters, schedules: a stream is a log on"
-        " disk, which Kafka clients read",
+        "memory storage, counters, schedules: a stream is a log on disk, which Kafka clients read",
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(
@@ -144,7 +143,7 @@ KNOWN: Final[tuple[Known, ...]] = (
         "durations are whole milliseconds, rounded up",
         "so fine are the times of records",
         lambda it: (
-            _path(r"config\.(max_age|duplicate_window)")(it)
+            _path(r"config\.(max_age|duplicate_window|consumer_limits\.inactive_threshold)")(it)
             and -(-it.jetstream // 1_000_000) * 1_000_000 == it.streamlog
         ),
     ),

@@ -279,7 +279,11 @@ def _node_state(
 
 
 def _dumped(config: StreamConfig | None) -> Fields:
-    return {} if config is None else config.model_dump(mode="json")
+    """With the settings that a record leaves out at their defaults: one that is taken back has changed."""
+    if config is None:
+        return {}
+    told = config.model_dump(mode="json")
+    return {name: told.get(name, getattr(config, name)) for name in StreamConfig.model_fields}
 
 
 def _changed(old: Fields, new: Fields) -> Fields:

@@ -49,6 +49,7 @@ from streamlog.metadata.stream.subject_transform import SubjectTransform
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.domain import domain_prefix
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
@@ -153,6 +154,7 @@ class IngestService:
             sockets=sockets,
             name=f"streamlog node {node_id} ingest",
             outage=self._outage,
+            domain_prefix=domain_prefix(nats.domain),
         )
         self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
         self._grown: dict[PartitionIngest, None] = {}

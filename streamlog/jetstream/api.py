@@ -64,6 +64,7 @@ from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.subjects import takes_inboxes
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.domain import bucket_subject, domain_prefix
 from streamlog.nats.router import Router, Subscription
 from streamlog.nats.sockets import Sockets
 from streamlog.partition.replica_manager import ReplicaManager
@@ -88,8 +89,10 @@ REPLY_SUBJECT_REFUSED: Final = Condition(
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
 MSG_NEXT: Final = "CONSUMER.MSG.NEXT."
-TAKES_MESSAGES: Final = (MSG_NEXT, "DIRECT.GET")
-"""A client that asks for messages takes each answer for one: where there is none, no responder is there."""
+TAKES_MESSAGES: Final = (MSG_NEXT, "DIRECT.GET", "$KV.", "$OBJ.")
+"""A client that asks for messages takes each answer for one: where there is none, no responder is there. So it is for
+a message to a bucket that there is not.
+"""
 CREATES_CONSUMER: Final = ("CONSUMER.CREATE.", "CONSUMER.DURABLE.CREATE.")
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
@@ -160,7 +163,8 @@ class ManagementApi:
                 source=source,
                 interest=interest,
             )
-        self._prefixes = [f"$JS.{nats.domain}.API."]
+        self._domain_prefix = domain_prefix(nats.domain)
+        self._prefixes = [self._domain_prefix.decode()]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
 
@@ -339,7 +343,7 @@ class ManagementApi:
         """Nodes share the clients' requests, each of which is answered once."""
         if self._wanted and not self._clients:
             self._clients = [
-                client.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
+                client.listen(f"{prefix}>", self._asked_at_nats, queue=QUEUE_GROUP)
                 for prefix in self._prefixes
             ]
         elif self._clients and not self._wanted:
@@ -350,7 +354,12 @@ class ManagementApi:
     def _listen_locally_or_not(self) -> None:
         if self._wanted and not self._local_clients:
             self._local_clients = [
-                self._local.listen(f"{prefix}>", self._asked_by_client, queue=QUEUE_GROUP)
+                self._local.listen(
+                    f"{prefix}>",
+                    self._asked_by_client,
+                    queue=QUEUE_GROUP,
+                    domain_prefix=self._domain_prefix,
+                )
                 for prefix in self._prefixes
             ]
         elif self._local_clients and not self._wanted:
@@ -366,6 +375,14 @@ class ManagementApi:
                 self._listen_locally_or_not()
 
     # Requests, within the turn that brings them
+
+    def _asked_at_nats(self, request: Request) -> None:
+        """What a stream takes is not for the API: the ingest of its leader listens to the same subject."""
+        bucket = bucket_subject(
+            request.subject.encode(errors="surrogateescape"), self._domain_prefix
+        )
+        if bucket is None or not self._reply_subjects.is_stored(bucket.decode(errors="replace")):
+            self._asked_by_client(request)
 
     def _asked_by_client(self, request: Request) -> None:
         if not self._reply_subjects.allows(request.reply):
@@ -541,9 +558,10 @@ class ReplySubjects:
         """Whether an answer may be published to ``subject``, which has no wildcards."""
         if subject.startswith(RESERVED) and not SERVER_INBOX.fullmatch(subject):
             return False
-        return not self._is_stored(subject)
+        return not self.is_stored(subject)
 
-    def _is_stored(self, subject: str) -> bool:
+    def is_stored(self, subject: str) -> bool:
+        """Whether a stream takes it."""
         branches = [self._root]
         for token in subject.split("."):
             further = []

@@ -16,6 +16,8 @@ from streamlog.condition import FAULT, Condition
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import SUBJECTS_BYTES_MAX, ServerLink
 from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.jetstream.direct_get.direct_get import no_responders
+from streamlog.nats.domain import bucket_subject
 from streamlog.nats.router import Callback, Endpoint, Router, Subscription
 from streamlog.nats.sockets import Sockets
 
@@ -218,9 +220,24 @@ class RouterConnection:
         self._router = router
         self._endpoint = Callback(router, failed=_failed)
 
-    def listen(self, subject: str, take: Take, *, queue: str) -> Subscription:
-        """Hand each message with a reply subject to ``take``, within the turn that brings it."""
-        taken = _handed(take, self, lambda: session_of(self._router.source))
+    def listen(
+        self, subject: str, take: Take, *, queue: str, domain_prefix: bytes = b""
+    ) -> Subscription:
+        """Hand each message with a reply subject to ``take``, within the turn that brings it. With
+        ``domain_prefix`` those to buckets are published here by the subject without it: a link has brought them,
+        on whose other side this domain means nothing.
+        """
+        handed = _handed(take, self, lambda: session_of(self._router.source))
+
+        def taken(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+            mapped = bucket_subject(subject, domain_prefix)
+            if mapped is None:
+                handed(subject, reply, block, payload)
+            elif not self._router.publish(mapped, payload, reply=reply, block=block) and reply:
+                self._router.reply(
+                    reply, b"", block=no_responders(mapped.decode(errors="surrogateescape"))
+                )
+
         subscription = Subscription(
             self._endpoint, subject.encode(), queue=queue.encode(), target=taken
         )

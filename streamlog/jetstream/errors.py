@@ -78,6 +78,10 @@ def invalid_config(why: str) -> ApiError:
     return ApiError(500, 10052, why)
 
 
+def stream_update_failed(why: str) -> ApiError:
+    return ApiError(500, 10069, why)
+
+
 def purge_failed(why: str) -> ApiError:
     return ApiError(500, 10110, why)
 

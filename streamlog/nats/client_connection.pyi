@@ -42,7 +42,9 @@ class Session(Protocol):
     def begin_trace(
         self, subject: bytes, block: bytes, size: int
     ) -> tuple[bool, MessageTrace | None]:
-        """Whether a message with ``Nats-Trace-Dest`` may be published, and its trace if it asks for one."""
+        """Whether a message with ``Nats-Trace-Dest`` may be published, and its trace if it asks for one. ``subject``:
+        as the client wrote it.
+        """
 
     def end_trace(self, trace: MessageTrace) -> None:
         """It has been published, as far as it may be."""

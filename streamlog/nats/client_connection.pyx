@@ -130,7 +130,7 @@ cdef class ClientConnection(Connection):
         )
         if size:
             if message.block.size and is_traced(message.block):
-                self._publish_traced(&message)
+                self._publish_traced(&message, fields[0])
             else:
                 self._publish(&message)
         return size
@@ -140,10 +140,10 @@ cdef class ClientConnection(Connection):
             raise FrameTooLarge(err.PAYLOAD_EXCEEDED)
         raise MalformedFrame(err.UNKNOWN_OPERATION if fault == BodyFault.NO_CRLF else "")
 
-    cdef int _publish_traced(self, Message* message) except -1:
+    cdef int _publish_traced(self, Message* message, Span said) except -1:
         cdef DeliveryTrace deliveries
         may_go, trace = self.session.begin_trace(
-            to_bytes(message.subject), to_bytes(message.block), message.block.size + message.payload.size
+            to_bytes(said), to_bytes(message.block), message.block.size + message.payload.size
         )
         if trace is not None:
             deliveries = trace.deliveries

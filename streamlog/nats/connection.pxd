@@ -28,6 +28,7 @@ cdef class Connection(Endpoint):
     cdef public object flushed
     cdef public int64_t pending_bytes_max
     cdef public int64_t payload_bytes_max
+    cdef public bytes domain_prefix
     cdef public Py_ssize_t sealed_bytes
     cdef readonly bint is_closed
     cdef readonly bint is_blocked
@@ -49,6 +50,7 @@ cdef class Connection(Endpoint):
         self, const uint8_t* start, const uint8_t* body, const uint8_t* end, const Span* sizes, bint has_headers,
         Span subject, Span reply, Message* message
     ) except -1
+    cdef Span mapped(self, Span subject) except *
     cdef int check_line(self, Py_ssize_t size) except -1
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1
     cdef int wrote(self) except -1

@@ -22,6 +22,10 @@ class Connection(Endpoint):
     """Called at the end of a turn in place of ``flush``, where something else writes the output."""
     pending_bytes_max: int
     payload_bytes_max: int
+    domain_prefix: bytes
+    """``$JS.<domain>.API.``: a message to ``$KV.>`` or ``$OBJ.>`` with it is as one without it, which the
+    permissions for the latter are for. nats-server has these mappings for a domain. Empty: there are none.
+    """
     sealed_bytes: int
     """Of TLS, which something else has taken and not yet written."""
 

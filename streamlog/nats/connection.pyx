@@ -10,6 +10,7 @@ pieces.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcmp
 
 from streamlog.nats.lexer cimport add, clear, find, number, release, reserve, span
 from streamlog.nats.router cimport Endpoint, Message, message_with
@@ -60,6 +61,7 @@ cdef class Connection(Endpoint):
         self.line_bytes_max = line_bytes_max
         self.payload_bytes_max = payload_bytes_max
         self.pending_bytes_max = pending_bytes_max
+        self.domain_prefix = b""
 
     def __dealloc__(self):
         release(&self._rest)
@@ -198,9 +200,21 @@ cdef class Connection(Endpoint):
         body_end = body + total
         if body_end[0] != 13 or body_end[1] != 10:
             self.refuse_body(BodyFault.NO_CRLF, total)
-        message[0] = message_with(subject, reply, span(body, body + head), span(body + head, body_end))
+        message[0] = message_with(self.mapped(subject), reply, span(body, body + head), span(body + head, body_end))
         self.messages_in += 1
         return body_end + 2 - start
+
+    cdef Span mapped(self, Span subject) except *:
+        """The subject by which the message is routed: that of a bucket's key without the domain."""
+        cdef Py_ssize_t size = len(self.domain_prefix)
+        cdef const uint8_t* at = subject.data + size
+        if size and subject.size > size + 4 and at[0] == 36 and memcmp(
+            subject.data, PyBytes_AS_STRING(self.domain_prefix), size
+        ) == 0 and (
+            memcmp(at, b"$KV.", 4) == 0 or subject.size > size + 5 and memcmp(at, b"$OBJ.", 5) == 0
+        ):
+            return span(at, subject.data + subject.size)
+        return subject
 
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1:
         """Always raises."""

@@ -5,8 +5,9 @@ A publisher asks for one by headers::
     Nats-Trace-Dest: <subject>     the trace is published there, as JSON
     Nats-Trace-Only: true          the message itself is neither stored nor delivered
 
-The trace has one event for how the message came (``in``), one for each stream of this node that takes it
-(``js``), and one for each client and each link that it goes to (``eg``). Rules:
+The trace has one event for how the message came (``in``), one for the subject that its own stands for (``sm``),
+one for each stream of this node that takes it (``js``), and one for each client and each link that it goes to
+(``eg``). Rules:
 
 - Other nodes and nats-servers make no trace of what comes from here. The event of a link has that as its
   error, and a message with ``Nats-Trace-Only`` is not sent over it.
@@ -83,6 +84,9 @@ class MessageTrace(NamedTuple):
 
     request: TraceRequest
     subject: bytes
+    """By which it is routed."""
+    said: bytes
+    """As its publisher wrote it: with the domain, where that does not count."""
     size_bytes: int
     """Size of the headers and the payload."""
     deliveries: DeliveryTrace
@@ -112,12 +116,14 @@ class MessageTrace(NamedTuple):
         return "in", {
             **_client_fields(source),
             "acc": account or GLOBAL_ACCOUNT,
-            "subj": _text(self.subject),
+            "subj": _text(self.said),
             **_given(error=self.deliveries.refusal),
         }
 
     def _outcomes(self, streams: Callable[[bytes], Iterable[str]]) -> Iterator[Event]:
         goes_to_streams = False
+        if self.said != self.subject:
+            yield "sm", {"to": _text(self.subject)}
         for receiver, is_echo in self.deliveries.deliveries:
             if isinstance(receiver, LeafConnection):
                 error = LINK_PASSED_OVER if self.deliveries.is_only else LINK_WITHOUT_TRACES

@@ -23,6 +23,7 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient, PortAuthenticator
 from streamlog.nats.auth.stream_access import StreamAccess, StreamIndex
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.domain import domain_prefix
 from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
@@ -106,6 +107,7 @@ class Port:
         self._server_name = f"streamlog-{node_id}"
         self._cluster_id = cluster_id
         self._domain = domain
+        self._domain_prefix = domain_prefix(domain)
         self._metrics = metrics
         self._tls = tls
         self._api_level = api_level
@@ -253,6 +255,7 @@ class Port:
             payload_bytes_max=settings.payload_bytes_max,
             pending_bytes_max=settings.pending_bytes_max,
         )
+        connection.domain_prefix = self._domain_prefix
         session = PortSession(
             connection,
             self,

@@ -24,6 +24,7 @@ from streamlog.nats.auth import err
 from streamlog.nats.auth.port_authenticator import AdmittedClient
 from streamlog.nats.auth.stream_access import StreamAccess
 from streamlog.nats.client_connection import ClientConnection
+from streamlog.nats.domain import bucket_subject
 from streamlog.nats.message_trace import MessageTrace, trace_request
 from streamlog.nats.router import DeliveryTrace
 from streamlog.nats.sockets import CloseReason
@@ -226,7 +227,9 @@ class PortSession:
             return not request.is_only, None
         if not self.may_publish(request.destination.encode(errors="replace"), b""):
             return False, None
-        return True, MessageTrace(request, subject, size, DeliveryTrace(is_only=request.is_only))
+        mapped = bucket_subject(subject, self.connection.domain_prefix) or subject
+        deliveries = DeliveryTrace(is_only=request.is_only)
+        return True, MessageTrace(request, mapped, subject, size, deliveries)
 
     def end_trace(self, trace: MessageTrace) -> None:
         self._server.publish_trace(self, trace)

@@ -24,6 +24,11 @@ from streamlog.jetstream.consumers.pull_request import PullRefused, read_pull
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.jetstream.requests.request_schemas import CONSUMER_CREATE, PAUSE, RESET, UNPIN
 from streamlog.jetstream.requests.schema import TIME, read_body, read_loosely
+from streamlog.jetstream.verbs.stream_config import (
+    config_from_json,
+    config_to_json,
+    normalised,
+)
 from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.integration.jetstream_pair import JetStreamServer
 from tests.integration.raw_publisher import RawPublisher
@@ -468,6 +473,49 @@ async def test_a_configuration_is_refused_alike(server: Server) -> None:
 async def test_a_pedantic_request_is_taken_alike(server: Server) -> None:
     requests = [("CREATE.{s}.{c}", {**_with(**it), "pedantic": True}) for it in PEDANTIC]
     await _check_all(server, requests)
+
+
+STREAM_LIMITS: Final[list[Config]] = [
+    {"max_ack_pending": 5, "inactive_threshold": 10 * SECOND},
+    {"max_ack_pending": 5_000},
+    {"inactive_threshold": 1_500 * MS},
+    {"max_ack_pending": -1},
+]
+BESIDE_LIMITS: Final[list[Config]] = [
+    {**base, **asked}
+    for base in (
+        {"ack_policy": "explicit"},
+        {"ack_policy": "all", "durable_name": "{c}"},
+        {"ack_policy": "none"},
+        {"ack_policy": "none", "deliver_subject": "x"},
+    )
+    for asked in (
+        {},
+        {"max_ack_pending": 5},
+        {"max_ack_pending": 6},
+        {"max_ack_pending": 6_000},
+        {"max_ack_pending": -1},
+        {"inactive_threshold": SECOND},
+        {"inactive_threshold": 11 * SECOND},
+        {"inactive_threshold": -1},
+        {"inactive_threshold": 11 * SECOND, "max_ack_pending": 6},
+    )
+]
+
+
+@pytest.mark.parametrize("limits", STREAM_LIMITS)
+async def test_limits_of_a_stream_hold_alike(server: Server, limits: Config) -> None:
+    """For what is lawful, unlawful or pedantic without them, too: of several mistakes the same is told."""
+    stream = server.stream
+    body = {"name": stream.name, "subjects": stream.subjects, "consumer_limits": limits}
+    told = await server.api(f"STREAM.UPDATE.{stream.name}", json.dumps(body).encode())
+    assert told["config"]["consumer_limits"] == limits
+    server.stream = config_from_json(normalised({**body, "subjects": list(stream.subjects)}))
+    assert config_to_json(server.stream)["consumer_limits"] == limits
+    for is_pedantic in (False, True):
+        more = {"pedantic": True} if is_pedantic else {}
+        cases = VALID + INVALID + PEDANTIC + BESIDE_LIMITS
+        await _check_all(server, [("CREATE.{s}.{c}", {**_with(**it), **more}) for it in cases])
 
 
 async def test_a_request_is_compared_with_its_subject_alike(server: Server) -> None:

@@ -282,6 +282,80 @@ async def test_consumers_are_listed_and_deleted(stand: Stand) -> None:
         await stand.js.consumer_info(stream, "b")
 
 
+async def create(stand: Stand, stream: str, consumer: str, **config: Any) -> Any:
+    """The error number, or what the consumer is set to."""
+    body = {"stream_name": stream, "config": {"name": consumer, "ack_policy": "explicit", **config}}
+    told = await stand.request(f"CONSUMER.CREATE.{stream}.{consumer}", body)
+    return told["error"]["err_code"] if "error" in told else told["config"]
+
+
+async def listed_count(stand: Stand, stream: str) -> int:
+    told = await stand.request("STREAM.LIST")
+    counts = {it["config"]["name"]: it["state"]["consumer_count"] for it in told["streams"]}
+    return int(counts[stream])
+
+
+async def test_stream_has_no_more_consumers_than_allowed(stand: Stand) -> None:
+    stream = await stand.stream(max_consumers=3)
+    for number in range(2):
+        assert (await create(stand, stream, f"c{number}", durable_name=f"c{number}"))["name"]
+    racing = [create(stand, stream, f"racer{number}") for number in range(8)]
+    told = [it for it in await asyncio.gather(*racing) if it == 10026]
+    assert len(told) == 7
+    assert (await create(stand, stream, "c1", durable_name="c1", description="changed"))["name"]
+    assert await create(stand, stream, "c9", durable_name="c9") == 10026
+    assert await create(stand, stream, "c9", deliver_subject="x", max_waiting=2) == 10080
+    direct = {"deliver_subject": f"{stream}-direct", "direct": True, "ack_policy": "none"}
+    assert (await create(stand, stream, "d", **direct))["direct"], "as a mirror has it"
+    config = (await stand.request(f"STREAM.INFO.{stream}"))["config"]
+    assert config["max_consumers"] == 3
+    await stand.js.delete_consumer(stream, "c0")
+    assert (await create(stand, stream, "c9", durable_name="c9"))["name"]
+    told = await stand.request(f"STREAM.UPDATE.{stream}", {**config, "max_consumers": 4})
+    assert told["config"]["max_consumers"] == 4
+    assert (await create(stand, stream, "c10", durable_name="c10"))["name"]
+    told = await stand.request(f"STREAM.UPDATE.{stream}", {**config, "max_consumers": 1})
+    assert told["config"]["max_consumers"] == 1, "consumers that are there stay"
+    assert await create(stand, stream, "c11", durable_name="c11") == 10026
+
+
+async def test_list_of_streams_counts_their_consumers(stand: Stand) -> None:
+    streams = [await stand.stream() for _ in range(3)]
+    for count, stream in enumerate(streams):
+        for number in range(count):
+            await create(stand, stream, f"c{number}", durable_name=f"c{number}")
+    assert [await listed_count(stand, it) for it in streams] == [0, 1, 2]
+    await stand.js.delete_consumer(streams[2], "c0")
+    assert await listed_count(stand, streams[2]) == 1
+
+
+async def test_consumers_keep_the_limits_of_their_stream(stand: Stand) -> None:
+    second = 1_000_000_000
+    limits = {"inactive_threshold": 10 * second, "max_ack_pending": 5}
+    stream = await stand.stream()
+    config = (await stand.request(f"STREAM.INFO.{stream}"))["config"]
+    assert config["consumer_limits"] == {}
+
+    async def limit(limits: Any) -> Any:
+        told = await stand.request(f"STREAM.UPDATE.{stream}", {**config, "consumer_limits": limits})
+        return told["error"] if "error" in told else told["config"]["consumer_limits"]
+
+    assert await limit(limits) == limits
+    made = await create(stand, stream, "c", durable_name="c")
+    assert (made["max_ack_pending"], made["inactive_threshold"]) == (5, 10 * second)
+    assert await create(stand, stream, "c2", max_ack_pending=6) == 10121
+    assert await create(stand, stream, "c2", inactive_threshold=11 * second) == 10153
+    for lower in ({"max_ack_pending": 4}, {"inactive_threshold": second}):
+        assert await limit({**limits, **lower}) == {
+            "code": 500,
+            "err_code": 10069,
+            "description": "change to limits violates consumers: c",
+        }
+    assert await limit({**limits, "max_ack_pending": 6}) == {**limits, "max_ack_pending": 6}
+    assert (await create(stand, stream, "c2", max_ack_pending=6))["max_ack_pending"] == 6
+    assert await limit({}) == {}
+
+
 async def statuses(stand: Stand, stream: str, consumer: str, body: Any) -> list[tuple[str, str]]:
     """What a request for the next messages is answered, until nothing more comes."""
     inbox = stand.client.new_inbox()

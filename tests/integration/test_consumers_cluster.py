@@ -217,6 +217,42 @@ async def test_push_ordered_and_watch_from_any_node(shared_trio: Cluster, number
         await watcher.stop()
 
 
+async def test_limits_and_counts_are_the_same_at_all_nodes(shared_trio: Cluster) -> None:
+    """Of streams with other coordinators, too."""
+    names = [f"limited{number}" for number in range(6)]
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(shared_trio, it)) for it in (1, 2, 3)]
+        first = clients[0].jetstream()
+        for count, name in enumerate(names):
+            await make_stream(first, name, max_consumers=max(1, count))
+            for number in range(count):
+                made = await first.add_consumer(name, durable_name=f"c{number}")
+                assert made.name == f"c{number}"
+        for client in clients:
+            js = client.jetstream()
+            with pytest.raises(nats.js.errors.BadRequestError, match="maximum consumers limit"):
+                await js.add_consumer(names[3], durable_name="more")
+            counts = {it.config.name: it.state.consumer_count for it in await js.streams_info()}
+            assert [counts[name] for name in names] == list(range(6))
+            config = (await js.stream_info(names[2])).config
+            config.consumer_limits = api.StreamConsumerLimits(max_ack_pending=10)
+            with pytest.raises(nats.js.errors.ServerError, match="violates consumers: c0, c1"):
+                await js.update_stream(config)
+
+
+async def test_bucket_is_written_by_its_domain_at_all_nodes(shared_trio: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(shared_trio, it)) for it in (1, 2, 3)]
+        bucket = await clients[0].jetstream().create_key_value(bucket="anywhere", replicas=3)
+        for number, client in enumerate(clients):
+            subject = f"$JS.streamlog.API.$KV.anywhere.{number}"
+            told = await retried(partial(client.request, subject, b"%d" % number, timeout=5))
+            assert json.loads(told.data)["stream"] == "KV_anywhere"
+        for number in range(len(clients)):
+            assert (await bucket.get(str(number))).value == b"%d" % number
+        assert (await bucket.status()).values == len(clients)
+
+
 async def test_stream_of_several_partitions_is_delivered_in_full(shared_trio: Cluster) -> None:
     async with connected(shared_trio, 1) as client:
         js = client.jetstream()

@@ -9,6 +9,7 @@ import json
 from typing import Any, Final
 
 from streamlog.nats.auth import err
+from streamlog.nats.domain import bucket_subject
 from tests.oracles.router import is_subscribable, matches
 
 OK: Final = b"+OK\r\n"
@@ -34,8 +35,14 @@ class Port:
     """All clients, and their subscriptions in a list."""
 
     def __init__(
-        self, *, line_bytes_max: int, payload_bytes_max: int, subscriptions_max: int
+        self,
+        *,
+        line_bytes_max: int,
+        payload_bytes_max: int,
+        subscriptions_max: int,
+        domain_prefix: bytes = b"",
     ) -> None:
+        self.domain_prefix = domain_prefix
         self.line_bytes_max = line_bytes_max
         self.payload_bytes_max = payload_bytes_max
         self.subscriptions_max = subscriptions_max
@@ -186,7 +193,8 @@ class Client:
         if not body.endswith(b"\r\n"):
             raise Ended("Unknown Protocol Operation")
         reply = fields[1] if len(fields) - has_headers == 3 else b""
-        self._publish(fields[0], reply, body[:head], body[head:-2])
+        subject = bucket_subject(fields[0], self.port.domain_prefix) or fields[0]
+        self._publish(subject, reply, body[:head], body[head:-2])
         return used + total + 2
 
     def _publish(self, subject: bytes, reply: bytes, head: bytes, payload: bytes) -> None:

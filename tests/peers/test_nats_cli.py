@@ -273,6 +273,22 @@ def test_a_bucket_is_listed_and_its_history_told(ported: Nats) -> None:
     ported("kv", "del", "colours", "-f")
 
 
+def test_bucket_is_written_with_and_without_the_domain(
+    port: str, ported: Nats, tmp_path: Path
+) -> None:
+    domain = runner(tmp_path, "-s", port, "--js-domain", "streamlog")
+    domain("kv", "add", "both", "--history", "5")
+    domain("kv", "put", "both", "colour", "red")
+    domain("kv", "create", "both", "shape", "round")
+    ported("kv", "put", "both", "colour", "blue")
+    assert domain("kv", "get", "both", "colour", "--raw").strip() == "blue"
+    domain("kv", "update", "both", "colour", "green", "3")
+    domain("kv", "update", "both", "colour", "late", "3", code=1)
+    domain("kv", "del", "both", "shape", "-f")
+    assert ported("kv", "ls", "both").split() == ["colour"]
+    domain("kv", "del", "both", "-f")
+
+
 def test_a_bucket_is_watched(ported: Nats, beside: Callable[..., subprocess.Popen[str]]) -> None:
     ported("kv", "add", "watched")
     ported("kv", "put", "watched", "first", "before")

@@ -20,6 +20,7 @@ CLIENTS = 3
 LINE_BYTES_MAX = 100
 PAYLOAD_BYTES_MAX = 64
 SUBSCRIPTIONS_MAX = 4
+PREFIX = b"$JS.d.API."
 HEAD = b"NATS/1.0\r\nA: b\r\n\r\n"
 
 
@@ -61,9 +62,12 @@ tokens = st.sampled_from([b"a", b"b", b"a", b"ab", b"\xff"])
 subjects = st.lists(tokens | st.sampled_from([b"*", b">", b""]), min_size=1, max_size=3).map(
     lambda parts: b".".join(parts) or b"a"
 )
+buckets = st.sampled_from([b"$KV", b"$OBJ", b"$KV.", b"$OBJ.", b"$KV.a", b"$OBJ.a", b"$KVa.a"])
+subjects |= st.tuples(st.sampled_from([b"", PREFIX, PREFIX, b"$JS.e.API."]), buckets).map(b"".join)
 patterns = st.lists(tokens | st.sampled_from([b"*", b"*", b">"]), min_size=1, max_size=3).map(
     b".".join
 )
+patterns |= st.sampled_from([b"$KV.>", b"$OBJ.a", b"$JS.>", b"$JS.d.API.>"])
 sids = st.sampled_from([b"1", b"2", b"3", b"x-7", b"\xfe"])
 payloads = st.sampled_from([b"", b"x", b"\r\n", b"PING\r\n", b"\x00\xff", b"x" * PAYLOAD_BYTES_MAX])
 payloads |= st.binary(max_size=20)
@@ -171,6 +175,7 @@ def by_oracle(conversation: Conversation) -> Outcome:
         line_bytes_max=LINE_BYTES_MAX,
         payload_bytes_max=PAYLOAD_BYTES_MAX,
         subscriptions_max=SUBSCRIPTIONS_MAX,
+        domain_prefix=PREFIX,
     )
     clients = [oracle.Client(port) for _ in range(CLIENTS)]
     for index, data in conversation:
@@ -186,6 +191,7 @@ def by_port(conversation: Conversation) -> Outcome:
         for _ in range(CLIENTS)
     ]
     for number, connection in enumerate(connections):
+        connection.domain_prefix = PREFIX
         PortSession(
             connection,
             server,

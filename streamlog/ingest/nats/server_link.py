@@ -151,13 +151,15 @@ class ServerLink:
         failed: Callable[[Exception], None],
         echo: bool = True,
         heeds_room: bool = True,
+        domain_prefix: bytes = b"",
         connect_s: float = CONNECT_S,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
         """``connected``: the server is there, or there again, and all has been said to it; ``disconnected``: with
         what the connection has ended for, where that is known; ``failed``: an attempt failed, or the server
         complains. ``echo``: the server sends it what it publishes itself. ``heeds_room``: nothing is read where
-        there is no room. ``connect_s``: until the socket is connected, and again until the server greets.
+        there is no room. ``domain_prefix``: as of ``Connection``. ``connect_s``: until the socket is connected,
+        and again until the server greets.
         """
         self.max_payload = DEFAULT_PAYLOAD_BYTES_MAX
         """Of a message to the server, its headers included."""
@@ -173,6 +175,7 @@ class ServerLink:
         self._failed = failed
         self._echo = echo
         self._heeds_room = heeds_room
+        self._domain_prefix = domain_prefix
         self._connect_s = connect_s
         self._handshake_s = handshake_s
         self._pool = ServerPool(options.servers)
@@ -292,6 +295,7 @@ class ServerLink:
         connection = ServerConnection(
             self._router, fd=sock.fileno(), pending_bytes_max=PENDING_BYTES_MAX
         )
+        connection.domain_prefix = self._domain_prefix
         call: OutgoingCall = OutgoingCall(
             self._sockets,
             sock,

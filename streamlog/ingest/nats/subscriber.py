@@ -9,6 +9,7 @@ from streamlog.ingest.nats.connection_state import ConnectionState
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import ServerLink
 from streamlog.ingest.nats.subscription_list import SubjectFilter, Subscriptions
+from streamlog.nats.domain import in_domain
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
 
@@ -30,8 +31,11 @@ class Subscriber:
         sockets: Sockets,
         name: str,
         outage: ConnectionState,
+        domain_prefix: bytes = b"",
     ) -> None:
+        """``domain_prefix``: by which clients of these servers write to buckets, too."""
         self._outage = outage
+        self._domain_prefix = b"" if access is None else domain_prefix
         self._router = router
         self._endpoint = IngestEndpoint(router)
         self._subscriptions = Subscriptions()
@@ -45,6 +49,7 @@ class Subscriber:
                 self._subscriptions,
                 name=name,
                 echo=False,
+                domain_prefix=domain_prefix,
                 connected=self._connected,
                 disconnected=outage.disconnected,
                 failed=outage.failed,
@@ -84,7 +89,12 @@ class Subscriber:
         now on. What begins is told to the server in one write, or when it is there, and before what
         ends: between two sources that overlap nothing is lost.
         """
-        sources = [SubjectFilter(it.subject, it.queue or None) for it in sources]
+        sources = [
+            SubjectFilter(subject, it.queue or None)
+            for it in sources
+            for subject in (it.subject, in_domain(it.subject, self._domain_prefix))
+            if subject is not None
+        ]
         heard = {self._source(sid): sid for sid in sids}
         begun = [self._begin(it, target) for it in sources if it not in heard]
         if begun and self._link is not None:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from streamlog.errors import InvalidSubject
-from streamlog.jetstream.consumers.go_duration import MS, ms_of
+from streamlog.jetstream.consumers.go_duration import MS, go_text, ms_of
 from streamlog.jetstream.errors import (
     NAME_MISMATCH,
     REPLICAS,
@@ -40,6 +40,7 @@ from streamlog.jetstream.requests.request_schemas import CONSUMER_CONFIG
 from streamlog.jetstream.requests.schema import INT64_MAX
 from streamlog.jetstream.verbs.stream_config import NAME_LENGTH_MAX, is_valid_name
 from streamlog.jetstream.verbs.stream_info import rfc3339
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.metadata.stream.stream_config import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -270,7 +271,7 @@ def read_create(
     if not is_clustered and asked["num_replicas"] > 1:
         raise ApiRefused(REPLICAS)
     is_pedantic = fields.get("pedantic", False)
-    _fill_in(asked, is_pedantic=is_pedantic)
+    _fill_in(asked, stream.limits_of_consumers, is_pedantic=is_pedantic)
     for rule in _RULES:
         if error := rule(asked, stream):
             raise ApiRefused(error)
@@ -428,7 +429,7 @@ def _refused(err_code: int, told: str) -> ApiRefused:
     return ApiRefused(ApiError(400, err_code, told))
 
 
-def _fill_in(asked: _Asked, *, is_pedantic: bool) -> None:
+def _fill_in(asked: _Asked, limits: ConsumerLimits, *, is_pedantic: bool) -> None:
     """Defaults. A pedantic request is refused instead where it asks for something else."""
     for name, least, told in _LEAST:
         if asked[name] < least:
@@ -443,6 +444,15 @@ def _fill_in(asked: _Asked, *, is_pedantic: bool) -> None:
         if is_pedantic and asked["ack_wait"] != asked["backoff"][0]:
             raise ApiRefused(pedantic("first backoff value has to equal batch AckWait"))
         asked["ack_wait"] = asked["backoff"][0]
+    for name, limit in (
+        ("max_ack_pending", limits.max_ack_pending),
+        ("inactive_threshold", limits.inactive_threshold_ms * MS),
+    ):
+        if limit and not asked[name]:
+            if is_pedantic and limit > 0:
+                told = f"{name} must be set if it's configured in stream limits"
+                raise ApiRefused(pedantic(told))
+            asked[name] = limit
     if asked["ack_policy"] != "none":
         asked["max_ack_pending"] = asked["max_ack_pending"] or MAX_ACK_PENDING
     if asked["priority_policy"] == "pinned_client":
@@ -512,6 +522,19 @@ def _forms_cycle(asked: _Asked, stream: StreamConfig) -> ApiError | None:
     subject = asked["deliver_subject"]
     if subject and stream.hears(subject):
         return ApiError(400, 10081, "consumer deliver subject forms a cycle")
+    return None
+
+
+def beyond(
+    limits: ConsumerLimits, max_ack_pending: int, inactive_threshold_ms: int
+) -> ApiError | None:
+    """The limit of its stream that a consumer is beyond."""
+    if 0 < limits.max_ack_pending < max_ack_pending:
+        told = f"consumer max ack pending exceeds system limit of {limits.max_ack_pending}"
+        return ApiError(400, 10121, told)
+    if 0 < limits.inactive_threshold_ms < inactive_threshold_ms:
+        limit = go_text(limits.inactive_threshold_ms)
+        return ApiError(400, 10153, f"consumer inactive threshold exceeds system limit of {limit}")
     return None
 
 
@@ -710,6 +733,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
         10115,
         "consumer max request expires needs to be >= 1ms",
         lambda it: 0 < it["max_expires"] < MS,
+    ),
+    lambda asked, stream: beyond(
+        stream.limits_of_consumers, asked["max_ack_pending"], ms_of(asked["inactive_threshold"])
     ),
     _rule(
         10090,

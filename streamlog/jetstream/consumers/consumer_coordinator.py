@@ -58,6 +58,7 @@ from streamlog.jetstream.consumers.consumer import (
 from streamlog.jetstream.consumers.consumer_config import (
     ConsumerConfig,
     CreateRequest,
+    beyond,
     check_queue,
     decided,
 )
@@ -78,6 +79,7 @@ from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import NO_TIME, node_name, rfc3339
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.partition.internal_partition import InternalPartition, until
@@ -751,6 +753,8 @@ class ConsumerCoordinator:
         """Sorted, of streams whose consumers were listed."""
         self.kept_count = 0
         """Of consumers that outlive this coordinator."""
+        self._coming = Counter[str]()
+        """Consumers that are being made, by stream."""
         self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
         self._feeds: dict[tuple[UUID, int], StreamFeed] = {}
         self._changed: dict[HostedConsumer, None] = {}
@@ -980,6 +984,16 @@ class ConsumerCoordinator:
                 self._names[stream] = names
         return names
 
+    def beyond(self, stream: str, limits: ConsumerLimits) -> list[str]:
+        """Consumers of the stream that do not keep these limits."""
+        return [
+            it.key.consumer
+            for it in self._by_stream.get(stream, {}).values()
+            if beyond(
+                limits, (set_to := it.core.config).max_ack_pending, set_to.inactive_threshold_ms
+            )
+        ]
+
     async def create(
         self, stream: StreamImage, request: CreateRequest, new_name: str
     ) -> HostedConsumer:
@@ -1030,6 +1044,27 @@ class ConsumerCoordinator:
     ) -> HostedConsumer:
         if len(self.consumers) >= self.around.settings.consumers_per_partition_max:
             raise ApiRefused(TOO_MANY)
+        if config.direct:
+            return await self._begun(stream, key, config)
+        limit = stream.config.max_consumers
+        if 0 < limit <= self._limited_count(key.stream) + self._coming[key.stream]:
+            raise ApiRefused(TOO_MANY)
+        self._coming[key.stream] += 1
+        try:
+            return await self._begun(stream, key, config)
+        finally:
+            self._coming[key.stream] -= 1
+            if not self._coming[key.stream]:
+                del self._coming[key.stream]
+
+    def _limited_count(self, stream: str) -> int:
+        """Consumers of mirrors and sources do not count."""
+        known = self._by_stream.get(stream, {}).values()
+        return sum(not it.core.config.direct for it in known)
+
+    async def _begun(
+        self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
+    ) -> HostedConsumer:
         starts, picked, resume_at = {}, {}, {}
         value = max(0, config.opt_start_seq - 1)
         if config.deliver_policy == "by_start_time":

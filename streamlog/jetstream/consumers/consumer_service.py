@@ -10,7 +10,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -48,6 +48,7 @@ from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import NO_TIME, rfc3339
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, min_isr_of
 from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -83,6 +84,8 @@ KNOWN_S: Final = 2.0
 """How long a coordinator waits for the metadata of a stream that another node knows."""
 
 
+COUNTS_S: Final = 1.0
+"""How long a list of streams waits for the numbers of their consumers."""
 LEADERSHIP_CHANGE: Final = b"NATS/1.0 409 Leadership Change\r\n\r\n"
 PULL_S_MAX: Final = 600.0
 """How long a pull request is remembered that does not end earlier."""
@@ -270,6 +273,42 @@ class ConsumerService:
         except StreamlogError:
             return 0
 
+    async def counts(self, streams: Sequence[StreamImage]) -> dict[str, int]:
+        """As ``count`` of each: each coordinator is asked once."""
+        if self._state.stream is None:
+            return {}
+        of_partition: dict[int, list[StreamImage]] = {}
+        try:
+            for stream in streams:
+                of_partition.setdefault(self._place(stream.name).partition, []).append(stream)
+        except NotLeader:  # the internal stream is not there yet
+            return {}
+        counted = await asyncio.gather(*map(self._counts_of, of_partition.values()))
+        return {name: count for counts in counted for name, count in counts.items()}
+
+    async def _counts_of(self, streams: Sequence[StreamImage]) -> dict[str, int]:
+        """Of streams with one coordinator."""
+        names = [it.name for it in streams]
+        request = ConsumerRequest(
+            "COUNTS", names[0], streams[0].stream_id, fields={"streams": names}
+        )
+        try:
+            async with asyncio.timeout(COUNTS_S):
+                counts: dict[str, int] = (await self.ask(request))["counts"]
+        except (StreamlogError, ApiRefused, TimeoutError):
+            return {}
+        return counts
+
+    async def beyond(self, stream: StreamImage, limits: ConsumerLimits) -> list[str]:
+        """Consumers that would be beyond these limits. Raises StreamlogError."""
+        if self._state.stream is None:
+            return []
+        request = ConsumerRequest(
+            "BEYOND", stream.name, stream.stream_id, fields={"limits": str(limits)}
+        )
+        names: list[str] = (await self.ask(request))["consumers"]
+        return names
+
     async def _answer_node(self, fields: Fields) -> NodeAnswer:
         request = ConsumerRequest(**{**fields, "stream_id": UUID(fields["stream_id"])})
         try:
@@ -323,6 +362,12 @@ class ConsumerService:
                 return {**await hosted.info(), "reset_seq": sequence}
             case "COUNT":
                 return {"count": coordinator.count_of(request.stream)}
+            case "COUNTS":
+                names = request.fields["streams"]
+                return {"counts": {name: coordinator.count_of(name) for name in names}}
+            case "BEYOND":
+                limits = ConsumerLimits.parse(request.fields["limits"])
+                return {"consumers": coordinator.beyond(request.stream, limits)}
             case _:
                 return await self._page(coordinator, request)
 

@@ -47,6 +47,7 @@ _TYPES: Final[Mapping[JsonType, FieldKind]] = {
     "placement": an_object(PLACEMENT),
     "origin": an_object(_SOURCE),
     "origins": objects(_SOURCE),
+    "consumer_limits": an_object(Shape(inactive_threshold=DURATION, max_ack_pending=INT)),
 }
 
 
@@ -60,10 +61,8 @@ STREAM_CONFIG: Final = Shape(
     **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream is not None},
     name=TEXT,
     metadata=TEXT_MAP,
-    max_consumers=INT,
     storage=choice("file", "memory"),
     first_seq=UINT,
-    consumer_limits=an_object(Shape(inactive_threshold=DURATION, max_ack_pending=INT)),
     subject_delete_marker_ttl=DURATION,
     allow_msg_counter=FLAG,
     allow_msg_schedules=FLAG,

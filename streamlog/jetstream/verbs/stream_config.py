@@ -55,10 +55,6 @@ def _empty(value: Any) -> bool:
     return not value or (isinstance(value, Mapping) and not any(value.values()))
 
 
-def _no_limit(value: Any) -> bool:
-    return value in (None, 0, -1) and value is not True and value is not False
-
-
 def _one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value is None or value in values
 
@@ -69,8 +65,6 @@ def _anything(value: Any) -> bool:
 
 FIXED: dict[str, Fixed] = {
     "storage": Fixed("file", _one_of("file", "")),
-    "max_consumers": Fixed(-1, _no_limit),
-    "consumer_limits": Fixed({}, _empty),
     "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
     "pedantic": Fixed(None, _anything),
@@ -191,13 +185,10 @@ SHORTEST_NS: Final = 100 * MS
 WINDOW_NS: Final = 120 * SECOND
 NOT_IN_NAMES: Final = frozenset(" \t\r\n\f.*>\\/")
 
-_LIMITS: Final = (
-    *(
-        row.jetstream
-        for row in SETTINGS
-        if row.jetstream is not None and row.is_limit and row.form.json != "duration"
-    ),
-    "max_consumers",
+_LIMITS: Final = tuple(
+    row.jetstream
+    for row in SETTINGS
+    if row.jetstream is not None and row.is_limit and row.form.json != "duration"
 )
 """In the order in which JetStream looks at them."""
 
@@ -218,7 +209,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
         row.jetstream: _unset(row)
         for row in SETTINGS
         if row.jetstream is not None
-        and row.form.json not in ("transform", "republish", "placement", "origin", "origins")
+        and row.form.json
+        not in ("transform", "republish", "placement", "origin", "origins", "consumer_limits")
     },
     **dict.fromkeys(_LIMITS, -1),
 }

@@ -50,6 +50,7 @@ def stream_info(
     domain: str,
     now: str,
     config: dict[str, Any] | JsonText | None = None,
+    consumer_count: int = 0,
 ) -> dict[str, Any]:
     """Config, state and cluster; of several partitions the sums, and the outermost sequences.
 
@@ -64,7 +65,10 @@ def stream_info(
     return {
         "config": config,
         "created": rfc3339(stream.created_ms),
-        "state": _state([state for state in states if state is not None]),
+        "state": {
+            **_state([state for state in states if state is not None]),
+            "consumer_count": consumer_count,
+        },
         "domain": domain,
         "cluster": _cluster(stream, states[0] if states else None, image),
         "ts": now,
@@ -86,6 +90,7 @@ class SingleReplicaTexts:
         state: LeaderPartitionState | None,
         image: MetadataImage,
         now: str,
+        consumer_count: int,
     ) -> JsonText | None:
         """None: it is for ``stream_info`` to tell."""
         if state is None or state.is_auto_paused:
@@ -93,7 +98,9 @@ class SingleReplicaTexts:
         head = self.keep(stream, image)
         if head is None:
             return None
-        rest = encoded({"state": _state_of_one(state), "ts": now})
+        told = _state_of_one(state)
+        told["consumer_count"] = consumer_count
+        rest = encoded({"state": told, "ts": now})
         return JsonText(b"%b,%b" % (head, rest[1:]))
 
     def keep(

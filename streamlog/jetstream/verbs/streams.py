@@ -21,6 +21,7 @@ from streamlog.jetstream.errors import (
     ApiRefused,
     invalid_config,
     purge_failed,
+    stream_update_failed,
 )
 from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.replies import JsonText
@@ -93,14 +94,24 @@ class Streams:
         asked = normalised(fields)
         if asked["name"] != name:
             raise ApiRefused(NAME_MISMATCH)
-        known = (await self.control.streams.find(name)).config
+        stream = await self.control.streams.find(name)
         for lasting in LASTING:
-            if getattr(known, lasting.name) and not asked[lasting.jetstream]:
+            if getattr(stream.config, lasting.name) and not asked[lasting.jetstream]:
                 raise ApiRefused(invalid_config(lasting.told))
         config = self._honoured(asked)
-        if config.mirror and config.mirror != known.mirror:
+        if config.mirror and config.mirror != stream.config.mirror:
             raise ApiRefused(MIRROR_CHANGED)
+        await self._check_consumers(stream, config)
         return await self._info(await self.control.streams.replace(name, config))
+
+    async def _check_consumers(self, stream: StreamImage, config: StreamConfig) -> None:
+        """Those that are there keep new limits, too. Raises ApiRefused."""
+        if self._consumers is None or config.consumer_limits == stream.config.consumer_limits:
+            return
+        beyond = await self._consumers.beyond(stream, config.limits_of_consumers)
+        if beyond:
+            told = f"change to limits violates consumers: {', '.join(beyond)}"
+            raise ApiRefused(stream_update_failed(told))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
         pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
@@ -203,32 +214,46 @@ class Streams:
 
     async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any] | JsonText]:
         """A leader that does not answer must not hide the streams."""
-        states, now = await self._leaders.states(streams), rfc3339(self._now_ms())
+        states, counts = await asyncio.gather(
+            self._leaders.states(streams), self._consumer_counts(streams)
+        )
+        now = rfc3339(self._now_ms())
         fed = [stream for stream in streams if stream.config.is_fed]
         described = await asyncio.gather(*map(self._origins, fed)) if fed else ()
         origins = {stream.name: it for stream, it in zip(fed, described, strict=True)}
         told, ends_s = list[dict[str, Any] | JsonText](), time.monotonic() + TURN_S
         for stream in streams:
+            count = counts.get(stream.name, 0)
             if stream.config.is_fed:
                 config = self._configs.text_of(stream.config)
-                info = self._told(stream, states, config, now)
+                info = self._told(stream, states, config, now, count)
                 told.append({**info, **origins[stream.name]})
             else:
-                told.append(self._listed(stream, states, now))
+                told.append(self._listed(stream, states, now, count))
             if time.monotonic() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = time.monotonic() + TURN_S
         return told
 
-    def _listed(self, stream: StreamImage, states: States, now: str) -> dict[str, Any] | JsonText:
+    async def _consumer_counts(self, streams: Sequence[StreamImage]) -> dict[str, int]:
+        return {} if self._consumers is None else await self._consumers.counts(streams)
+
+    def _listed(
+        self, stream: StreamImage, states: States, now: str, consumer_count: int
+    ) -> dict[str, Any] | JsonText:
         state, image = states.get(TopicPartition(stream.name, 0)), self.control.streams.image
-        text = self._texts.of(stream, state, image, now)
+        text = self._texts.of(stream, state, image, now, consumer_count)
         if text is not None:
             return text
-        return self._told(stream, states, self._configs.text_of(stream.config), now)
+        return self._told(stream, states, self._configs.text_of(stream.config), now, consumer_count)
 
     def _told(
-        self, stream: StreamImage, states: States, config: dict[str, Any] | JsonText, now: str
+        self,
+        stream: StreamImage,
+        states: States,
+        config: dict[str, Any] | JsonText,
+        now: str,
+        consumer_count: int = 0,
     ) -> dict[str, Any]:
         name = stream.name
         return stream_info(
@@ -238,6 +263,7 @@ class Streams:
             image=self.control.streams.image,
             domain=self._domain,
             now=now,
+            consumer_count=consumer_count,
         )
 
     async def _page(self, fields: Fields, limit: int) -> tuple[Sequence[str], dict[str, int]]:

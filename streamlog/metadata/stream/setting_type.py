@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from streamlog.config.units import duration_ms, duration_text, size_bytes, size_text, unit_of
 from streamlog.config.value_type import ValueType
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.metadata.stream.republish import HEADERS_ONLY
 from streamlog.metadata.stream.stream_origin import (
     origin_from_human,
@@ -35,7 +36,7 @@ NS_PER_MS: Final = 1_000_000
 
 JsonType = Literal[
     "text", "texts", "flag", "int", "int32", "float", "duration", "choice",
-    "transform", "republish", "placement", "origin", "origins",
+    "transform", "republish", "placement", "origin", "origins", "consumer_limits",
 ]  # fmt: skip
 """The types of JetStream's fields; ``jetstream`` says how each is read."""
 
@@ -143,6 +144,23 @@ def _cluster_from_json(value: Any) -> Any:
     return value.get("cluster") or None if isinstance(value, Mapping) else value
 
 
+def _limits_to_json(value: str) -> dict[str, int]:
+    limits = ConsumerLimits.parse(value)
+    told = {
+        "inactive_threshold": min(limits.inactive_threshold_ms * NS_PER_MS, INT64_MAX),
+        "max_ack_pending": limits.max_ack_pending,
+    }
+    return {name: number for name, number in told.items() if number}
+
+
+def _limits_from_json(value: Any) -> Any:
+    """A time that is less than nothing limits nothing."""
+    if not isinstance(value, Mapping):
+        return value
+    threshold_ms = max(0, -(-(value.get("inactive_threshold") or 0) // NS_PER_MS))
+    return str(ConsumerLimits(threshold_ms, max(-1, value.get("max_ack_pending") or 0))) or None
+
+
 TEXT: Final = Form("text", "TEXT", unset="")
 TEXTS: Final = Form(
     "texts", "TEXT", to_json=list, to_text=",".join, from_text=_list_from_text, unset=[]
@@ -170,6 +188,7 @@ ORIGINS: Final = Form(
     "origins", "NAMES or JSON", origin_json, origins_text, from_human=origins_from_human
 )
 CLUSTER: Final = Form("placement", "TEXT", _cluster_to_json, _cluster_from_json)
+CONSUMER_LIMITS: Final = Form("consumer_limits", "LIMITS", _limits_to_json, _limits_from_json)
 
 
 @dataclass(frozen=True)

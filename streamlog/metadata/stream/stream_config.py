@@ -23,10 +23,12 @@ from pydantic import (
 
 from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
+from streamlog.metadata.stream.consumer_limits import ConsumerLimits, canonical
 from streamlog.metadata.stream.republish import check_republish
 from streamlog.metadata.stream.setting_type import (
     CLUSTER,
     COMPRESSION,
+    CONSUMER_LIMITS,
     INT64_MAX,
     NO_LIMIT,
     ORIGIN,
@@ -79,6 +81,7 @@ INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM, CONSUMERS_
 
 _LIMITS: Final = (
     "retention_bytes", "retention_messages", "message_bytes_max", "max_messages_per_subject",
+    "max_consumers",
 )  # fmt: skip
 _TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
 TOKENS_MAX: Final = 100
@@ -214,6 +217,16 @@ class StreamConfig(BaseModel):
         jetstream="max_msg_size", kafka="max.message.bytes", option="--max-msg-size", form=SIZE32,
         minus_one="as the node is set", node_setting="message_bytes_max",
     )] = NO_LIMIT
+    max_consumers: Annotated[Limit, Field(exclude_if=NO_LIMIT.__eq__), Setting(
+        "Maximum number of JetStream consumers of the stream.",
+        jetstream="max_consumers", see="consumers.md#limits-of-a-stream", level=3,
+    )] = NO_LIMIT
+    consumer_limits: Annotated[str, BeforeValidator(canonical), Field(exclude_if="".__eq__), Setting(
+        "Limits of each JetStream consumer of the stream, which are also what a consumer has that asks"
+        " for nothing: inactive_threshold=10s,max_ack_pending=100, or one of the two.",
+        jetstream="consumer_limits", form=CONSUMER_LIMITS, default="none",
+        see="consumers.md#limits-of-a-stream", level=3,
+    )] = ""
     duplicate_window_ms: Annotated[int, Field(ge=100, le=INT64_MAX), Setting(
         "Time that a Nats-Msg-Id is remembered, so that a repeated message is stored once. It"
         " is never longer than {retention_ms}, and becomes shorter with it.",
@@ -410,6 +423,10 @@ class StreamConfig(BaseModel):
     def is_compacted(self) -> bool:
         """Each record must have a key."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def limits_of_consumers(self) -> ConsumerLimits:
+        return ConsumerLimits.parse(self.consumer_limits)
 
     @property
     def is_retained(self) -> bool:

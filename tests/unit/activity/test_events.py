@@ -76,6 +76,24 @@ def test_a_stream_comes_changes_and_goes() -> None:
     assert fields(last(world)[0]) == gone
 
 
+def test_setting_that_is_left_out_of_records_at_its_default_is_told_of_when_it_is_taken_back() -> (
+    None
+):
+    world = LoggedWorld(1)
+    world.write(
+        [
+            facts.StreamCreated(
+                stream_id=UUID(int=9),
+                config=StreamConfig.of(name="t", max_consumers=3),
+                created_ms=0,
+            ),
+            facts.StreamUpdated(config=StreamConfig.of(name="t")),
+        ]
+    )
+    (said,) = last(world)
+    assert said["changed"] == {"max_consumers": {"old": 3, "new": -1}}
+
+
 def world_deletes(name: str, world: LoggedWorld) -> Any:
     from streamlog.metadata.controller import delete_stream
 

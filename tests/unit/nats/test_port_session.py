@@ -556,3 +556,23 @@ def test_broken_socket_closes_without_a_word(client: Client) -> None:
     client.session.broken(OSError())
     assert client.server.closed == [CloseReason.SOCKET]
     assert client.said(b"") == b""
+
+
+class GuardedBucket(AllAccess):
+    """The stream of one bucket is for nobody; its subject with a domain before it is no stream's."""
+
+    def may_publish(self, subject: bytes) -> bool:
+        return self.unwritable(subject) is None
+
+    def unwritable(self, subject: bytes) -> str | None:
+        return "KV_b" if subject.startswith(b"$KV.b.") else None
+
+
+def test_message_to_a_bucket_of_the_domain_needs_the_rights_to_the_bucket(guarded: Client) -> None:
+    guarded.connection.domain_prefix = b"$JS.d.API."
+    guarded.server.login = Login("bob", GuardedBucket())
+    said = guarded.said(QUIET + b"SUB $KV.> 1\r\nPUB $JS.d.API.$KV.b.k _INBOX.1 1\r\nx\r\n")
+    assert said == b"-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n"
+    assert guarded.server.denied == [("KV_b", b"_INBOX.1")]
+    assert guarded.said(b"PUB $JS.d.API.$KV.c.k 1\r\nx\r\n") == b"MSG $KV.c.k 1 1\r\nx\r\n"
+    assert guarded.said(b"PUB $JS.other.API.$KV.c.k 1\r\nx\r\n") == b""

@@ -70,7 +70,7 @@ def test_partitions_add_up_and_replicas_are_those_of_the_first() -> None:
         LeaderPartitionState(2, 10, 100, 1000, 3000, {TWO: 0, THREE: 4}),
         LeaderPartitionState(0, 30, 50, 2000, 2500),
     ]
-    info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9))
+    info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9), consumer_count=3)
     state = info["state"]
     assert (state["messages"], state["bytes"]) == (38, 150)
     assert (state["first_seq"], state["last_seq"]) == (1, 30)
@@ -89,7 +89,9 @@ def test_partitions_add_up_and_replicas_are_those_of_the_first() -> None:
 
 def test_what_nobody_could_tell_is_left_out() -> None:
     leaderless = replace(STREAM, partitions=(replace(PARTITION, leader=NO_LEADER),) * 2)
-    info = stream_info(leaderless, [None, None], image=IMAGE, domain="d", now=rfc3339(9))
+    info = stream_info(
+        leaderless, [None, None], image=IMAGE, domain="d", now=rfc3339(9), consumer_count=3
+    )
     assert (info["state"]["messages"], info["state"]["first_ts"]) == (0, NO_TIME)
     assert "leader" not in info["cluster"]
     assert [each["name"] for each in info["cluster"]["replicas"]] == ["node-1", "node-2", "node-3"]
@@ -98,9 +100,13 @@ def test_what_nobody_could_tell_is_left_out() -> None:
 def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
     paused = LeaderPartitionState(0, 1, 1, is_auto_paused=True)
     for states in ([paused, LeaderPartitionState(0, 1, 1)], [paused, None]):
-        info = stream_info(STREAM, states, image=IMAGE, domain="d", now=rfc3339(9))
+        info = stream_info(
+            STREAM, states, image=IMAGE, domain="d", now=rfc3339(9), consumer_count=3
+        )
         assert AUTO_PAUSED not in info["config"].get("metadata", {})
-    info = stream_info(STREAM, [paused, paused], image=IMAGE, domain="d", now=rfc3339(9))
+    info = stream_info(
+        STREAM, [paused, paused], image=IMAGE, domain="d", now=rfc3339(9), consumer_count=3
+    )
     assert info["config"]["metadata"]["_streamlog.auto_paused"] == "true"
     assert config_from_json(info["config"]) == STREAM.config, (
         "what is told of it is none of its settings"
@@ -168,8 +174,8 @@ def test_an_info_as_text_is_told_as_it_is(state: LeaderPartitionState, is_known:
     texts = SingleReplicaTexts(domain="d")
     if is_known:
         assert texts.keep(SINGLE, IMAGE, config_to_json(SINGLE.config))
-    told = texts.of(SINGLE, state, IMAGE, rfc3339(9))
-    plain = stream_info(SINGLE, [state], image=IMAGE, domain="d", now=rfc3339(9))
+    told = texts.of(SINGLE, state, IMAGE, rfc3339(9), 3)
+    plain = stream_info(SINGLE, [state], image=IMAGE, domain="d", now=rfc3339(9), consumer_count=3)
     assert json.loads(encoded({"streams": [told]}))["streams"] == [plain]
 
 
@@ -177,23 +183,23 @@ def test_an_info_as_text_is_that_of_the_stream_as_it_is_now() -> None:
     texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
     texts.keep(SINGLE, IMAGE)
     changed = replace(SINGLE, config=SINGLE.config.changed(description="another"))
-    told = texts.of(changed, state, IMAGE, rfc3339(9))
+    told = texts.of(changed, state, IMAGE, rfc3339(9), 3)
     assert told is not None
     assert json.loads(told.text)["config"]["description"] == "another"
 
 
 def test_other_infos_are_not_kept_as_text() -> None:
     texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
-    assert texts.of(SINGLE, None, IMAGE, rfc3339(9)) is None, "its leader does not answer"
-    assert texts.of(SINGLE, state._replace(is_auto_paused=True), IMAGE, rfc3339(9)) is None
-    assert texts.of(STREAM, state, IMAGE, rfc3339(9)) is None, "several partitions"
+    assert texts.of(SINGLE, None, IMAGE, rfc3339(9), 3) is None, "its leader does not answer"
+    assert texts.of(SINGLE, state._replace(is_auto_paused=True), IMAGE, rfc3339(9), 3) is None
+    assert texts.of(STREAM, state, IMAGE, rfc3339(9), 3) is None, "several partitions"
     (one,) = SINGLE.partitions
     for partition in (
         replace(one, replicas=(ONE, TWO), isr=(ONE, TWO)),
         replace(one, leader=NO_LEADER),
     ):
         stream = replace(SINGLE, partitions=(partition,))
-        assert texts.of(stream, state, IMAGE, rfc3339(9)) is None
+        assert texts.of(stream, state, IMAGE, rfc3339(9), 3) is None
 
 
 def test_texts_of_infos_are_dropped_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +207,7 @@ def test_texts_of_infos_are_dropped_when_they_are_too_many(monkeypatch: pytest.M
     texts, state = SingleReplicaTexts(domain="d"), LeaderPartitionState(0, 1, 1)
     for number in range(20):
         config = StreamConfig.of(name=f"s{number}")
-        told = texts.of(replace(SINGLE, config=config), state, IMAGE, rfc3339(9))
+        told = texts.of(replace(SINGLE, config=config), state, IMAGE, rfc3339(9), 3)
         assert told is not None
         assert json.loads(told.text)["config"]["name"] == config.name
         assert sum(map(len, texts._heads._texts.values())) <= 3_000
