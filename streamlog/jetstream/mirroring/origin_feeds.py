@@ -23,6 +23,8 @@ from streamlog.model import TopicPartition
 
 STORED_BYTES: Final = 1024 * 1024
 """At once."""
+QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""More than an origin sends that obeys flow control: JetStream stops at 32 MiB."""
 LINK_LOOK_S: Final = 0.2
 READ_LIMIT: Final = 5_000
 PAUSE_S: Final = 0.1
@@ -57,7 +59,8 @@ class LinkFeed:
         self._committed = committed
         self._reader = OriginReader(origin, position, new_token, inbox=inbox)
         self._queue: deque[OriginMessage | FlowControl] = deque()
-        """Bounded by the origin's flow control."""
+        """Bounded by the origin's flow control; an origin without is given up for as long as it is full."""
+        self._queued_bytes = 0
         self._changed = asyncio.Event()
         self._ends: list[Callable[[], None]] = []
         """What ends the subscriptions."""
@@ -106,6 +109,7 @@ class LinkFeed:
                 queue.popleft()
                 some.append(it)
                 size += it.size_bytes
+            self._queued_bytes -= size
             if some:
                 await self._store(some)
                 continue
@@ -129,11 +133,17 @@ class LinkFeed:
             self._link.publish(it.subject, it.payload, it.reply)
         if step.takes:
             self._queue.extend(step.takes)
+            self._queued_bytes += sum(
+                it.size_bytes for it in step.takes if isinstance(it, OriginMessage)
+            )
         if step != ReaderStep():
             self._changed.set()
 
     def _heard(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
-        self._do(self._reader.heard(subject, reply, block, payload, monotonic_ms()))
+        reader, now_ms = self._reader, monotonic_ms()
+        self._do(reader.heard(subject, reply, block, payload, now_ms))
+        if self._queued_bytes > QUEUED_BYTES_MAX and reader.is_reading:
+            self._do(reader.give_up(now_ms, "the origin does not obey flow control"))
 
     def _answered(self, _: bytes, __: bytes, block: bytes, payload: bytes) -> None:
         self._do(self._reader.answered(payload, block, monotonic_ms()))
