@@ -8,6 +8,7 @@ With ``--together`` it prints a line when it could begin, and begins when it rea
 import argparse
 import asyncio
 import json
+import re
 import signal
 import socket
 import sys
@@ -18,9 +19,13 @@ from typing import Final, NamedTuple
 
 from benchmarks.connection import BUFFER_BYTES, TAIL_BYTES, BenchmarkError, Connection
 
-MODES: Final = ("kafka", "kafka-defaults", "push", "pull", "drop", "batches", "again")
+MODES: Final = (
+    *("kafka", "kafka-defaults", "push", "push-acked", "pull", "pull-raw", "ordered", "drop"),
+    *("batches", "again"),
+)
 BATCH = 1_000
 TIMEOUT_S = 60.0
+ACK_REPLY: Final = re.compile(rb"MSG \S+ 1 (\$JS\.ACK\.\S+) \d+\r\n")
 
 
 class Reading(NamedTuple):
@@ -107,6 +112,50 @@ def read_push(
         return Reading(time.perf_counter() - start, lines // 2, lines // 2 * size)
 
 
+def read_push_acked(
+    nats: str, deliver_subject: str, count: int, size: int, ready: Ready = at_once
+) -> Reading:
+    """The same, and each message is acknowledged at its reply subject."""
+    with Connection(nats) as connection:
+        ready()
+        start = time.perf_counter()
+        connection.send(f"SUB {deliver_subject} 1\r\n".encode())
+        seen, rest = 0, b""
+        while seen < count:
+            said = rest + connection.receive()
+            acks, end = [], 0
+            for found in ACK_REPLY.finditer(said):
+                acks.append(b"PUB %b 0\r\n\r\n" % found[1])
+                end = found.end()
+            seen, rest = seen + len(acks), said[end:]
+            pong = b"PONG\r\n" if b"PING\r\n" in said[end:] else b""
+            connection.send(pong + b"".join(acks))
+        return Reading(time.perf_counter() - start, seen, seen * size)
+
+
+def read_pull_raw(
+    nats: str, stream: str, count: int, size: int, *, name: str, batch: int, ready: Ready
+) -> Reading:
+    """A pull consumer that exists, on a raw socket, with one request more than is being answered."""
+    request = json.dumps({"batch": batch, "expires": int(TIMEOUT_S * 1e9)}).encode()
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+    ask = b"PUB %b inbox %d\r\n%b\r\n" % (subject.encode(), len(request), request)
+    with Connection(nats) as connection:
+        ready()
+        start = time.perf_counter()
+        connection.send(b"SUB inbox 1\r\n" + ask)
+        lines, asked, buffer = 0, batch, connection.buffer
+        while lines < 2 * count:
+            if asked <= lines // 2 + batch:
+                asked += batch
+                connection.send(ask)
+            read = connection.read()
+            lines += buffer.count(b"\n", TAIL_BYTES, TAIL_BYTES + read)
+            connection.answer_pings(read)
+            connection.keep_tail(read)
+        return Reading(time.perf_counter() - start, lines // 2, lines // 2 * size)
+
+
 def read_dropped(server: str, count: int, size: int) -> Reading:
     """All that a plain socket sends, looked at by nobody; it is said to be ``count`` records."""
     host, _, port = server.rpartition(":")
@@ -167,8 +216,26 @@ def read_again(servers: str, stream: str) -> Reading:
     return Reading(elapsed, seen, seen_bytes)
 
 
+async def read_ordered(nats: str, stream: str, count: int, ready: Ready = at_once) -> Reading:
+    """nats-py's ordered consumer."""
+    import nats as nats_py
+
+    client = await nats_py.connect(f"nats://{nats}")
+    ready()
+    start = time.perf_counter()
+    subscription = await client.jetstream().subscribe("", stream=stream, ordered_consumer=True)
+    seen = seen_bytes = 0
+    while seen < count:
+        message = await subscription.next_msg(timeout=TIMEOUT_S)
+        seen += 1
+        seen_bytes += len(message.data)
+    elapsed = time.perf_counter() - start
+    await client.close()
+    return Reading(elapsed, seen, seen_bytes)
+
+
 async def read_pull(
-    nats: str, stream: str, count: int, name: str, ready: Ready = at_once
+    nats: str, stream: str, count: int, *, name: str, batch: int, ready: Ready
 ) -> Reading:
     """nats-py's pull consumer, without acks, in batches."""
     import nats as nats_py
@@ -183,7 +250,7 @@ async def read_pull(
     start = time.perf_counter()
     seen = seen_bytes = 0
     while seen < count:
-        messages = await subscription.fetch(min(BATCH, count - seen), timeout=TIMEOUT_S)
+        messages = await subscription.fetch(min(batch, count - seen), timeout=TIMEOUT_S)
         seen += len(messages)
         seen_bytes += sum(len(message.data) for message in messages)
     elapsed = time.perf_counter() - start
@@ -202,6 +269,13 @@ def _read(options: argparse.Namespace) -> Reading:
             return read_kafka(server, source, count, settings, ready)
         case "push":
             return read_push(server, source, count, size, ready)
+        case "push-acked":
+            return read_push_acked(server, source, count, size, ready)
+        case "pull-raw":
+            pulling = {"name": options.name, "batch": options.batch, "ready": ready}
+            return read_pull_raw(server, source, count, size, **pulling)
+        case "ordered":
+            return asyncio.run(read_ordered(server, source, count, ready))
         case "drop":
             return read_dropped(server, count, size)
         case "batches":
@@ -209,7 +283,8 @@ def _read(options: argparse.Namespace) -> Reading:
         case "again":
             return read_again(server, source)
         case _:
-            return asyncio.run(read_pull(server, source, count, options.name, ready))
+            pulling = {"name": options.name, "batch": options.batch, "ready": ready}
+            return asyncio.run(read_pull(server, source, count, **pulling))
 
 
 def main() -> int:
@@ -220,6 +295,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--name", default="pull", help="of the pull consumer, which is made")
+    parser.add_argument("--batch", type=int, default=BATCH, help="of the pull consumer")
     parser.add_argument("--settings", default="{}", help="of confluent-kafka, as JSON")
     parser.add_argument("--together", action="store_true", help="wait for a line before the start")
     options = parser.parse_args()

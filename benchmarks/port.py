@@ -28,6 +28,7 @@ from benchmarks.side import (
     STREAM,
     Side,
     Sides,
+    create_consumer,
     create_push_consumer,
     create_stream,
     delete_consumer,
@@ -188,62 +189,66 @@ def core() -> Case[Sides]:
 
 
 def consumed(size: int) -> Case[Sides]:
-    """JetStream consumers without acknowledgements read a stream from its start."""
+    """JetStream consumers read a stream from its start: by a raw socket, and with nats-py."""
     both = (_jetstream, _port)
-    count, pull_count = COUNTS[size] // 4, COUNTS[size] // 20
+    raw_count, client_count = COUNTS[size] // 2, COUNTS[size] // 20
 
     def prepare(sides: Sides, scale: float) -> None:
         for side in (side_of(sides) for side_of in both):
             create_stream(side)
             arguments = ["--nats", side.nats, "--stream", STREAM, "--size", str(size)]
-            run_client("publisher", "acked", *arguments, "--count", str(int(count * scale)))
+            run_client("publisher", "acked", *arguments, "--count", str(int(raw_count * scale)))
 
     def clear(sides: Sides) -> None:
         for side in (side_of(sides) for side_of in both):
             delete_stream(side)
 
-    def read(side: Side, sides: Sides, mode: str, source: str, messages: int) -> Measurement:
-        machine.settle(sides.directory)
-        before = cpu_seconds(side.pids)
-        arguments = ["--server", side.nats, "--source", source, "--count", str(messages)]
-        found = run_client("consumer", mode, *arguments, "--size", str(size))
-        used = cpu_seconds(side.pids) - before
-        return {**found, "server_us": 1e6 * used / messages}
+    def read(
+        side_of: Callable[[Sides], Side], mode: str, *more: str, ack_policy: str = "none"
+    ) -> Callable[[Sides, float], Measurement]:
+        """``mode``: of ``benchmarks.consumer``."""
+        count = client_count if mode in ("pull", "ordered") else raw_count
+        source = DELIVER_SUBJECT if mode.startswith("push") else STREAM
 
-    def push(side_of: Callable[[Sides], Side]) -> Callable[[Sides, float], Measurement]:
         def run(sides: Sides, scale: float) -> Measurement:
-            side = side_of(sides)
-            create_push_consumer(side, DELIVER_SUBJECT)
-            try:
-                return read(side, sides, "push", DELIVER_SUBJECT, int(count * scale))
-            finally:
-                delete_consumer(side, "push")
+            side, messages = side_of(sides), int(count * scale)
+            if mode.startswith("push"):
+                create_push_consumer(side, DELIVER_SUBJECT, ack_policy=ack_policy)
+            elif mode == "pull-raw":
+                create_consumer(side, "pull")
+            machine.settle(sides.directory)
+            before = cpu_seconds(side.pids)
+            arguments = ["--server", side.nats, "--source", source, "--count", str(messages)]
+            found = run_client("consumer", mode, *arguments, "--size", str(size), *more)
+            used = cpu_seconds(side.pids) - before
+            if mode != "ordered":  # which is gone with its client
+                delete_consumer(side, "push" if mode.startswith("push") else "pull")
+            return {**found, "server_us": 1e6 * used / messages}
 
         return run
 
-    def pull(side_of: Callable[[Sides], Side]) -> Callable[[Sides, float], Measurement]:
-        def run(sides: Sides, scale: float) -> Measurement:
-            side = side_of(sides)
-            try:
-                return read(side, sides, "pull", STREAM, int(pull_count * scale))
-            finally:
-                delete_consumer(side, "pull")
-
-        return run
-
-    pulled = "JetStream, pull consumer, nats-py"
-    variants = (
-        Variant("JetStream, push consumer, raw socket", push(_jetstream)),
-        Variant("streamlog's port, push consumer, raw socket", push(_port), (Target(RATE, 2.0),)),
-        Variant(pulled, pull(_jetstream)),
-        Variant(
-            "streamlog's port, pull consumer, nats-py",
-            pull(_port),
-            (Target(RATE, 1.0, beside=pulled),),
-        ),
+    variants = list[Variant[Sides]]()
+    rows: tuple[tuple[str, str, tuple[str, ...], str, float], ...] = (
+        ("push, raw socket", "push", (), "none", 2.0),
+        ("push, each acknowledged, raw socket", "push-acked", (), "explicit", 2.0),
+        ("pull by 100, raw socket", "pull-raw", ("--batch", "100"), "none", 2.0),
+        ("pull by 1,000, raw socket", "pull-raw", (), "none", 2.0),
+        ("pull by 100, nats-py", "pull", ("--batch", "100"), "none", 1.0),
+        ("pull by 1,000, nats-py", "pull", (), "none", 1.0),
+        ("ordered, nats-py", "ordered", (), "none", 1.0),
     )
+    for what, mode, more, ack_policy, ratio in rows:
+        peer = f"JetStream, {what}"
+        variants += (
+            Variant(peer, read(_jetstream, mode, *more, ack_policy=ack_policy)),
+            Variant(
+                f"streamlog's port, {what}",
+                read(_port, mode, *more, ack_policy=ack_policy),
+                (Target(RATE, ratio, beside=peer),),
+            ),
+        )
     title = f"Read by a JetStream consumer, {'1 KiB' if size == 1024 else f'{size} B'}"
-    return Case(f"port-consume-{size}", title, (RATE, CPU), variants, prepare, clear)
+    return Case(f"port-consume-{size}", title, (RATE, CPU), tuple(variants), prepare, clear)
 
 
 CASES: Final = (

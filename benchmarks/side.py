@@ -17,6 +17,8 @@ Server = TypeVar("Server", bound="Stoppable")
 STREAM = "bench"
 SUBJECTS = "bench.>"
 CREATIONS_AT_ONCE = 50
+ACK_PENDING_MAX: Final = 10_000
+"""Of a consumer that is acknowledged: by default it waits after 1,000 messages."""
 PORTS_TIMEOUT_S: Final = 20.0
 
 
@@ -218,15 +220,24 @@ def delete_stream(side: Side, name: str = STREAM) -> None:
     _ask(side, f"$JS.API.STREAM.DELETE.{name}")
 
 
-def create_push_consumer(side: Side, deliver_subject: str, name: str = "push") -> None:
-    """A consumer without acks that starts to send as soon as somebody listens."""
+def create_push_consumer(
+    side: Side, deliver_subject: str, name: str = "push", *, ack_policy: str = "none"
+) -> None:
+    """A consumer that starts to send as soon as somebody listens."""
+    create_consumer(side, name, ack_policy=ack_policy, deliver_subject=deliver_subject)
+
+
+def create_consumer(side: Side, name: str, **fields: object) -> None:
+    """A durable one that begins with the first message."""
     config = {
-        "deliver_subject": deliver_subject,
         "deliver_policy": "all",
         "ack_policy": "none",
         "replay_policy": "instant",
         "durable_name": name,
+        **fields,
     }
+    if config["ack_policy"] != "none":
+        config["max_ack_pending"] = ACK_PENDING_MAX
     body = {"stream_name": STREAM, "config": config}
     _ask(side, f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.{name}", body)
 

@@ -22,7 +22,9 @@ EXTENSIONS: Final = (
     "record.compiled.codec",
     "record.compiled.columns",
     "record.compiled.keys",
+    "record.compiled.message_run",
     "record.compiled.subjects",
+    "delivery.pending_records",
     "ingest.admission.duplicate_window",
     "ingest.admission.publish_checks",
     "ingest.liftbridge.envelope_codec",
@@ -32,6 +34,8 @@ EXTENSIONS: Final = (
     "nats.client_connection",
     "nats.leaf_connection",
     "nats.server_connection",
+    "jetstream.consumers.ack_intake",
+    "jetstream.consumers.run_delivery",
 )
 
 

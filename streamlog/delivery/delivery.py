@@ -43,22 +43,27 @@ Invariants:
   deadlines. Nothing that is not pending is delivered again.
 - The deliveries of all pending records together are no more than the last sequence.
 
-Entries of the heap of deadlines are not removed when a record leaves. They are recognised by their
-ticket, and swept when they outnumber the valid ones. So every operation takes O(log n) amortised,
-plus as much for each record that it removes or makes due; only ``encode`` and new limits visit all
-pending records.
+What is pending lies in a table for each partition. Records that are delivered together for the first
+time share a *ticket*, and one entry of the heap of deadlines; any other wait has an entry of its own.
+Entries are not removed when their records leave or wait for another time: they are recognised by
+their ticket, which no record has then, and swept when they outnumber the records that wait. So every
+operation takes O(log n) amortised, plus as much for each record that it removes or makes due; only
+``encode`` and new limits visit all pending records, and ``encode`` is compiled.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
-from streamlog.delivery.state_encoding import DeliveredPartition, DeliveryState, PendingState
+from streamlog.delivery.pending_records import DUE, PendingRecord, PendingRecords
+from streamlog.delivery.state_encoding import DeliveryState, encoded_state
 from streamlog.errors import BrokenInvariant
 
 PENDING_CEILING: Final = 1_000_000
-"""Pending records of one delivery, whatever ``pending_max`` is: some 430 MB. ``has_room`` is False
+"""Pending records of one delivery, whatever ``pending_max`` is: some 80 MB. ``has_room`` is False
 when it is reached.
 """
 DELAY_MAX_MS: Final = 2**63 // 1_000_000
@@ -70,8 +75,6 @@ leaders, which takes longer than that; no record is redelivered before its time.
 """
 SWEPT_FROM: Final = 64
 """Fewer invalid entries among the deadlines than this are not worth a sweep."""
-DUE: Final = 0
-GONE: Final = -1
 
 
 class Place(NamedTuple):
@@ -129,19 +132,6 @@ class Position(NamedTuple):
     """By partition the offset after the last one that counts."""
 
 
-class _Pending:
-    """A pending record. ``ticket`` of its valid entry among the deadlines, or DUE, or GONE."""
-
-    __slots__ = ("count", "deadline_ms", "place", "sequence", "ticket")
-
-    def __init__(self, place: Place, sequence: int, count: int) -> None:
-        self.place = place
-        self.sequence = sequence
-        self.count = count
-        self.deadline_ms = 0
-        self.ticket = GONE
-
-
 class _Partition:
     __slots__ = ("delivered_end", "next_offset", "pending")
 
@@ -150,10 +140,23 @@ class _Partition:
             raise BrokenInvariant(f"a partition starts at offset {start}")
         self.next_offset = start
         self.delivered_end = start
-        self.pending: OrderedDict[int, _Pending] = OrderedDict()
-        """By offset, ascending: a record is added once, when it is delivered first. Not a dict, of
-        which the first entry is slow to find after many were removed in front of it.
-        """
+        self.pending = PendingRecords()
+
+
+class _Deadline:
+    """An entry of the heap: some records wait until the same time. Those in [low, high) that have its ticket."""
+
+    __slots__ = ("deadline_ms", "high", "low", "partition", "ticket")
+
+    def __init__(self, deadline_ms: int, ticket: int, partition: int, low: int, high: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.ticket = ticket
+        self.partition = partition
+        self.low = low
+        self.high = high
+
+    def __lt__(self, other: "_Deadline") -> bool:
+        return (self.deadline_ms, self.ticket) < (other.deadline_ms, other.ticket)
 
 
 class Delivery:
@@ -188,12 +191,14 @@ class Delivery:
         """Of the last delivery."""
         self._pending_count = 0
         self._redelivered_count = 0
-        self._due: OrderedDict[int, _Pending] = OrderedDict()
-        """The queue of redeliveries, by sequence."""
-        self._exhausted: OrderedDict[int, _Pending] = OrderedDict()
+        self._due: OrderedDict[int, Place] = OrderedDict()
+        """The queue of redeliveries, by the sequence of their first delivery. Not a dict, of which the first entry
+        is slow to find after many were removed in front of it.
+        """
+        self._exhausted: OrderedDict[int, Place] = OrderedDict()
         """Those in the queue that were delivered as often as allowed, in the same order."""
-        self._deadlines: list[tuple[int, int, _Pending]] = []
-        """A heap of deadline, ticket and record."""
+        self._deadlines: list[_Deadline] = []
+        """A heap."""
         self._last_ticket = DUE
 
     # What there is
@@ -205,15 +210,21 @@ class Delivery:
     @limits.setter
     def limits(self, limits: DeliveryLimits) -> None:
         before, self._limits = self._limits, limits
-        valid = [entry for entry in self._deadlines if entry[1] == entry[2].ticket]
-        for _, _, record in valid:
-            record.deadline_ms += limits.wait_ms(record.count) - before.wait_ms(record.count)
-        self._deadlines = [(record.deadline_ms, ticket, record) for _, ticket, record in valid]
+        self._sweep()
+        for entry in self._deadlines:
+            pending = self._partitions[entry.partition].pending
+            records = pending.with_ticket(entry.ticket, entry.low, entry.high)
+            count = records[0].count  # which records with a common ticket share
+            entry.deadline_ms += limits.wait_ms(count) - before.wait_ms(count)
+            for it in records:
+                pending.update(
+                    it.offset, count=count, deadline_ms=entry.deadline_ms, ticket=it.ticket
+                )
         heapify(self._deadlines)
         self._exhausted.clear()
-        for sequence, record in self._due.items():
-            if self._is_exhausted(record):
-                self._exhausted[sequence] = record
+        for sequence, place in self._due.items():
+            if self._is_exhausted(self.delivery_count(place)):
+                self._exhausted[sequence] = place
 
     @property
     def has_room(self) -> bool:
@@ -236,6 +247,11 @@ class Delivery:
         return self._redelivered_count
 
     @property
+    def last_sequence(self) -> int:
+        """The consumer sequence of the last delivery; 0: there was none."""
+        return self._sequence
+
+    @property
     def delivered(self) -> Position:
         ends = {number: it.delivered_end for number, it in self._partitions.items()}
         return Position(self._sequence, ends)
@@ -246,9 +262,9 @@ class Delivery:
         offsets = {}
         for number, partition in self._partitions.items():
             offsets[number] = partition.delivered_end
-            if partition.pending:
-                first = next(iter(partition.pending.values()))
-                offsets[number] = first.place.offset
+            first = partition.pending.first()
+            if first is not None:
+                offsets[number] = first.offset
                 floor = min(floor, first.sequence - 1)
         return Position(floor, offsets)
 
@@ -261,9 +277,9 @@ class Delivery:
     def next_deadline_ms(self) -> int | None:
         """When ``expire`` has something to do next; None: nothing waits."""
         deadlines = self._deadlines
-        while deadlines and deadlines[0][1] != deadlines[0][2].ticket:
+        while deadlines and not self._is_valid(deadlines[0]):
             heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
+        return deadlines[0].deadline_ms if deadlines else None
 
     def next_offset(self, partition: int) -> int:
         """No record below it will be delivered for the first time."""
@@ -282,33 +298,43 @@ class Delivery:
 
     def deliver(self, place: Place, now_ms: int) -> Delivered:
         """The first delivery of a record. Ask ``has_room`` first."""
-        partition = self._partition(place.partition)
-        if place.offset < partition.next_offset:
-            raise BrokenInvariant(f"{place} is delivered first, below {partition.next_offset}")
-        if self._pending_count >= PENDING_CEILING:
+        return Delivered(place, self.deliver_run(place.partition, (place.offset,), now_ms), 1)
+
+    def deliver_run(self, partition: int, offsets: Sequence[int], now_ms: int) -> int:
+        """The first deliveries of some records, at least one, whose offsets rise; the sequence of the first one. Ask
+        for ``room`` first.
+        """
+        known, first = self._partition(partition), self._sequence + 1
+        if offsets[0] < known.next_offset:
+            raise BrokenInvariant(
+                f"{offsets[0]} of partition {partition} is delivered first, below {known.next_offset}"
+            )
+        if self._pending_count + len(offsets) > PENDING_CEILING:
             raise BrokenInvariant(f"{self._pending_count} records are pending")
-        self._sequence += 1
-        partition.next_offset = partition.delivered_end = place.offset + 1
-        if self._needs_acks:
-            record = _Pending(place, self._sequence, 1)
-            partition.pending[place.offset] = record
-            self._pending_count += 1
-            self._wait(record, now_ms + self._limits.wait_ms(1))
-        return Delivered(place, self._sequence, 1)
+        self._sequence += len(offsets)
+        known.next_offset = known.delivered_end = offsets[-1] + 1
+        if not self._needs_acks:
+            return first
+        deadline_ms = now_ms + self._limits.wait_ms(1)
+        self._last_ticket += 1
+        known.pending.append_run(offsets, first, deadline_ms, self._last_ticket)
+        self._pending_count += len(offsets)
+        self._note_deadline(deadline_ms, partition, offsets[0], offsets[-1] + 1)
+        return first
 
     def take_redelivery(self, now_ms: int) -> Delivered | Exhausted | None:
         """The first one of the queue; None: nothing is due. ``expire`` first."""
         if not self._due:
             return None
-        record = next(iter(self._due.values()))
-        if record.sequence in self._exhausted:
-            return self._give_up(record)
-        del self._due[record.sequence]
+        sequence, place = next(iter(self._due.items()))
+        if sequence in self._exhausted:
+            return self._give_up(place)
+        del self._due[sequence]
         self._sequence += 1
-        record.count += 1
-        self._redelivered_count += record.count == 2
-        self._wait(record, now_ms + self._limits.wait_ms(record.count))
-        return Delivered(record.place, self._sequence, record.count)
+        count = self._known(place).count + 1
+        self._redelivered_count += count == 2
+        self._wait(place, count, now_ms + self._limits.wait_ms(count))
+        return Delivered(place, self._sequence, count)
 
     def take_exhausted(self) -> Exhausted | None:
         """The first one of the queue that is exhausted, out of turn; None: there is none."""
@@ -323,24 +349,25 @@ class Delivery:
 
     def expire(self, now_ms: int) -> None:
         """Make those due whose deadline has come."""
-        expired = []
+        expired: list[tuple[int, int, PendingRecord]] = []
         deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now_ms:
-            _, ticket, record = heappop(deadlines)
-            if ticket == record.ticket:
-                expired.append(record)
-        expired.sort(key=lambda record: record.sequence)
-        for record in expired:
-            self._queue(record)
+        while deadlines and deadlines[0].deadline_ms <= now_ms:
+            it = heappop(deadlines)
+            records = self._partitions[it.partition].pending.with_ticket(it.ticket, it.low, it.high)
+            expired += ((record.sequence, it.partition, record) for record in records)
+        expired.sort(key=itemgetter(0))
+        for _, partition, record in expired:
+            self._queue(Place(partition, record.offset), record)
 
     # What consumers answer: False if the record is not pending
 
     def ack(self, place: Place) -> bool:
-        record = self._find(place)
-        if record is None:
-            return False
-        self._remove(record)
-        return True
+        return self.ack_run(place.partition, place.offset, place.offset + 1) > 0
+
+    def ack_run(self, partition: int, start: int, stop: int) -> int:
+        """Acks those from offset ``start`` up to ``stop``; how many of them were pending."""
+        known = self._partitions.get(partition)
+        return 0 if known is None else self._remove(known, start, stop)
 
     def ack_all(self, place: Place) -> int:
         """Acks it and all that were first delivered before it; how many were pending.
@@ -352,20 +379,14 @@ class Delivery:
         partition = self._partitions.get(place.partition)
         if partition is None or place.offset >= partition.next_offset:
             return 0
+        last = partition.pending.last_before(place.offset + 1)
+        if last is None:
+            return 0
         before = self._pending_count
-        through = 0
-        while partition.pending:
-            first = next(iter(partition.pending.values()))
-            if first.place.offset > place.offset:
-                break
-            through = first.sequence
-            self._remove(first)
+        self._remove(partition, 0, last.offset + 1)
         for other in self._partitions.values():
-            while other.pending:
-                first = next(iter(other.pending.values()))
-                if first.sequence > through:
-                    break
-                self._remove(first)
+            while (first := other.pending.first()) is not None and first.sequence <= last.sequence:
+                self._remove(other, first.offset, first.offset + 1)
         return before - self._pending_count
 
     def nak(self, place: Place, now_ms: int, delay_ms: int = 0) -> bool:
@@ -374,10 +395,10 @@ class Delivery:
         if record is None:
             return False
         if delay_ms > 0:
-            self._unqueue(record)
-            self._wait(record, now_ms + min(delay_ms, DELAY_MAX_MS))
+            self._unqueue(record.sequence)
+            self._wait(place, record.count, now_ms + min(delay_ms, DELAY_MAX_MS))
         elif record.ticket != DUE:
-            self._queue(record)
+            self._queue(place, record)
         return True
 
     def in_progress(self, place: Place, now_ms: int) -> bool:
@@ -386,7 +407,7 @@ class Delivery:
         if record is None:
             return False
         if record.ticket != DUE:
-            self._wait(record, now_ms + self._limits.wait_ms(record.count))
+            self._wait(place, record.count, now_ms + self._limits.wait_ms(record.count))
         return True
 
     def terminate(self, place: Place) -> bool:
@@ -400,13 +421,7 @@ class Delivery:
         known = self._partition(partition)
         known.next_offset = max(known.next_offset, offset)
         known.delivered_end = max(known.delivered_end, offset)
-        before = self._pending_count
-        while known.pending:
-            first = next(iter(known.pending.values()))
-            if first.place.offset >= offset:
-                break
-            self._remove(first)
-        return before - self._pending_count
+        return self._remove(known, 0, offset)
 
     def forget(self, place: Place) -> bool:
         """This record alone is gone (erased, compacted). False: it was not pending."""
@@ -416,25 +431,17 @@ class Delivery:
 
     def encode(self, now_ms: int) -> bytes:
         """All that ``decode`` needs beside the limits, at any later time and by another clock."""
-        partitions = {
-            number: DeliveredPartition(
-                partition.delivered_end,
-                partition.next_offset,
-                [
-                    PendingState(
-                        record.place.offset,
-                        record.sequence,
-                        record.count,
-                        None
-                        if record.ticket == DUE
-                        else max(0, -(-(record.deadline_ms - now_ms) // RESTORED_STEP_MS)),
-                    )
-                    for record in partition.pending.values()
-                ],
+        parts = (
+            (
+                number,
+                it.delivered_end,
+                it.next_offset,
+                len(it.pending),
+                it.pending.columns(now_ms, RESTORED_STEP_MS),
             )
-            for number, partition in self._partitions.items()
-        }
-        return DeliveryState(self._sequence, partitions, list(self._due)).encode()
+            for number, it in sorted(self._partitions.items())
+        )
+        return encoded_state(self._sequence, len(self._partitions), parts, self._due)
 
     @classmethod
     def decode(
@@ -448,17 +455,28 @@ class Delivery:
         for number, kept in state.partitions.items():
             partition = delivery._partitions[number] = _Partition(kept.next_offset)
             partition.delivered_end = kept.delivered_end
-            for offset, sequence, count, steps_left in kept.pending:
-                record = _Pending(Place(number, offset), sequence, count)
-                partition.pending[offset] = record
-                delivery._pending_count += 1
-                delivery._redelivered_count += count > 1
-                if steps_left is None:
-                    due[sequence] = record
-                else:
-                    delivery._wait(record, now_ms + steps_left * RESTORED_STEP_MS)
+            delivery._pending_count += len(kept.pending)
+            for (steps_left, count), run in groupby(kept.pending, key=itemgetter(3, 2)):
+                records = list(run)
+                deadline_ms = ticket = DUE
+                if steps_left is not None:
+                    delivery._last_ticket += 1
+                    deadline_ms = now_ms + steps_left * RESTORED_STEP_MS
+                    ticket = delivery._last_ticket
+                for it in records:
+                    partition.pending.append(
+                        PendingRecord(it.offset, it.sequence, count, deadline_ms, ticket)
+                    )
+                    if steps_left is None:
+                        due[it.sequence] = Place(number, it.offset)
+                if steps_left is not None:
+                    delivery._note_deadline(
+                        deadline_ms, number, records[0].offset, records[-1].offset + 1
+                    )
+                delivery._redelivered_count += len(records) if count > 1 else 0
         for sequence in state.due:
-            delivery._queue(due[sequence])
+            place = due[sequence]
+            delivery._queue(place, delivery._known(place))
         return delivery
 
     # Records between their states
@@ -469,43 +487,67 @@ class Delivery:
             partition = self._partitions[number] = _Partition(0)
         return partition
 
-    def _find(self, place: Place) -> _Pending | None:
+    def _find(self, place: Place) -> PendingRecord | None:
         partition = self._partitions.get(place.partition)
-        return None if partition is None else partition.pending.get(place.offset)
+        return None if partition is None else partition.pending.find(place.offset)
 
-    def _is_exhausted(self, record: _Pending) -> bool:
-        return 0 < self._limits.deliveries_max <= record.count
+    def _known(self, place: Place) -> PendingRecord:
+        record = self._find(place)
+        if record is None:
+            raise BrokenInvariant(f"{place} is not pending")
+        return record
 
-    def _wait(self, record: _Pending, deadline_ms: int) -> None:
+    def _is_exhausted(self, count: int) -> bool:
+        return 0 < self._limits.deliveries_max <= count
+
+    def _wait(self, place: Place, count: int, deadline_ms: int) -> None:
         """From no state, or from waiting until another time."""
         self._last_ticket += 1
-        record.ticket = self._last_ticket
-        record.deadline_ms = deadline_ms
-        deadlines = self._deadlines
-        heappush(deadlines, (deadline_ms, record.ticket, record))
+        partition, offset = place
+        self._partitions[partition].pending.update(
+            offset, count=count, deadline_ms=deadline_ms, ticket=self._last_ticket
+        )
+        self._note_deadline(deadline_ms, partition, offset, offset + 1)
+
+    def _note_deadline(self, deadline_ms: int, partition: int, low: int, high: int) -> None:
+        """Of the records in [low, high) that have the last ticket."""
+        heappush(self._deadlines, _Deadline(deadline_ms, self._last_ticket, partition, low, high))
         valid_max = self._pending_count - len(self._due)
-        if len(deadlines) > 2 * valid_max + SWEPT_FROM:
-            self._deadlines = [entry for entry in deadlines if entry[1] == entry[2].ticket]
-            heapify(self._deadlines)
+        if len(self._deadlines) > 2 * valid_max + SWEPT_FROM:
+            self._sweep()
 
-    def _queue(self, record: _Pending) -> None:
-        record.ticket = DUE
-        self._due[record.sequence] = record
-        if self._is_exhausted(record):
-            self._exhausted[record.sequence] = record
+    def _sweep(self) -> None:
+        self._deadlines = [entry for entry in self._deadlines if self._is_valid(entry)]
+        heapify(self._deadlines)
 
-    def _unqueue(self, record: _Pending) -> None:
-        if record.ticket == DUE:
-            del self._due[record.sequence]
-            self._exhausted.pop(record.sequence, None)
+    def _is_valid(self, entry: _Deadline) -> bool:
+        """Some record still has its ticket. What was passed over is not looked at again."""
+        pending = self._partitions[entry.partition].pending
+        found = pending.with_ticket(entry.ticket, entry.low, entry.high, limit=1)
+        entry.low = found[0].offset if found else entry.high
+        return bool(found)
 
-    def _remove(self, record: _Pending) -> None:
-        del self._partitions[record.place.partition].pending[record.place.offset]
-        self._pending_count -= 1
-        self._redelivered_count -= record.count > 1
-        self._unqueue(record)
-        record.ticket = GONE
+    def _queue(self, place: Place, record: PendingRecord) -> None:
+        self._partitions[place.partition].pending.update(
+            place.offset, count=record.count, deadline_ms=0, ticket=DUE
+        )
+        self._due[record.sequence] = place
+        if self._is_exhausted(record.count):
+            self._exhausted[record.sequence] = place
 
-    def _give_up(self, record: _Pending) -> Exhausted:
-        self._remove(record)
-        return Exhausted(record.place, record.sequence, record.count)
+    def _unqueue(self, sequence: int) -> None:
+        if self._due.pop(sequence, None) is not None:
+            self._exhausted.pop(sequence, None)
+
+    def _remove(self, partition: _Partition, low: int, high: int) -> int:
+        removed = partition.pending.remove(low, high)
+        self._pending_count -= removed.count
+        self._redelivered_count -= removed.redelivered
+        for sequence in removed.due:
+            self._unqueue(sequence)
+        return removed.count
+
+    def _give_up(self, place: Place) -> Exhausted:
+        record = self._known(place)
+        self._remove(self._partitions[place.partition], place.offset, place.offset + 1)
+        return Exhausted(place, record.sequence, record.count)

@@ -64,18 +64,11 @@ class DeliveryState(NamedTuple):
     """The queue of redeliveries: sequences of first deliveries."""
 
     def encode(self) -> bytes:
-        out = bytearray()
-        _write(out, FORMAT, self.sequence, len(self.partitions))
-        for number, partition in sorted(self.partitions.items()):
-            end, pending = partition.delivered_end, partition.pending
-            _write(out, number, end, partition.next_offset - end, len(pending))
-            _write_column(out, _differences(record.offset for record in pending))
-            _write_column(out, _differences(record.sequence for record in pending))
-            _write_column(out, (record.count for record in pending))
-            steps = (record.steps_left for record in pending)
-            _write_column(out, (0 if left is None else left + 1 for left in steps))
-        _write_column(out, (_zigzag(it) for it in _differences(self.due)))
-        return bytes(out)
+        parts = (
+            (number, it.delivered_end, it.next_offset, len(it.pending), columns_of(it.pending))
+            for number, it in sorted(self.partitions.items())
+        )
+        return encoded_state(self.sequence, len(self.partitions), parts, self.due)
 
     @classmethod
     def decode(cls, data: bytes, pending_max: int) -> "DeliveryState":
@@ -103,6 +96,34 @@ class DeliveryState(NamedTuple):
         _check(due == set(queue), "the queue has not what is due")
         _check(reader.is_at_end, "bytes follow")
         return cls(sequence, partitions, queue)
+
+
+def encoded_state(
+    sequence: int,
+    partition_count: int,
+    parts: Iterable[tuple[int, int, int, int, bytes]],
+    due: Iterable[int],
+) -> bytes:
+    """``parts``: by ascending number that number, the end of what was delivered, the next offset, the number of
+    pending records and their columns.
+    """
+    out = bytearray()
+    _write(out, FORMAT, sequence, partition_count)
+    for number, end, next_offset, count, columns in parts:
+        _write(out, number, end, next_offset - end, count)
+        out += columns
+    _write_column(out, (_zigzag(it) for it in _differences(due)))
+    return bytes(out)
+
+
+def columns_of(pending: Iterable[PendingState]) -> bytes:
+    out, records = bytearray(), list(pending)
+    _write_column(out, _differences(record.offset for record in records))
+    _write_column(out, _differences(record.sequence for record in records))
+    _write_column(out, (record.count for record in records))
+    steps = (record.steps_left for record in records)
+    _write_column(out, (0 if left is None else left + 1 for left in steps))
+    return bytes(out)
 
 
 def _read_partition(reader: "_Reader", pending_max: int) -> DeliveredPartition:

@@ -83,6 +83,7 @@ cdef class Route:
 cdef class Memo:
     cdef bytes subject  # of the last message
     cdef bytes prefix  # the last subject up to its last dot, where only that decides
+    cdef bytes stem  # the tokens with which the last subject begins, where only these decide
     cdef Route route
 
 
@@ -97,12 +98,14 @@ cdef class Router:
     cdef bint _in_turn
     cdef dict _by_subject
     cdef dict _by_prefix
+    cdef dict _by_stem
     cdef Py_ssize_t _routes_bytes  # of both, about, or more
     cdef Memo _published
     cdef Memo _answered
     cdef public list stalled
     cdef list _links
     cdef dict _interest  # how many subscriptions of this node, by subject, or by subject and queue group
+    cdef list _watchers  # told once when a subscription comes or goes
     cdef list _takers
     cdef list _writers
     cdef uint64_t _chance
@@ -115,6 +118,7 @@ cdef class Router:
     cdef int deliver_linked(
         self, const Message* message, const Message* shown, Endpoint source, list queues
     ) except -1
+    cdef int deliver_shown(self, const Message* message, const Message* shown) except -1
     cdef int _deliver_shown(self, Route route, const Message* message, const Message* shown) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
@@ -124,6 +128,7 @@ cdef class Router:
     cdef int answer(self, Span reply, Span head, int64_t sequence) except -1
     cdef Subscription _member(self, list members, Endpoint source, bint echo)
     cdef object _keep(self, dict kept, bytes key, object found)
+    cdef bytes _stem_of(self, bytes subject)
     cdef object _match_prefix(self, bytes prefix)
     cdef Route _match(self, bytes subject)
     cdef list _levels(self, bytes subject, list found)

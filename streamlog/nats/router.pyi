@@ -165,6 +165,9 @@ class Router:
         those in this queue group. It may be another number once ``generation`` has grown.
         """
 
+    def tell_change(self, watcher: Callable[[], None]) -> None:
+        """Have it called once, when the next subscription comes or goes, in the middle of that."""
+
     def unwritten_bytes(self, subject: bytes) -> int:
         """The largest number of bytes that wait to be written at one of the connections to which a message of
         this subject may go now.

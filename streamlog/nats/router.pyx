@@ -212,11 +212,13 @@ cdef class Router:
         self._root = Level()
         self._by_subject = {}
         self._by_prefix = {}
+        self._by_stem = {}
         self._published = Memo()
         self._answered = Memo()
         self.stalled = []
         self._links = []
         self._interest = {}
+        self._watchers = []
         self._takers = []
         self._writers = []
         self._chance = seed | 1
@@ -301,6 +303,10 @@ cdef class Router:
                 link.tell_interest(subscription.subject, subscription.queue, count)
         return 0
 
+    def tell_change(self, watcher not None):
+        """Call it once, when the next subscription comes or goes."""
+        self._watchers.append(watcher)
+
     def attach(self, Endpoint link not None):
         """Tell a link of all subscriptions of this node, and of each change."""
         cdef bytes key, subject, queue
@@ -334,14 +340,18 @@ cdef class Router:
         """Publish in the node's name by one subject what clients see with another one."""
         cdef Message message = message_of(of_bytes(subject), reply, block, payload)
         cdef Message seen = message_of(of_bytes(shown), reply, block, payload)
+        return self.deliver_shown(&message, &seen)
+
+    cdef int deliver_shown(self, const Message* message, const Message* shown) except -1:
+        """The same; how many subscriptions have it."""
         cdef Route route = self.route_of(message.subject, self._answered)
         cdef Endpoint outer = self.source
         self.source = None
         try:
             if route.only is not None:
-                show(route.only, &message, &seen)
+                show(route.only, message, shown)
                 return 1
-            return self._deliver_shown(route, &message, &seen)
+            return self._deliver_shown(route, message, shown)
         finally:
             self.source = outer
 
@@ -633,11 +643,21 @@ cdef class Router:
             prefix_size + 1 < subject.size
         ) and memcmp(PyBytes_AS_STRING(memo.prefix), subject.data, prefix_size) == 0:
             return memo.route
-        memo.subject = memo.prefix = None
+        if memo.stem is not None and goes_on(subject, memo.stem):
+            return memo.route
+        memo.subject = memo.prefix = memo.stem = None
         if 0 <= prefix_size < subject.size - 1:
             key = PyBytes_FromStringAndSize(<const char*>subject.data, prefix_size)
             found = self._by_prefix.get(key)
             if found is None:
+                memo.stem = self._stem_of(key)
+                if memo.stem is not None and goes_on(subject, memo.stem):
+                    found = self._by_stem.get(memo.stem)
+                    if found is None:
+                        found = self._keep(self._by_stem, memo.stem, self._match(key))
+                    memo.route = <Route>found
+                    return memo.route
+                memo.stem = None
                 found = self._keep(self._by_prefix, key, self._match_prefix(key))
             if found is not False:
                 memo.prefix = key
@@ -657,12 +677,40 @@ cdef class Router:
         if len(kept) >= routes_max or self._routes_bytes >= routes_bytes_max:
             self._by_subject.clear()
             self._by_prefix.clear()
+            self._by_stem.clear()
             self._routes_bytes = 0
         kept[key] = found
         self._routes_bytes += ROUTE_BYTES + len(key)
         if found is not False:
             self._routes_bytes += 8 * (<Route>found).size
         return found
+
+    cdef bytes _stem_of(self, bytes subject):
+        """The first tokens of a subject, where the route of all subjects that go on is the same, since no
+        subscription has a token beyond these: some end there with ">", or none is left. None: there are none."""
+        cdef list tokens = subject.split(b"."), levels = [self._root], below
+        cdef bytes token
+        cdef Level level, child
+        cdef Py_ssize_t size = -1
+        if b"" in tokens:
+            return None
+        for token in tokens:
+            below = []
+            for level in levels:
+                if level.children or level.star is not None:
+                    break
+            else:
+                return None if size <= 0 else subject[:size]
+            for level in levels:
+                if level.children is not None:
+                    child = level.children.get(token)
+                    if child is not None:
+                        below.append(child)
+                if level.star is not None:
+                    below.append(level.star)
+            levels = below
+            size += 1 + len(token)
+        return None
 
     cdef object _match_prefix(self, bytes prefix):
         """The route of all subjects with one more token; False: that token decides, too."""
@@ -710,15 +758,22 @@ cdef class Router:
 
     cdef int _forget(self, bytes subject, list tokens) except -1:
         """The routes that a subscription which came or went may change."""
+        cdef list watchers
         self.generation += 1
-        self._published.subject = self._published.prefix = None
-        self._answered.subject = self._answered.prefix = None
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for watcher in watchers:
+                watcher()
+        self._published.subject = self._published.prefix = self._published.stem = None
+        self._answered.subject = self._answered.prefix = self._answered.stem = None
+        self._by_stem.clear()
         if is_literal(tokens):
             self._by_subject.pop(subject, None)
             self._by_prefix.pop(subject.rpartition(b".")[0], None)
         else:
             self._by_subject.clear()
             self._by_prefix.clear()
+            self._by_stem.clear()
             self._routes_bytes = 0
         return 0
 
@@ -750,6 +805,19 @@ cdef Route route_made(list subscriptions):
         elif not route.plain and len(route.links) == 1:
             route.only_link = route.links[0]
     return route
+
+
+cdef bint goes_on(Span subject, bytes stem) noexcept:
+    """Whether the subject has these tokens and then some, none of them empty."""
+    cdef Py_ssize_t i, size = len(stem)
+    if subject.size < size + 2 or subject.data[size] != 46:
+        return False
+    if memcmp(subject.data, PyBytes_AS_STRING(stem), size) != 0:
+        return False
+    for i in range(size, subject.size - 1):
+        if subject.data[i] == 46 and subject.data[i + 1] == 46:
+            return False
+    return subject.data[subject.size - 1] != 46
 
 
 cdef inline Py_ssize_t last_dot(Span subject) noexcept nogil:

@@ -18,10 +18,12 @@ from streamlog.jetstream.consumers.consumer import (
     Confirm,
     Consumer,
     Deliver,
+    DeliverRun,
     Tell,
     limits_of,
 )
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from tests.message_runs import run_of
 
 EXAMPLES = 300
 STEPS = 60
@@ -39,7 +41,7 @@ configs = st.fixed_dictionaries(
         "ack_wait_ms": st.sampled_from([1, 40, 1_500]),
         "backoff_ms": st.sampled_from([(), (), (30, 70)]),
         "replay_policy": st.sampled_from(["instant", "instant", "original"]),
-        "headers_only": st.booleans(),
+        "headers_only": st.sampled_from([False, False, True]),
     }
 )
 pushes = st.fixed_dictionaries(
@@ -112,14 +114,16 @@ class ConsumerStory(RuleBasedStateMachine):
     """Clients, the stream, and the coordinator around a consumer."""
 
     @initialize(fields=configs, push=st.none() | pushes, is_prioritized=st.booleans(),
-                published=st.integers(0, 6))  # fmt: skip
+                published=st.integers(0, 6), reads_ahead=st.booleans())  # fmt: skip
     def begin(
         self,
         fields: dict[str, Any],
         push: dict[str, Any] | None,
         is_prioritized: bool,
         published: int,
+        reads_ahead: bool,
     ) -> None:
+        self.reads_ahead = reads_ahead
         if push is not None:
             if push["flow_control"]:
                 push = {**push, "idle_heartbeat_ms": 100}
@@ -171,8 +175,11 @@ class ConsumerStory(RuleBasedStateMachine):
         self.is_performing = True
         for it in self.core.take():
             match it:
+                case DeliverRun():
+                    self.delivered_run(it)
                 case Deliver():
-                    self.delivered(it)
+                    if self.delivered(it):
+                        self.core.not_sent(it, self.now_ms)
                 case Tell():
                     self.told(it)
                 case Advise():
@@ -182,7 +189,17 @@ class ConsumerStory(RuleBasedStateMachine):
         self.check()
         self.is_performing = False
 
-    def delivered(self, it: Deliver) -> None:
+    def delivered_run(self, it: DeliverRun) -> None:
+        """Its client is there for all of it, or for nothing."""
+        event("a run")
+        assert it.start < it.stop <= it.run.count
+        unsent = [self.delivered(each) for each in it.deliveries(it.start)]
+        if any(unsent):
+            assert all(unsent)
+            self.core.run_not_sent(it, 0, self.now_ms)
+
+    def delivered(self, it: Deliver) -> bool:
+        """Whether it was not sent, since its client had gone."""
         place, message = it.delivered.place, it.message
         assert message.sequence == place.offset + 1
         assert place not in self.settled, "delivered again after it was settled"
@@ -222,11 +239,11 @@ class ConsumerStory(RuleBasedStateMachine):
             known.unsent = True
             if not self.needs_acks:
                 self.again[place] = known
-            self.core.not_sent(it, self.now_ms)
             if self.config.is_push:
                 self.is_bound = False
             for each in self.requests:
                 each.ended |= each.inbox == it.subject
+        return gone
 
     def first(self, place: Place, message: StoredMessage) -> None:
         partition, offset = place
@@ -368,8 +385,9 @@ class ConsumerStory(RuleBasedStateMachine):
         if not self.ends:
             self.pass_pull = core.last_pull
         stream = self.stream[number]
-        found = self.alive(number, core.next_offset(number))[: core.wants]
-        next_offset = found[-1].sequence if len(found) == core.wants else len(stream)
+        limit = core.reads if self.reads_ahead else core.wants
+        found = self.alive(number, core.next_offset(number))[:limit]
+        next_offset = found[-1].sequence if len(found) == limit else len(stream)
         next_offset = max(next_offset, core.next_offset(number))
         self.reading = Reading(
             None, None, number, found, next_offset, len(self.alive(number, next_offset)),
@@ -394,7 +412,7 @@ class ConsumerStory(RuleBasedStateMachine):
             return True
         if it.start > core.delivery.ack_floor.offsets.get(it.partition, 0):
             self.move_start(it.partition, it.start)
-        core.add(it.partition, it.found, next_offset=it.next_offset, beyond=it.beyond)
+        core.add(it.partition, run_of(it.found), next_offset=it.next_offset, beyond=it.beyond)
         if not it.found:
             self.next[it.partition] = max(self.next[it.partition], it.next_offset)
         core.pump(self.now_ms)

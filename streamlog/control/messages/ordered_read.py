@@ -15,7 +15,8 @@ from streamlog.errors import OffsetOutOfRange
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
-from streamlog.record.codec import Record, iter_records, record_at
+from streamlog.record.codec import Record, iter_records, opened, record_at
+from streamlog.record.compiled.message_run import MessageRun
 from streamlog.record.compiled.subjects import NOTHING
 
 READ_BYTES: Final = 1024 * 1024
@@ -134,23 +135,58 @@ async def messages_at(
     partition: Partition, offsets: Sequence[int]
 ) -> AsyncGenerator[StoredMessage, None]:
     """Those of these offsets, which are in order, that are there."""
-    async with aclosing(message_lists_at(partition, offsets)) as lists:
-        async for messages in lists:
-            for message in messages:
-                yield message
-
-
-async def message_lists_at(
-    partition: Partition, offsets: Sequence[int]
-) -> AsyncGenerator[list[StoredMessage], None]:
-    """The same, as many at a time as one read brings: for those who take thousands."""
     async for records in _read_all(partition, offsets):
-        erased = partition.erased
-        if erased:
-            there = [record for record in records if record.offset not in erased]
-            yield [stored_message(record) for record in there]
-        else:
-            yield [stored_message(record) for record in records]
+        for record in records:
+            if record.offset not in partition.erased:
+                yield stored_message(record)
+
+
+async def read_run(
+    partition: Partition, offsets: Sequence[int], patterns: Sequence[bytes] = (), *, bytes_max: int
+) -> tuple[MessageRun, int]:
+    """The same, of those whose subject matches one of ``patterns`` if there are any, for those who take thousands;
+    and the end of what was looked at. The run ends with the message that reaches ``bytes_max``.
+    """
+    run, wanted, upper = MessageRun(), offsets, offsets[-1] + 1 if offsets else 0
+
+    def gather(part: FileSlice) -> int:
+        return _gather(run, part, wanted, patterns, bytes_max)
+
+    while wanted and run.size_bytes < bytes_max:
+        try:
+            size_bytes = min(_read_bytes(wanted), bytes_max)
+            with await partition.read(wanted[0], size_bytes) as part:
+                upper = await asyncio.to_thread(gather, part)
+        except OffsetOutOfRange:
+            upper = partition.log_start_offset  # retention was quicker
+            if upper <= wanted[0]:
+                raise
+        wanted = wanted[bisect_left(wanted, upper) :]
+    if partition.erased:
+        run.leave_out(partition.erased)
+    return run, upper
+
+
+def _gather(
+    run: MessageRun,
+    part: FileSlice,
+    wanted: Sequence[int],
+    patterns: Sequence[bytes],
+    bytes_max: int,
+) -> int:
+    """The end of what was looked at, as that of ``_picked``."""
+    upper = wanted[-1] + 1
+    for header, batch in batches(part.read()):
+        upper = header.next_offset
+        low, high = (bisect_left(wanted, it) for it in (header.base_offset, upper))
+        if low < high and not header.is_control:
+            body = opened(header, batch)
+            upper = run.add_records(
+                body, header, wanted[low:high], patterns=patterns, bytes_max=bytes_max
+            )
+        if run.size_bytes >= bytes_max:
+            break
+    return upper
 
 
 async def count_from(partition: Partition, pattern: str, offset: int) -> int:
@@ -164,9 +200,8 @@ async def count_from(partition: Partition, pattern: str, offset: int) -> int:
 async def _read_all(partition: Partition, wanted: Sequence[int]) -> AsyncIterator[list[Record]]:
     """As far as they are there; some at a time."""
     while wanted:
-        is_near = len(wanted) > 1 and wanted[1] - wanted[0] <= NEAR
         try:
-            with await partition.read(wanted[0], READ_BYTES if is_near else 1) as part:
+            with await partition.read(wanted[0], _read_bytes(wanted)) as part:
                 records, upper = await asyncio.to_thread(_picked, part, wanted)
         except OffsetOutOfRange:
             upper = partition.log_start_offset
@@ -175,6 +210,11 @@ async def _read_all(partition: Partition, wanted: Sequence[int]) -> AsyncIterato
             records = []  # retention was quicker
         yield records
         wanted = wanted[bisect_left(wanted, upper) :]
+
+
+def _read_bytes(wanted: Sequence[int]) -> int:
+    is_near = len(wanted) > 1 and wanted[1] - wanted[0] <= NEAR
+    return READ_BYTES if is_near else 1
 
 
 def _picked(part: FileSlice, wanted: Sequence[int]) -> tuple[list[Record], int]:

@@ -26,6 +26,7 @@ MS_NS: Final = 1_000_000
 REASON_BYTES_MAX: Final = 1024
 """A longer reason is cut; advisories tell it."""
 _TOKENS: Final = 9
+_LATEST_MS: Final = (2**63 - 1) // MS_NS - 1
 _DIGITS_MAX: Final = 20
 """Of a number of 64 bits."""
 
@@ -108,8 +109,15 @@ class AckSubject(NamedTuple):
         """``read_ack_subject`` reads it again."""
         return (
             f"$JS.ACK.{self.stream}.{self.consumer}.{self.count}.{self.stream_sequence}.{self.consumer_sequence}"
-            f".{self.timestamp_ms * MS_NS + self.partition * MARKS + self.mark}.{self.pending}"
+            f".{ack_time_ns(self.timestamp_ms, self.partition, self.mark)}.{self.pending}"
         )
+
+
+def ack_time_ns(timestamp_ms: int, partition: int, mark: int) -> int:
+    """Of a record in a reply subject. A Kafka producer chooses the time: the nearest one that clients can read counts,
+    which have 64 bits for it.
+    """
+    return min(max(timestamp_ms, 0), _LATEST_MS) * MS_NS + partition * MARKS + mark
 
 
 def mark_of(created_ms: int) -> int:

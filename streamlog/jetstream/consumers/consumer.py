@@ -8,8 +8,8 @@ Events are method calls with the time; what is to be done is gathered, and taken
 reads the stream for it:
 
     needs_message   a message is due again that is not here: ``provide`` brings it, or says that it is gone
-    wants           how many further messages may be delivered now: ``add`` brings them, ``end_of_stream`` says that
-                    there are none
+    wants           how many further messages may be delivered now: ``add`` brings them, or as many as it ``reads``;
+                    ``end_of_stream`` says that there are none
 
 Invariants. A message is delivered first in the order of its partition. No more than ``max_ack_pending`` messages are
 pending. A pull request gets no more messages and bytes than it asks for. It is ended by exactly one status, or by its
@@ -22,7 +22,7 @@ no client was there for.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -32,9 +32,14 @@ from streamlog.delivery.delivery import Delivered, Delivery, DeliveryLimits, Exh
 from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest, read_pull
+from streamlog.jetstream.consumers.read_ahead import AheadMessage, ReadAhead, RunPart
+from streamlog.jetstream.consumers.run_delivery import fitting
+from streamlog.record.compiled.message_run import MessageRun
 
 READ_AHEAD: Final = 5_000
 """Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
+AHEAD_FIRST: Final = 100
+"""After the first read for a client, so many are read at least."""
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes on their way to a consumer with flow control; nats-server's JsFlowControlMaxPending."""
 WINDOW_BYTES_MIN: Final = WINDOW_BYTES_MAX // 16
@@ -43,6 +48,8 @@ BURST_MS: Final = 20
 """A consumer with a rate limit may be ahead of it by so much, since timers are coarse."""
 HELD_MS: Final = 1_000
 """What is in hand does not become due for that long, or for the wait of its delivery if that is longer."""
+AHEAD_MS: Final = 1_000
+"""What was read ahead is forgotten when nothing has asked for it for that long: it takes memory."""
 PRIORITY_LAST: Final = 10
 """Of a request that names no group: a number instead of JSON."""
 _MS_NS: Final = 1_000_000
@@ -55,6 +62,28 @@ class Deliver(NamedTuple):
     delivered: Delivered
     message: StoredMessage
     pending: int
+
+
+class DeliverRun(NamedTuple):
+    """The first deliveries of the messages of a run from index ``start`` up to ``stop``."""
+
+    subject: str
+    partition: int
+    run: MessageRun
+    start: int
+    stop: int
+    sequence: int
+    """Of the first one; that of each further one is one more."""
+    pending: int
+    """After the first one; one less after each."""
+
+    def deliveries(self, start: int) -> Iterator[Deliver]:
+        """One by one, from index ``start`` on."""
+        for i in range(start, self.stop):
+            message = StoredMessage(*self.run.message(i))
+            place, number = Place(self.partition, message.sequence - 1), i - self.start
+            delivered = Delivered(place, self.sequence + number, 1)
+            yield Deliver(self.subject, delivered, message, max(0, self.pending - number))
 
 
 class Tell(NamedTuple):
@@ -80,7 +109,7 @@ class Advise(NamedTuple):
     fields: dict[str, object]
 
 
-Effect = Deliver | Tell | Confirm | Advise
+Effect = Deliver | DeliverRun | Tell | Confirm | Advise
 
 
 @dataclass(slots=True, eq=False)
@@ -97,11 +126,6 @@ class WaitingPull:
     beat_ms: int | None
     """When the next heartbeat is due."""
     sent: int = 0
-
-
-class _Read(NamedTuple):
-    place: Place
-    message: StoredMessage
 
 
 class Consumer:
@@ -134,7 +158,9 @@ class Consumer:
         """Messages that the waiting requests may still get."""
         self._pulls_ms: int | None = None
         """No waiting request expires, or is due a heartbeat, before that."""
-        self._ahead: deque[_Read] = deque()
+        self._ahead = ReadAhead()
+        self._ahead_count = 0
+        """So many are read at once. It doubles with each read, until the messages are forgotten."""
         self._beyond: dict[int, int] = {}
         """How many match beyond what was read, by partition."""
         self._beyond_count = 0
@@ -194,6 +220,11 @@ class Consumer:
         return most
 
     @property
+    def reads(self) -> int:
+        """How many messages to read, where it ``wants`` some: more for a client that asks again and again."""
+        return max(self.wants, self._ahead_count)
+
+    @property
     def is_bound(self) -> bool:
         return self._is_bound
 
@@ -207,10 +238,8 @@ class Consumer:
 
     def next_offset(self, partition: int) -> int:
         """Where the stream is read next."""
-        for read in reversed(self._ahead):
-            if read.place.partition == partition:
-                return read.place.offset + 1
-        return self.delivery.next_offset(partition)
+        ahead = self._ahead.next_offset(partition)
+        return self.delivery.next_offset(partition) if ahead is None else ahead
 
     def next_ms(self) -> int | None:
         """When ``tick`` is due; None: not before the next event."""
@@ -219,16 +248,19 @@ class Consumer:
             found.append(self.delivery.next_deadline_ms)
         if self._is_bound:
             found.append(self._beat_ms)
-        if self.config.inactive_threshold_ms and not self._is_bound and not self.waiting:
-            found.append(self._used_ms + self.config.inactive_threshold_ms)
+        if not self._is_used:
+            if self.config.inactive_threshold_ms:
+                found.append(self._used_ms + self.config.inactive_threshold_ms)
+            if self._ahead:
+                found.append(self._used_ms + AHEAD_MS)
         found += self._held_until_ms, self._paused_until_ms
         return min((it for it in found if it is not None), default=None)
 
     def is_abandoned(self, now_ms: int) -> bool:
         """It was not used for its inactive threshold."""
         threshold_ms = self.config.inactive_threshold_ms
-        is_used = self._is_bound or bool(self.waiting)
-        return bool(threshold_ms) and not is_used and now_ms - self._used_ms >= threshold_ms
+        is_idle = not self._is_used and now_ms - self._used_ms >= threshold_ms
+        return bool(threshold_ms) and is_idle
 
     # Requests and subscribers
 
@@ -282,12 +314,24 @@ class Consumer:
 
     def not_sent(self, it: Deliver, now_ms: int) -> None:
         """Its client had gone by then: the next one gets it, as the same delivery."""
+        self._take_back(it, now_ms)
+        self._forget_client(it.subject, now_ms)
+
+    def run_not_sent(self, it: DeliverRun, sent: int, now_ms: int) -> None:
+        """The same, of all messages of the run but the first ``sent``."""
+        for each in it.deliveries(it.start + sent):
+            self._take_back(each, now_ms)
+        self._forget_client(it.subject, now_ms)
+
+    def _take_back(self, it: Deliver, now_ms: int) -> None:
         self._hold(it.delivered, now_ms)
         self._in_hand.append(it.delivered)
+
+    def _forget_client(self, subject: str, now_ms: int) -> None:
         if self.config.is_push:
             self.bind(False, now_ms)
         else:
-            self.drop_pulls(it.subject, now_ms)
+            self.drop_pulls(subject, now_ms)
 
     def _keep_pulls(self, kept: deque[WaitingPull]) -> None:
         self.waiting = kept
@@ -345,9 +389,7 @@ class Consumer:
         before, self.config = self.config, config
         self.delivery.limits = limits_of(config)
         if config.filters != before.filters and config.deliver_policy != "last_per_subject":
-            self._ahead.clear()  # read by filters of before; the messages are read again by those of now
-            self._beyond.clear()
-            self._beyond_count = 0
+            self._forget_ahead()  # read by filters of before; the messages are read again by those of now
         if config.rate_limit_bps != before.rate_limit_bps:
             self._rate_ns = now_ms * _MS_NS
         if not config.idle_heartbeat_ms:
@@ -355,6 +397,12 @@ class Consumer:
         elif self._beat_ms is None:
             self._beat_ms = now_ms + config.idle_heartbeat_ms
         self.pump(now_ms)
+
+    def _forget_ahead(self) -> None:
+        self._ahead.clear()
+        self._ahead_count = 0
+        self._beyond.clear()
+        self._beyond_count = 0
 
     # Acknowledgements
 
@@ -392,24 +440,40 @@ class Consumer:
             self._effects.append(Confirm(reply))
         self.pump(now_ms)
 
+    def acknowledged_runs(self, runs: Iterable[tuple[int, int, int]], now_ms: int) -> None:
+        """Positive acknowledgements: partition, first offset, and the offset after the last."""
+        self._used_ms = now_ms
+        delivery, acks_all, count = self.delivery, self.config.ack_policy == "all", 0
+        for partition, start, stop in runs:
+            upper = min(
+                stop, delivery.next_offset(partition)
+            )  # what is above was not delivered from here
+            if start >= upper:
+                continue
+            if acks_all:
+                count += delivery.ack_all(Place(partition, upper - 1))
+            else:
+                count += delivery.ack_run(partition, start, upper)
+        if count:
+            self.is_changed = True
+            self.last_ack_ms = now_ms
+            self._drop_from_hand()
+        self.pump(now_ms)
+
     # The stream
 
-    def add(
-        self, partition: int, messages: Iterable[StoredMessage], *, next_offset: int, beyond: int
-    ) -> None:
+    def add(self, partition: int, messages: MessageRun, *, next_offset: int, beyond: int) -> None:
         """The next messages of a partition that match; those below ``next_offset`` do not, or are gone.
         ``beyond``: how many match from there on. ``pump`` delivers them.
         """
-        is_empty, first = True, self.next_offset(partition)
-        for it in messages:
-            if it.sequence > first:  # what is below was taken from the stream while it was read
-                self._ahead.append(_Read(Place(partition, it.sequence - 1), it))
-                is_empty = False
+        # What is below its next offset was taken from the stream while it was read.
+        is_empty = not self._ahead.add(partition, messages, self.next_offset(partition))
+        if not is_empty:
+            self._ahead_count = min(max(AHEAD_FIRST, 2 * self._ahead_count), READ_AHEAD)
         self._beyond_count += beyond - self._beyond.get(partition, 0)
         self._beyond[partition] = beyond
         if partition not in self._replays:
-            ahead = sum(it.place.partition == partition for it in self._ahead)
-            self._replays[partition] = ahead + beyond
+            self._replays[partition] = self._ahead.count_of(partition) + beyond
         if is_empty and next_offset > self.delivery.next_offset(partition):
             self.delivery.skip(partition, next_offset)
 
@@ -456,9 +520,7 @@ class Consumer:
 
     def start_moved(self, partition: int, offset: int, now_ms: int) -> None:
         """Retention or a purge took what is below."""
-        self._ahead = deque(
-            it for it in self._ahead if it.place.partition != partition or it.place.offset >= offset
-        )
+        self._ahead.forget_below(partition, offset)
         self.is_changed |= bool(self.delivery.start_moved(partition, offset))
         self._in_hand = deque(
             it
@@ -494,10 +556,17 @@ class Consumer:
         self._note_use(now_ms)
         self._expire_pulls(now_ms)
         self._beat(now_ms)
+        if self._ahead and not self._is_used and now_ms - self._used_ms >= AHEAD_MS:
+            self._forget_ahead()
         self.pump(now_ms)
 
+    @property
+    def _is_used(self) -> bool:
+        """A client waits for messages."""
+        return self._is_bound or bool(self.waiting)
+
     def _note_use(self, now_ms: int) -> None:
-        if self.waiting or self._is_bound:
+        if self._is_used:
             self._used_ms = now_ms
 
     def _expire_pulls(self, now_ms: int) -> None:
@@ -538,7 +607,7 @@ class Consumer:
         while (exhausted := delivery.take_exhausted()) is not None:
             self._give_up(exhausted)
         self._held_until_ms = None
-        if self._is_plain:
+        if self._ahead and delivery.has_room and self._is_plain:
             self._pump_plainly(now_ms)
             return
         while not self._in_hand and self._target() is not None:
@@ -547,12 +616,12 @@ class Consumer:
                     return
                 self._take_redelivery(now_ms)
             elif self._ahead and delivery.has_room:
-                read = self._ahead[0]
+                read = self._ahead.first
                 if self._is_early(read, now_ms):
                     return
                 pending = self._pending() - 1
                 if self._target_for(read.message, 1, self._sequence + 1, pending):
-                    self._ahead.popleft()
+                    self._ahead.drop(1)
                     delivered = delivery.deliver(read.place, now_ms)
                     self._deliver(delivered, read.message, now_ms)
                     self._note_replayed(read, now_ms)
@@ -561,42 +630,93 @@ class Consumer:
 
     @property
     def _is_plain(self) -> bool:
-        """One client, nothing is due again, and of what is sent nothing counts but the messages."""
+        """One subject gets the next messages as they are, and nothing is due again."""
         config, delivery = self.config, self.delivery
-        if config.rate_limit_bps or config.replay_policy == "original" or self.is_paused:
+        if config.rate_limit_bps or config.replay_policy == "original" or config.headers_only:
             return False
-        if self._in_hand or delivery.has_redelivery or not self._ahead or not delivery.has_room:
+        if self._in_hand or delivery.has_redelivery or self._target() is None:
             return False
         if config.is_push:
-            return not config.flow_control and self._target() is not None
-        is_alone = len(self.waiting) == 1 and config.priority_policy == "none"
-        return is_alone and not self.waiting[0].request.max_bytes and not self._is_blocked
+            return True
+        subject = self.waiting[0].subject
+        return config.priority_policy == "none" and all(
+            it.subject == subject and not it.request.max_bytes for it in self.waiting
+        )
 
     def _pump_plainly(self, now_ms: int) -> None:
-        """What ``pump`` does then, in a third of its time."""
+        """What ``pump`` does then, by the run."""
         config, delivery, ahead = self.config, self.delivery, self._ahead
-        pull = None if config.is_push else self.waiting[0]
-        subject = config.deliver_subject if pull is None else pull.subject
-        count = min(len(ahead), delivery.room, len(ahead) if pull is None else pull.left)
-        pending, effects = self._pending(), self._effects
-        for _ in range(count):
-            place, message = ahead.popleft()
-            pending -= 1
-            effects.append(Deliver(subject, delivery.deliver(place, now_ms), message, pending))
-        self._sequence = max(self._sequence, delivery.delivered.sequence)
+        subject = config.deliver_subject if config.is_push else self.waiting[0].subject
+        sent = 0
+        while ahead and self._target() is not None:
+            part = ahead.first_part
+            count = min(part.count, delivery.room)
+            if not config.is_push:
+                count = min(count, self._left - sent)
+            if config.flow_control:
+                count = self._note_flow(part, count)
+            if count <= 0:
+                break
+            start, stop = part.start, part.start + count
+            offsets = part.run.offsets(start, stop)
+            sequence = delivery.deliver_run(part.partition, offsets, now_ms)
+            pending = self._pending() - 1
+            self._effects.append(
+                DeliverRun(subject, part.partition, part.run, start, stop, sequence, pending)
+            )
+            ahead.drop(count)
+            sent += count
+            if config.flow_control:
+                self._ask_for_flow()
+        if not sent:
+            return
+        self._sequence = max(self._sequence, delivery.last_sequence)
         self.last_delivered_ms = self._used_ms = now_ms
         self.is_changed = True
-        if pull is None:
-            if config.idle_heartbeat_ms:
-                self._beat_ms = now_ms + config.idle_heartbeat_ms
-            return
-        pull.sent += count
-        pull.left -= count
+        if not config.is_push:
+            self._deduct_evenly(sent, now_ms)
+        elif config.idle_heartbeat_ms:
+            self._beat_ms = now_ms + config.idle_heartbeat_ms
+
+    def _deduct_evenly(self, count: int, now_ms: int) -> None:
+        """The waiting requests have got so many messages in turn."""
+        waiting = self.waiting
         self._left -= count
-        if not pull.left:
-            self.waiting.popleft()
-        elif pull.request.idle_heartbeat_ms:
-            pull.beat_ms = now_ms + pull.request.idle_heartbeat_ms
+        while count:
+            rounds = min(count // len(waiting), *(it.left for it in waiting))
+            if not rounds:  # the last ones, fewer than there are requests
+                served = count
+                count, rounds = 0, 1
+            else:
+                served = len(waiting)
+                count -= rounds * served
+            for _ in range(served):
+                it = waiting.popleft()
+                it.sent += rounds
+                it.left -= rounds
+                if it.left:
+                    if it.request.idle_heartbeat_ms:
+                        it.beat_ms = now_ms + it.request.idle_heartbeat_ms
+                    waiting.append(it)
+
+    def _note_flow(self, part: RunPart, count: int) -> int:
+        """How many of these the window takes, up to the one that has the client asked whether it follows."""
+        if count <= 0:
+            return 0
+        bytes_max = self._window_bytes
+        if not self._flow_asked:
+            bytes_max = bytes_max // 2 + 1
+        count, size_bytes = fitting(
+            part.run,
+            part.start,
+            part.start + count,
+            head_bytes=self._reply_prefix_bytes + len("1."),
+            sequence=self.delivery.last_sequence + 1,
+            pending=self._pending() - 1,
+            bytes_max=max(1, bytes_max - self._outstanding_bytes),
+        )
+        self._outstanding_bytes += size_bytes
+        return count
 
     def _take_redelivery(self, now_ms: int) -> None:
         found = self.delivery.take_redelivery(now_ms)
@@ -607,7 +727,7 @@ class Consumer:
             self._hold(found, now_ms)
             self._in_hand.append(found)
 
-    def _is_early(self, read: _Read | None, now_ms: int) -> bool:
+    def _is_early(self, read: AheadMessage | None, now_ms: int) -> bool:
         """Its time has not come. None: a message that is due again, which is not replayed."""
         until_ms = now_ms
         if self.config.rate_limit_bps:
@@ -620,10 +740,10 @@ class Consumer:
         self._held_until_ms = until_ms
         return True
 
-    def _is_replayed(self, read: _Read) -> bool:
+    def _is_replayed(self, read: AheadMessage) -> bool:
         return self.config.replay_policy == "original" and self._replays[read.place.partition] > 0
 
-    def _note_replayed(self, read: _Read, now_ms: int) -> None:
+    def _note_replayed(self, read: AheadMessage, now_ms: int) -> None:
         if self._is_replayed(read):
             self._replayed = now_ms, read.message.timestamp_ms
             self._replays[read.place.partition] -= 1

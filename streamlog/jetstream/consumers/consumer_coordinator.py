@@ -18,6 +18,7 @@ its partition, which waits once for all of them.
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -32,12 +33,13 @@ from streamlog.condition import CHECK_NODES, FAULT, Condition
 from streamlog.config import ConsumersSection
 from streamlog.delivery.delivery import Delivery
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError, StreamNotFound
+from streamlog.jetstream.consumers.ack_intake import AckIntake, AckRun
 from streamlog.jetstream.consumers.acks import (
     MARKS,
-    MS_NS,
     Ack,
     AckKind,
     AckSubject,
+    ack_time_ns,
     mark_of,
     read_ack,
     read_ack_subject,
@@ -47,6 +49,7 @@ from streamlog.jetstream.consumers.consumer import (
     Confirm,
     Consumer,
     Deliver,
+    DeliverRun,
     Tell,
     limits_of,
 )
@@ -63,6 +66,7 @@ from streamlog.jetstream.consumers.consumer_records import (
     state_record,
 )
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
+from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import node_name, rfc3339
@@ -99,14 +103,19 @@ FAULT_RETRY_S: Final = 5.0
 """After an error that no code expects."""
 CONFIRMS_MAX: Final = 10_000
 """Of one consumer, that wait while its state cannot be written; clients ask again for the others."""
-BIND_S: Final = 0.1
-"""How often it is looked whether deliver subjects have subscribers."""
+BIND_S_MIN: Final = 0.002
+BIND_SHARE: Final = 20
+BIND_S_MAX: Final = 1.0
+"""After subscriptions came or went, it is looked whether deliver subjects have subscribers: so much later, or so many
+times as late as the last look took. Clients of requests subscribe all the time."""
 BLOCK_BYTES: Final = 8 * 1024 * 1024
 """What may wait at a connection before no more is delivered to it."""
 UNBLOCK_BYTES: Final = 1024 * 1024
 UNBLOCK_S: Final = 0.005
 INBOXES_AT_ONCE: Final = 16
 """Of pull requests that are served next: whether their clients are there is looked at in time."""
+_SUBJECT: Final = re.compile(r"[^\x00-\x20\x7f.]+(\.[^\x00-\x20\x7f.]+)*")
+"""A record that a Kafka producer wrote has none, or any bytes in its place."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 Record = tuple[bytes, bytes | None]
 """A key and a value."""
@@ -290,9 +299,19 @@ class HostedConsumer:
             self.core.acknowledged(acked, ack, reply, clock_ms())
         self.settle()
 
-    def is_meant(self, acked: AckSubject) -> bool:
+    def acknowledged_runs(self, runs: list[AckRun]) -> None:
+        """Positive ones, that no client waits for."""
+        meant = [it for it in runs if self.is_meant(it.mark)]
+        if not meant:
+            return
+        self._around.counts.acks += sum(it.stop - it.start for it in meant)
+        self._check_interest()
+        self.core.acknowledged_runs([(it.partition, it.start, it.stop) for it in meant], clock_ms())
+        self.settle()
+
+    def is_meant(self, mark: int) -> bool:
         """Not another consumer of this name."""
-        return acked.mark == self._mark
+        return mark == self._mark
 
     def look(self) -> None:
         """Subscriptions came or went."""
@@ -346,13 +365,12 @@ class HostedConsumer:
             core.block(True, clock_ms())
             self._coordinator.unblock_later(self)
             return False
-        wants = core.wants
-        if not wants:
+        if not core.wants:
             return False
         ends, last_pull = {}, core.last_pull
         for _ in range(self.partitions):
             number = self._turn = (self._turn + 1) % self.partitions
-            is_more, ends[number] = await self._read(number, wants)
+            is_more, ends[number] = await self._read(number, core.reads)
             if self.closed:
                 return False
             if is_more:
@@ -364,7 +382,7 @@ class HostedConsumer:
                 self._coordinator.feed(self, number).wait(self, end)
         return False
 
-    async def _read(self, number: int, wants: int) -> tuple[bool, int]:
+    async def _read(self, number: int, limit: int) -> tuple[bool, int]:
         """Whether there was something, and the end of the partition."""
         core, kept = self.core, self.kept
         tp = TopicPartition(self.key.stream, number)
@@ -376,8 +394,8 @@ class HostedConsumer:
             kept.stream_id,
             filters,
             core.next_offset(number),
-            limit=wants,
-            picked=picked[:wants] if picked else None,
+            limit=limit,
+            picked=picked[:limit] if picked else None,
         )
         self._has_complained = False
         if core.config.filters != filters:  # they were changed while this was read
@@ -395,7 +413,7 @@ class HostedConsumer:
             core.start_moved(number, part.log_start_offset, now_ms)
         core.add(number, part.messages, next_offset=next_offset, beyond=beyond)
         core.pump(now_ms)
-        is_more = bool(part.messages) or next_offset < part.high_watermark
+        is_more = bool(part.messages.count) or next_offset < part.high_watermark
         return is_more, max(part.high_watermark, next_offset)
 
     async def _pick(self, tp: TopicPartition) -> None:
@@ -444,6 +462,8 @@ class HostedConsumer:
             return
         for it in self.core.take():
             match it:
+                case DeliverRun():
+                    self._send_run(it)
                 case Deliver():
                     self._send(it)
                 case Tell():
@@ -461,20 +481,40 @@ class HostedConsumer:
         block = f"NATS/1.0 {it.code} {it.description}\r\n{lines}\r\n".encode()
         self._around.router.publish(it.subject.encode(), b"", reply=it.reply.encode(), block=block)
 
+    def _send_run(self, it: DeliverRun) -> None:
+        count = it.stop - it.start
+        sent = deliver_run(
+            self._around.router,
+            it.subject.encode(),
+            it.run,
+            it.start,
+            it.stop,
+            head=f"{self._reply}1.".encode(),
+            sequence=it.sequence,
+            time_mark_ns=it.partition * MARKS + self._mark,
+            pending=it.pending,
+            unnamed=self.key.stream.encode(),
+        )
+        self._around.counts.deliveries += sent
+        if sent < count:  # who listened has gone in this moment
+            self._seen_generation = -1
+            self.core.run_not_sent(it, sent, clock_ms())
+
     def _send(self, it: Deliver) -> None:
         message, delivered = it.message, it.delivered
         self._around.counts.deliveries += 1
         self._around.counts.redeliveries += delivered.count > 1
-        time_ns = message.timestamp_ms * MS_NS + delivered.place.partition * MARKS + self._mark
+        time_ns = ack_time_ns(message.timestamp_ms, delivered.place.partition, self._mark)
         reply = (  # as AckSubject.subject, in half its time
             f"{self._reply}{delivered.count}.{message.sequence}.{delivered.sequence}.{time_ns}.{it.pending}"
         )
         block, data = message.header_block, message.data
+        shown = message.subject if _SUBJECT.fullmatch(message.subject) else self.key.stream
         if self.core.config.headers_only:
             head = block[:-2] or b"NATS/1.0\r\n"
             block, data = b"%bNats-Msg-Size: %d\r\n\r\n" % (head, len(data)), b""
         count = self._around.router.deliver_as(
-            it.subject.encode(), message.subject.encode(), data, reply=reply.encode(), block=block
+            it.subject.encode(), shown.encode(), data, reply=reply.encode(), block=block
         )
         if not count:  # who listened has gone in this moment
             self._seen_generation = -1
@@ -587,6 +627,9 @@ class ConsumerCoordinator:
         self._group: asyncio.TaskGroup | None = None
         self._is_well = True
         self._endpoint = Callback(around.router, failed=_failed)
+        self._acks = AckIntake(
+            around.router, gathered=self._acknowledged_runs, told=self._acknowledged, failed=_failed
+        )
         self._subscriptions: dict[str, Subscription] = {}
         """To acknowledgements, by stream; under no name that to answers to flow control."""
         self._ended = asyncio.Event()
@@ -661,18 +704,17 @@ class ConsumerCoordinator:
 
     def _listen(self) -> None:
         """To flow control; to acknowledgements once there is a consumer."""
-        self._subscribe("", f"$JS.FC.p{self.number}.>", self._flow_answered)
+        subject = f"$JS.FC.p{self.number}.>".encode()
+        self._subscribe("", Subscription(self._endpoint, subject, target=self._flow_answered))
         for key in self.consumers:
             self._listen_to(key.stream)
 
     def _listen_to(self, stream: str) -> None:
         if stream not in self._subscriptions:
-            self._subscribe(stream, f"$JS.ACK.{stream}.>", self._acknowledged)
+            subject = f"$JS.ACK.{stream}.>".encode()
+            self._subscribe(stream, Subscription(self._acks, subject))
 
-    def _subscribe(
-        self, stream: str, subject: str, target: Callable[[bytes, bytes, bytes, bytes], None]
-    ) -> None:
-        subscription = Subscription(self._endpoint, subject.encode(), target=target)
+    def _subscribe(self, stream: str, subscription: Subscription) -> None:
         self.around.router.add(subscription)
         self._subscriptions[stream] = subscription
 
@@ -693,12 +735,17 @@ class ConsumerCoordinator:
             if subscription is not None:
                 self.around.router.remove(subscription)
 
+    def _acknowledged_runs(self, stream: str, consumer: str, runs: list[AckRun]) -> None:
+        hosted = self.consumers.get(ConsumerKey(stream, consumer))
+        if hosted is not None:
+            hosted.acknowledged_runs(runs)
+
     def _acknowledged(self, subject: bytes, reply: bytes, _: bytes, payload: bytes) -> None:
         acked = read_ack_subject(subject.decode(errors="replace"))
         if acked is None:
             return
         hosted = self.consumers.get(ConsumerKey(acked.stream, acked.consumer))
-        if hosted is None or not hosted.is_meant(acked):
+        if hosted is None or not hosted.is_meant(acked.mark):
             return
         ack = read_ack(payload)
         if ack is not None:
@@ -716,17 +763,20 @@ class ConsumerCoordinator:
 
     async def _bind(self) -> None:
         """Push consumers deliver while their subject has subscribers."""
-        router, seen = self.around.router, -1
+        router = self.around.router
         while True:
-            await asyncio.sleep(BIND_S)
-            if router.generation != seen:
-                seen = router.generation
-                for hosted in tuple(self._push.values()):
-                    try:
-                        hosted.look()
-                    except Exception:
-                        failed = FAULT.logged_as("a push consumer failed")
-                        logger.exception(failed, extra=hosted.key._asdict())
+            changed = asyncio.Event()
+            router.tell_change(changed.set)
+            began_s = time.monotonic()
+            for hosted in tuple(self._push.values()):
+                try:
+                    hosted.look()
+                except Exception:
+                    failed = FAULT.logged_as("a push consumer failed")
+                    logger.exception(failed, extra=hosted.key._asdict())
+            took_s = time.monotonic() - began_s
+            await changed.wait()
+            await asyncio.sleep(min(max(BIND_S_MIN, BIND_SHARE * took_s), BIND_S_MAX))
 
     def is_behind(self, core: Consumer) -> bool:
         """Those that read are: what is delivered would wait in memory."""

@@ -218,6 +218,13 @@ class ConsumerService:
             return await self._answer(request)
 
         if request.verb == "NEXT":
+            coordinator = self._coordinators.get(tp.partition)
+            stream = self._metadata.image.streams.get(request.stream)
+            is_known = stream is not None and stream.stream_id == request.stream_id
+            if coordinator is not None and is_known and self._coordinates(coordinator):
+                key = ConsumerKey(request.stream, request.consumer)
+                coordinator.find(key).pull(request.inbox, request.body.encode())
+                return {}
             self._pulls.note(tp.partition, request.inbox, request.body)
         return await self._leaders.at_leader(
             tp,
@@ -315,10 +322,13 @@ class ConsumerService:
     def _coordinator(self, stream: str) -> ConsumerCoordinator:
         """Raises NotLeader."""
         found = self._coordinators.get(self._place(stream).partition)
-        is_held = self._lease is None or self._lease.held
-        if found is None or not found.is_open or not found.leads or not is_held:
+        if found is None or not self._coordinates(found):
             raise NotLeader(f"consumers of {stream} are not coordinated here")
         return found
+
+    def _coordinates(self, coordinator: ConsumerCoordinator) -> bool:
+        """Its log has been read, and no other node coordinates what it does."""
+        return coordinator.is_open and coordinator.may_act
 
     def _place(self, stream: str) -> TopicPartition:
         state = self._state.stream

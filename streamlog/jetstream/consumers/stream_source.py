@@ -10,7 +10,6 @@ So what is found is kept for the next read, and near the end of the partition th
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -20,9 +19,7 @@ from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequ
 from streamlog.control.messages.matching import Matching
 from streamlog.control.messages.ordered_read import (
     count_from,
-    message_lists_at,
-    messages_at,
-    messages_from,
+    read_run,
 )
 from streamlog.control.messages.stored_messages import (
     StoredMessage,
@@ -33,7 +30,8 @@ from streamlog.errors import MessageNotFound, NotLeader, Overloaded
 from streamlog.model import TopicPartition
 from streamlog.partition.internal_partition import until
 from streamlog.partition.partition import Partition
-from streamlog.record.compiled.subjects import NOTHING, matches
+from streamlog.record.compiled.message_run import MessageRun
+from streamlog.record.compiled.subjects import NOTHING
 
 READ: Final = "CONSUMER.READ"
 WAIT: Final = "CONSUMER.WAIT"
@@ -44,8 +42,11 @@ MESSAGE: Final = "CONSUMER.MESSAGE"
 READ_BYTES: Final = 1024 * 1024
 """A read ends with the message that reaches this size, or with the read of the log that does."""
 READ_MIN: Final = 1_000
-"""As many messages are read for a consumer that wants fewer: records are read by the batch, and the next are wanted
-soon."""
+AHEAD_BYTES: Final = 128 * 1024
+"""As many messages are read for a consumer that wants fewer, if they take no more than these bytes: records are read
+by the batch, and the next are wanted soon."""
+MESSAGE_BYTES: Final = 1024
+"""What a message is taken for, before it is read."""
 WAIT_S: Final = 1.0
 """How long a leader waits for a message that is not there yet, before it answers."""
 NEAR_END: Final = 2_000
@@ -77,7 +78,7 @@ class StartQuery(NamedTuple):
 class StreamPart(NamedTuple):
     """Some messages in order, and where the next ones are looked for."""
 
-    messages: list[StoredMessage]
+    messages: MessageRun
     next_offset: int
     beyond: int
     """How many match from there on."""
@@ -191,10 +192,9 @@ class StreamSource:
         if picked is not None:
             return await _picked(partition, picked)
         offset = max(offset, start)
-        found, next_offset = list[StoredMessage](), offset
+        found, next_offset = MessageRun(), offset
         if limit:
-            most = max(limit, READ_MIN)
-            found, next_offset = await self._some(partition, stream_id, filters, offset, most)
+            found, next_offset = await self._some(partition, stream_id, filters, offset, limit)
         beyond = 0
         if next_offset < end:
             if not filters:
@@ -211,34 +211,28 @@ class StreamSource:
         filters: tuple[str, ...],
         offset: int,
         limit: int,
-    ) -> tuple[list[StoredMessage], int]:
+    ) -> tuple[MessageRun, int]:
         """The first messages that match, and where the next ones are looked for."""
-        found: list[StoredMessage] = []
+        needed, limit = limit, max(limit, READ_MIN)
         end = partition.high_watermark
-        left, next_offset = READ_BYTES, max(end, offset)
+        next_offset = max(end, offset)
         is_near = bool(filters) and end - offset <= NEAR_END
+        patterns: list[bytes] = []
+        wanted: Sequence[int]
         if filters and not is_near:
             matching = self._matching(partition, stream_id, filters, offset)
-            next_offset = max(min(end, matching.below), offset)
-            async with aclosing(messages_from(partition, matching, offset)) as messages:
-                async for it in messages:
-                    found.append(it)
-                    left -= size_of(it)
-                    if left <= 0 or len(found) >= limit:
-                        return found, it.sequence
-            return found, next_offset
-        names = [it.encode() for it in filters]
-        end = min(end, offset + NEAR_END if is_near else offset + limit)
-        async with aclosing(message_lists_at(partition, range(offset, end))) as lists:
-            async for read in lists:
-                some = read
-                if names:
-                    some = [it for it in read if _matches_any(names, it.subject.encode())]
-                found += some
-                left -= sum(map(size_of, some))
-                if found and (left <= 0 or len(found) >= limit):
-                    return found, found[-1].sequence
-        return found, max(end, offset)
+            below = max(min(end, matching.below), offset)
+            wanted, next_offset = await matching.offsets(offset, below, limit=limit)
+        else:
+            patterns = [it.encode() for it in filters]
+            if not is_near:
+                next_offset = min(next_offset, offset + limit)
+            wanted = range(offset, next_offset)
+        bytes_max = min(max(AHEAD_BYTES, MESSAGE_BYTES * needed), READ_BYTES)
+        run, upper = await read_run(partition, wanted, patterns, bytes_max=bytes_max)
+        if run.size_bytes >= bytes_max:
+            next_offset = min(next_offset, upper)
+        return run, next_offset
 
     def _matching(
         self, partition: Partition, stream_id: UUID, filters: tuple[str, ...], offset: int
@@ -308,12 +302,7 @@ class StreamSource:
             limit=int(fields["limit"]),
             picked=fields["picked"],
         )
-        rows = [
-            (it.subject, it.sequence, it.timestamp_ms, len(it.header_block), len(it.data))
-            for it in part.messages
-        ]
-        pieces = [piece for it in part.messages for piece in (it.header_block, it.data)]
-        return NodeAnswer({**part._asdict(), "messages": rows}, b"".join(pieces))
+        return NodeAnswer({**part._asdict(), "messages": None}, part.messages.encode())
 
     async def _answer_wait(self, fields: Fields) -> NodeAnswer:
         place = tp_of(fields), UUID(fields["stream_id"])
@@ -332,31 +321,17 @@ class StreamSource:
 
 
 async def _picked(partition: Partition, picked: Sequence[int]) -> StreamPart:
-    found: list[StoredMessage] = []
-    left, taken = READ_BYTES, len(picked)
-    async with aclosing(messages_at(partition, picked)) as messages:
-        async for it in messages:
-            found.append(it)
-            left -= len(it.subject) + len(it.header_block) + len(it.data)
-            if left <= 0:
-                taken = sum(offset < it.sequence for offset in picked)
-                break
-    next_offset = picked[taken - 1] + 1 if picked else 0
+    found, upper = await read_run(partition, picked, bytes_max=READ_BYTES)
+    next_offset = picked[-1] + 1 if picked else 0
+    if found.size_bytes >= READ_BYTES:
+        next_offset = min(next_offset, upper)
     return StreamPart(
         found,
         next_offset,
-        len(picked) - taken,
+        sum(offset >= next_offset for offset in picked),
         partition.log_start_offset,
         partition.high_watermark,
     )
-
-
-def size_of(message: StoredMessage) -> int:
-    return len(message.subject) + len(message.header_block) + len(message.data)
-
-
-def _matches_any(names: list[bytes], subject: bytes) -> bool:
-    return any(matches(name, subject) for name in names)
 
 
 async def _last(partition: Partition, filters: tuple[str, ...], start: int, end: int) -> int:
@@ -375,11 +350,4 @@ def _fields(tp: TopicPartition, stream_id: UUID) -> dict[str, Any]:
 
 def _part_of(answer: NodeAnswer) -> StreamPart:
     """What ``_answer_read`` answers. Raises KeyError, TypeError, ValueError for what is none."""
-    fields, position = dict(answer.fields), 0
-    messages = []
-    for subject, sequence, timestamp_ms, block_bytes, data_bytes in fields["messages"]:
-        middle, end = position + block_bytes, position + block_bytes + data_bytes
-        block, data = answer.data[position:middle], answer.data[middle:end]
-        messages.append(StoredMessage(subject, sequence, timestamp_ms, block, data))
-        position = end
-    return StreamPart(**{**fields, "messages": messages})
+    return StreamPart(**{**answer.fields, "messages": MessageRun.decode(bytes(answer.data))})

@@ -223,9 +223,10 @@ class ClusterFeed:
                 continue
             pause_s, self._error, self._heard_ms = PAUSE_S, None, monotonic_ms()
             cursor, self._lag = (stream.stream_id, part.next_offset), part.beyond
-            if part.messages:
-                await self._store([self._message(it) for it in part.messages])
-                self._position = part.messages[-1].sequence
+            run = part.messages
+            if run.count:
+                await self._store([self._message(*run.message(it)) for it in range(run.count)])
+                self._position = run.next_offset
             if part.next_offset >= part.high_watermark:
                 try:
                     await self._source.wait(tp, stream.stream_id, part.next_offset)
@@ -255,12 +256,8 @@ class ClusterFeed:
             query = StartQuery("all", origin.filters)
         return (await self._source.start(tp, stream_id, query)).offset
 
-    def _message(self, it: Any) -> OriginMessage:
-        return OriginMessage(
-            self._transform(it.subject) if self._origin.transforms else it.subject,
-            it.sequence,
-            it.timestamp_ms,
-            it.header_block,
-            it.data,
-            it.subject,
-        )
+    def _message(
+        self, subject: str, sequence: int, timestamp_ms: int, block: bytes, data: bytes
+    ) -> OriginMessage:
+        made = self._transform(subject) if self._origin.transforms else subject
+        return OriginMessage(made, sequence, timestamp_ms, block, data, subject)

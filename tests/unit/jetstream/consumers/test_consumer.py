@@ -9,17 +9,21 @@ from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.delivery.delivery import Delivery, Place
 from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
 from streamlog.jetstream.consumers.consumer import (
+    AHEAD_MS,
     BURST_MS,
+    READ_AHEAD,
     WINDOW_BYTES_MIN,
     Advise,
     Confirm,
     Consumer,
     Deliver,
+    DeliverRun,
     Effect,
     Tell,
     limits_of,
 )
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from tests.message_runs import one_by_one, run_of
 
 NOW_MS = 1_000
 MS = 1_000_000
@@ -35,6 +39,10 @@ def consumer(fields: dict[str, Any], **more: Any) -> Consumer:
     return Consumer(config, delivery, now_ms=NOW_MS, flow_subject="fc", reply_prefix="$JS.ACK.s.c.")
 
 
+def taken(core: Consumer) -> list[Effect]:
+    return one_by_one(core.take())
+
+
 def message(offset: int, data: bytes = b"x", timestamp_ms: int = 0) -> StoredMessage:
     return StoredMessage("a", offset + 1, timestamp_ms, b"", data)
 
@@ -46,9 +54,9 @@ def fill(
     beyond: int = 0,
     partition: int = 0,
 ) -> list[Effect]:
-    core.add(partition, messages, next_offset=messages[-1].sequence, beyond=beyond)
+    core.add(partition, run_of(messages), next_offset=messages[-1].sequence, beyond=beyond)
     core.pump(now_ms)
-    return core.take()
+    return taken(core)
 
 
 def pull(core: Consumer, inbox: str, now_ms: int = NOW_MS, **body: Any) -> list[Effect]:
@@ -56,19 +64,19 @@ def pull(core: Consumer, inbox: str, now_ms: int = NOW_MS, **body: Any) -> list[
         if name in body:
             body[name] *= MS
     core.pull(inbox, json.dumps(body).encode(), now_ms)
-    return core.take()
+    return taken(core)
 
 
 def answer(
     core: Consumer, offset: int, ack: Ack, reply: str = "", now_ms: int = NOW_MS
 ) -> list[Effect]:
     core.acknowledged(AckSubject("s", "c", 1, offset + 1, 1, 0, 0, 0, 0), ack, reply, now_ms)
-    return core.take()
+    return taken(core)
 
 
 def tick(core: Consumer, now_ms: int) -> list[Effect]:
     core.tick(now_ms)
-    return core.take()
+    return taken(core)
 
 
 def shown(effects: list[Effect]) -> list[Any]:
@@ -209,17 +217,17 @@ def test_request_that_does_not_wait_ends_with_the_stream() -> None:
     pull(core, "i", batch=2, no_wait=True)
     fill(core, message(0))
     core.end_of_stream(NOW_MS)
-    assert shown(core.take()) == [("i", 404, "No Messages")]
+    assert shown(taken(core)) == [("i", 404, "No Messages")]
 
 
 def test_request_that_does_not_wait_may_wait_for_a_first_message() -> None:
     core = consumer(PULL)
     pull(core, "i", batch=2, no_wait=True, expires=100)
     core.end_of_stream(NOW_MS)
-    assert not core.take()
+    assert not taken(core)
     fill(core, message(0))
     core.end_of_stream(NOW_MS)
-    assert shown(core.take()) == [("i", 404, "No Messages")]
+    assert shown(taken(core)) == [("i", 404, "No Messages")]
 
 
 def test_request_that_came_during_the_read_is_not_ended_by_it() -> None:
@@ -228,9 +236,105 @@ def test_request_that_came_during_the_read_is_not_ended_by_it() -> None:
     last_pull = core.last_pull
     pull(core, "j", no_wait=True)
     core.end_of_stream(NOW_MS, last_pull)
-    assert shown(core.take()) == [("i", 404, "No Messages")]
+    assert shown(taken(core)) == [("i", 404, "No Messages")]
     core.end_of_stream(NOW_MS, core.last_pull)
-    assert shown(core.take()) == [("j", 404, "No Messages")]
+    assert shown(taken(core)) == [("j", 404, "No Messages")]
+
+
+def runs(core: Consumer) -> list[tuple[str, int, int]]:
+    """Of deliveries that are runs: the subject, and the first and last consumer sequence."""
+    return [
+        (it.subject, it.sequence, it.sequence + it.stop - it.start - 1)
+        for it in core.take()
+        if isinstance(it, DeliverRun)
+    ]
+
+
+def test_requests_of_one_inbox_share_a_run_in_turn() -> None:
+    core = consumer(PULL)
+    for batch in (1, 4, 2):
+        pull(core, "i", batch=batch)
+    core.add(0, run_of(map(message, range(6))), next_offset=6, beyond=0)
+    core.pump(NOW_MS)
+    assert runs(core) == [("i", 1, 6)]
+    (left,) = core.waiting
+    assert (left.request.batch, left.left, left.sent) == (4, 1, 3)
+    assert core.wants == 1
+
+
+def test_requests_of_two_inboxes_have_one_message_each() -> None:
+    core = consumer(PULL)
+    for inbox in "ij":
+        pull(core, inbox, batch=2)
+    core.add(0, run_of(map(message, range(3))), next_offset=3, beyond=0)
+    core.pump(NOW_MS)
+    assert shown(taken(core)) == [("i", 0, 1), ("j", 1, 1), ("i", 2, 1)]
+
+
+def test_client_that_went_in_the_middle_of_a_run_leaves_the_rest_in_hand() -> None:
+    core = consumer(PULL)
+    pull(core, "i", batch=5)
+    core.add(0, run_of(map(message, range(5))), next_offset=5, beyond=0)
+    core.pump(NOW_MS)
+    (it,) = core.take()
+    assert isinstance(it, DeliverRun)
+    core.run_not_sent(it, 3, NOW_MS)
+    assert (core.wants, core.needs_message) == (0, None)
+    pull(core, "j", batch=5)
+    for offset in (3, 4):
+        assert core.needs_message == Place(0, offset)
+        core.provide(Place(0, offset), message(offset), NOW_MS)
+    assert shown(taken(core)) == [("j", 3, 1), ("j", 4, 1)]
+
+
+def test_more_is_read_for_a_client_that_asks_again_and_again() -> None:
+    core, offset, read = consumer(PULL), 0, []
+    for _ in range(8):
+        pull(core, "i", batch=1)
+        read.append(core.reads)
+        more = range(offset, offset + core.reads)
+        core.add(0, run_of(map(message, more)), next_offset=more.stop, beyond=0)
+        core.pump(NOW_MS)
+        for _ in more[1:]:
+            pull(core, "i", batch=1)
+        offset = more.stop
+    assert read == [1, 100, 200, 400, 800, 1_600, 3_200, READ_AHEAD]
+    assert core.delivery.delivered.sequence == offset
+
+
+def test_what_was_read_ahead_is_forgotten_when_nothing_asks_for_it() -> None:
+    core = consumer(PULL)
+    pull(core, "i")
+    fill(core, *map(message, range(5)))
+    assert (core.next_offset(0), core.next_ms()) == (5, NOW_MS + AHEAD_MS)
+    tick(core, NOW_MS + AHEAD_MS - 1)
+    assert core.next_offset(0) == 5
+    tick(core, NOW_MS + AHEAD_MS)
+    assert (core.next_offset(0), core.reads) == (1, 0)
+    pull(core, "i", batch=2, now_ms=NOW_MS + AHEAD_MS)
+    assert core.wants == core.reads == 2
+    assert shown(fill(core, *map(message, range(1, 3)))) == [("i", 1, 1), ("i", 2, 1)]
+
+
+def test_acknowledged_runs_count_once_and_only_what_was_delivered() -> None:
+    core = consumer(PULL)
+    pull(core, "i", batch=6)
+    fill(core, *map(message, range(6)))
+    core.is_changed = False
+    core.acknowledged_runs([(0, 1, 3), (0, 2, 4), (0, 5, 99), (1, 0, 5)], NOW_MS)
+    assert core.is_changed
+    assert [it for it in range(9) if core.delivery.is_pending(Place(0, it))] == [0, 4]
+    core.is_changed = False
+    core.acknowledged_runs([(0, 1, 3)], NOW_MS)
+    assert not core.is_changed
+
+
+def test_acknowledged_run_acks_all_before_its_last() -> None:
+    core = consumer(PULL, ack_policy="all")
+    pull(core, "i", batch=6)
+    fill(core, *map(message, range(6)))
+    core.acknowledged_runs([(0, 2, 4)], NOW_MS)
+    assert [it for it in range(9) if core.delivery.is_pending(Place(0, it))] == [4, 5]
 
 
 def test_request_that_does_not_wait_finds_nothing_at_a_paused_consumer() -> None:
@@ -246,7 +350,7 @@ def test_pause_ends_a_request_that_does_not_wait() -> None:
     fill(core, message(0))
     pull(core, "j", no_wait=True)
     core.pause(NOW_MS + 500, NOW_MS)
-    assert shown(core.take()) == [("j", 404, "No Messages")]
+    assert shown(taken(core)) == [("j", 404, "No Messages")]
 
 
 def size_of(it: Deliver) -> int:
@@ -320,7 +424,7 @@ def test_message_comes_again_once_its_wait_is_over() -> None:
     pull(core, "j", NOW_MS + 30_000)
     assert core.needs_message == Place(0, 0)
     core.provide(Place(0, 0), message(0), NOW_MS + 30_000)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
 
 
 def test_message_does_not_become_due_while_it_is_read() -> None:
@@ -330,7 +434,7 @@ def test_message_does_not_become_due_while_it_is_read() -> None:
     for now_ms in range(NOW_MS + 20, NOW_MS + 5_000, 100):
         tick(core, now_ms)
     core.provide(Place(0, 0), message(0), NOW_MS + 5_000)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
     assert core.needs_message is None
     assert core.next_ms() == NOW_MS + 5_010
 
@@ -341,7 +445,7 @@ def test_message_is_not_given_up_while_it_is_read() -> None:
     pull(core, "j", NOW_MS + 10)
     assert not tick(core, NOW_MS + 9_000)
     core.provide(Place(0, 0), message(0), NOW_MS + 9_000)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
 
 
 def test_message_whose_request_ended_is_delivered_to_the_next_as_the_same_delivery() -> None:
@@ -350,11 +454,11 @@ def test_message_whose_request_ended_is_delivered_to_the_next_as_the_same_delive
     now_ms = NOW_MS + 30_000
     pull(core, "j", now_ms, expires=10)
     core.provide(Place(0, 0), message(0), now_ms + 10)
-    assert shown(core.take()) == [("j", 408, "Request Timeout")]
+    assert shown(taken(core)) == [("j", 408, "Request Timeout")]
     assert core.needs_message is None
     pull(core, "k", now_ms + 20)
     core.provide(Place(0, 0), message(0), now_ms + 20)
-    (it,) = core.take()
+    (it,) = taken(core)
     assert isinstance(it, Deliver)
     assert (it.delivered.count, it.delivered.sequence) == (2, 2)
 
@@ -366,10 +470,10 @@ def test_requests_that_are_too_small_do_not_use_up_deliveries() -> None:
     for _ in range(5):
         pull(core, "small", now_ms, max_bytes=1)
         core.provide(Place(0, 0), message(0), now_ms)
-        assert shown(core.take()) == [("small", 409, "Message Size Exceeds MaxBytes")]
+        assert shown(taken(core)) == [("small", 409, "Message Size Exceeds MaxBytes")]
     pull(core, "j", now_ms)
     core.provide(Place(0, 0), message(0), now_ms)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
 
 
 @pytest.mark.parametrize("policy", ["explicit", "none"])
@@ -383,7 +487,7 @@ def test_message_that_nobody_got_is_the_same_delivery_later(policy: str) -> None
     pull(core, "j", NOW_MS + 90_000)
     assert core.needs_message == Place(0, 0)
     core.provide(Place(0, 0), message(0), NOW_MS + 90_000)
-    (again,) = core.take()
+    (again,) = taken(core)
     assert again == it._replace(subject="j")
 
 
@@ -393,7 +497,7 @@ def test_acknowledgement_of_the_delivery_before_takes_a_message_from_the_hand() 
     pull(core, "j", NOW_MS + 30_000)
     answer(core, 0, ACK, now_ms=NOW_MS + 30_000)
     core.provide(Place(0, 0), message(0), NOW_MS + 30_000)
-    assert not core.take()
+    assert not taken(core)
 
 
 def test_refusal_of_the_delivery_before_does_not_bring_a_message_twice() -> None:
@@ -403,7 +507,7 @@ def test_refusal_of_the_delivery_before_does_not_bring_a_message_twice() -> None
     pull(core, "j", now_ms, batch=5)
     answer(core, 0, NAK, now_ms=now_ms)
     core.provide(Place(0, 0), message(0), now_ms)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
     assert core.needs_message is None
 
 
@@ -415,7 +519,7 @@ def test_refusal_of_the_delivery_before_does_not_give_up_the_last_one() -> None:
     told = answer(core, 0, NAK, now_ms=now_ms)
     assert [it.kind for it in told if isinstance(it, Advise)] == ["MSG_NAKED"]
     core.provide(Place(0, 0), message(0), now_ms)
-    assert shown(core.take()) == [("j", 0, 2)]
+    assert shown(taken(core)) == [("j", 0, 2)]
 
 
 def test_message_that_is_gone_is_not_delivered_again() -> None:
@@ -423,7 +527,7 @@ def test_message_that_is_gone_is_not_delivered_again() -> None:
     expired(core)
     pull(core, "j", NOW_MS + 30_000)
     core.provide(Place(0, 0), None, NOW_MS + 30_000)
-    assert not core.take()
+    assert not taken(core)
     assert core.delivery.pending_count == 0
 
 
@@ -446,7 +550,7 @@ def test_lower_limit_gives_up_what_is_due() -> None:
     core = consumer(PULL)
     expired(core)
     core.reconfigure(ConsumerConfig(name="c", max_deliver=1, **PULL), NOW_MS + 30_000)  # type: ignore[arg-type]
-    assert [it.kind for it in core.take() if isinstance(it, Advise)] == ["MAX_DELIVERIES"]
+    assert [it.kind for it in taken(core) if isinstance(it, Advise)] == ["MAX_DELIVERIES"]
 
 
 # Acknowledgements
@@ -482,7 +586,7 @@ def test_room_of_an_acknowledgement_with_a_bad_request_is_used() -> None:
     core = consumer(PULL, max_ack_pending=2)
     pull(core, "i", batch=5)
     fill(core, message(0), message(1))
-    core.add(0, [message(2)], next_offset=3, beyond=0)
+    core.add(0, run_of([message(2)]), next_offset=3, beyond=0)
     told = answer(core, 0, Ack(AckKind.NEXT, next_request=b"{"), "j")
     assert [it[:2] for it in shown(told)] == [("j", 400), ("i", 2)]
 
@@ -528,7 +632,7 @@ def test_push_that_lost_its_subscriber_goes_on_with_the_next() -> None:
     for offset in (0, 1):
         assert core.needs_message == Place(0, offset)
         core.provide(Place(0, offset), message(offset), NOW_MS)
-    told = core.take()
+    told = taken(core)
     assert [it.delivered.sequence for it in told if isinstance(it, Deliver)] == [1, 2]
 
 
@@ -558,9 +662,9 @@ def test_flow_control_stops_at_the_window_and_goes_on_with_the_answer() -> None:
     (beat,) = tick(core, NOW_MS + 100)
     assert isinstance(beat, Tell) and ("Nats-Consumer-Stalled", "fc.1") in beat.headers
     core.flow_answered("fc.0", NOW_MS + 100)
-    assert not core.take()
+    assert not taken(core)
     core.flow_answered("fc.1", NOW_MS + 100)
-    assert ("d", 2, 1) in shown(core.take())
+    assert ("d", 2, 1) in shown(taken(core))
 
 
 def test_flow_control_asks_again_after_a_message_that_is_larger_than_the_window() -> None:
@@ -573,10 +677,10 @@ def test_flow_control_asks_again_after_a_message_that_is_larger_than_the_window(
     )
     assert ("d", 2, 1) not in shown(told)
     core.flow_answered("fc.1", NOW_MS)
-    (again,) = core.take()
+    (again,) = taken(core)
     assert isinstance(again, Tell) and again.reply == "fc.2"
     core.flow_answered("fc.2", NOW_MS)
-    assert shown(core.take()) == [("d", 2, 1)]
+    assert shown(taken(core)) == [("d", 2, 1)]
 
 
 def test_subscriber_that_comes_again_begins_with_a_window_of_its_own() -> None:
@@ -584,7 +688,7 @@ def test_subscriber_that_comes_again_begins_with_a_window_of_its_own() -> None:
     fill(core, message(0, b"x" * WINDOW_BYTES_MIN), message(1))
     core.bind(False, NOW_MS)
     core.bind(True, NOW_MS)
-    assert shown(core.take()) == [("d", 1, 1)]
+    assert shown(taken(core)) == [("d", 1, 1)]
 
 
 # The pace
@@ -592,9 +696,11 @@ def test_subscriber_that_comes_again_begins_with_a_window_of_its_own() -> None:
 
 def test_rate_limit_holds_for_small_messages() -> None:
     core = bound(rate_limit_bps=8_000_000)  # a byte in a microsecond
-    core.add(0, [message(it, b"x" * 100) for it in range(10_000)], next_offset=10_000, beyond=0)
+    core.add(
+        0, run_of([message(it, b"x" * 100) for it in range(10_000)]), next_offset=10_000, beyond=0
+    )
     core.pump(NOW_MS)
-    now_ms, sizes = NOW_MS, [size_of(it) for it in core.take() if isinstance(it, Deliver)]
+    now_ms, sizes = NOW_MS, [size_of(it) for it in taken(core) if isinstance(it, Deliver)]
     while now_ms < NOW_MS + 500:
         next_ms = core.next_ms()
         assert next_ms is not None and next_ms > now_ms
@@ -631,7 +737,7 @@ def test_another_rate_limit_holds_at_once() -> None:
         ConsumerConfig(name="c", ack_policy="explicit", deliver_subject="d", rate_limit_bps=10**9),
         NOW_MS,
     )
-    assert shown(core.take()) == [("d", 1, 1)]
+    assert shown(taken(core)) == [("d", 1, 1)]
 
 
 def replayed(core: Consumer, now_ms: int) -> list[int]:
@@ -642,7 +748,7 @@ def test_replay_keeps_the_pace_also_from_one_read_to_the_next() -> None:
     core = consumer(PULL, replay_policy="original")
     pull(core, "i", batch=9)
     fill(core, message(0, timestamp_ms=5_000), beyond=2)
-    core.add(0, [message(1, timestamp_ms=5_200)], next_offset=2, beyond=1)
+    core.add(0, run_of([message(1, timestamp_ms=5_200)]), next_offset=2, beyond=1)
     assert replayed(core, NOW_MS) == []
     assert core.next_ms() == NOW_MS + 200
     assert replayed(core, NOW_MS + 200) == [1]
@@ -671,7 +777,7 @@ def test_pause_holds_everything_back_until_its_time() -> None:
 def test_first_deliveries_go_on_after_what_was_passed_over() -> None:
     core = consumer(PULL)
     pull(core, "i")
-    core.add(0, [], next_offset=7, beyond=0)
+    core.add(0, run_of([]), next_offset=7, beyond=0)
     assert core.next_offset(0) == 7
 
 
@@ -728,5 +834,5 @@ def test_requests_are_told_that_the_consumer_goes() -> None:
     core = consumer(PULL)
     pull(core, "i")
     core.end_pulls(409, "Consumer Deleted")
-    assert shown(core.take()) == [("i", 409, "Consumer Deleted")]
+    assert shown(taken(core)) == [("i", 409, "Consumer Deleted")]
     assert not core.waiting
