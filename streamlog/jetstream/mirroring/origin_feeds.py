@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from streamlog.clock import monotonic_ms
-from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.errors import InvalidStreamConfig, StreamlogError
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import api_error
@@ -24,6 +23,8 @@ from streamlog.model import TopicPartition
 
 STORED_BYTES: Final = 1024 * 1024
 """At once."""
+QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""More than an origin sends that obeys flow control: JetStream stops at 32 MiB."""
 LINK_LOOK_S: Final = 0.2
 READ_LIMIT: Final = 5_000
 PAUSE_S: Final = 0.1
@@ -58,7 +59,8 @@ class LinkFeed:
         self._committed = committed
         self._reader = OriginReader(origin, position, new_token, inbox=inbox)
         self._queue: deque[OriginMessage | FlowControl] = deque()
-        """Bounded by the origin's flow control."""
+        """Bounded by the origin's flow control; an origin without is given up for as long as it is full."""
+        self._queued_bytes = 0
         self._changed = asyncio.Event()
         self._ends: list[Callable[[], None]] = []
         """What ends the subscriptions."""
@@ -107,6 +109,7 @@ class LinkFeed:
                 queue.popleft()
                 some.append(it)
                 size += it.size_bytes
+            self._queued_bytes -= size
             if some:
                 await self._store(some)
                 continue
@@ -130,11 +133,17 @@ class LinkFeed:
             self._link.publish(it.subject, it.payload, it.reply)
         if step.takes:
             self._queue.extend(step.takes)
+            self._queued_bytes += sum(
+                it.size_bytes for it in step.takes if isinstance(it, OriginMessage)
+            )
         if step != ReaderStep():
             self._changed.set()
 
     def _heard(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
-        self._do(self._reader.heard(subject, reply, block, payload, monotonic_ms()))
+        reader, now_ms = self._reader, monotonic_ms()
+        self._do(reader.heard(subject, reply, block, payload, now_ms))
+        if self._queued_bytes > QUEUED_BYTES_MAX and reader.is_reading:
+            self._do(reader.give_up(now_ms, "the origin does not obey flow control"))
 
     def _answered(self, _: bytes, __: bytes, block: bytes, payload: bytes) -> None:
         self._do(self._reader.answered(payload, block, monotonic_ms()))
@@ -216,8 +225,7 @@ class ClusterFeed:
             cursor, self._lag = (stream.stream_id, part.next_offset), part.beyond
             run = part.messages
             if run.count:
-                messages = [StoredMessage(*run.message(index)) for index in range(run.count)]
-                await self._store([self._message(it) for it in messages])
+                await self._store([self._message(*run.message(it)) for it in range(run.count)])
                 self._position = run.next_offset
             if part.next_offset >= part.high_watermark:
                 try:
@@ -248,12 +256,8 @@ class ClusterFeed:
             query = StartQuery("all", origin.filters)
         return (await self._source.start(tp, stream_id, query)).offset
 
-    def _message(self, it: StoredMessage) -> OriginMessage:
-        return OriginMessage(
-            self._transform(it.subject) if self._origin.transforms else it.subject,
-            it.sequence,
-            it.timestamp_ms,
-            it.header_block,
-            it.data,
-            it.subject,
-        )
+    def _message(
+        self, subject: str, sequence: int, timestamp_ms: int, block: bytes, data: bytes
+    ) -> OriginMessage:
+        made = self._transform(subject) if self._origin.transforms else subject
+        return OriginMessage(made, sequence, timestamp_ms, block, data, subject)

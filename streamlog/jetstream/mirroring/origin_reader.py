@@ -172,19 +172,19 @@ class OriginReader:
             return NOTHING_TO_DO
         if not self.is_reading:
             return self.begin(now_ms)
-        return self._give_up(now_ms, "the origin is not heard")
+        return self.give_up(now_ms, "the origin is not heard")
 
     def answered(self, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
         """The answer to CONSUMER.CREATE, or that there is none."""
         if block.startswith(b"NATS/1.0 503"):
-            return self._give_up(now_ms, "no API answers under this prefix")
+            return self.give_up(now_ms, "no API answers under this prefix")
         try:
             answer = json.loads(payload)
             error, pending = answer.get("error"), answer.get("num_pending", 0)
         except (ValueError, AttributeError):
-            return self._give_up(now_ms, "the answer to CONSUMER.CREATE is not readable")
+            return self.give_up(now_ms, "the answer to CONSUMER.CREATE is not readable")
         if error:
-            self._give_up(now_ms, "")
+            self.give_up(now_ms, "")
             self.error = error if isinstance(error, dict) else {"description": str(error)}
             return ReaderStep(closes=True)
         if self._expected == 1 and isinstance(pending, int):
@@ -208,7 +208,7 @@ class OriginReader:
             return self._missed(now_ms)
         if delivery.stream_sequence <= self._position:
             said = "the origin's sequences do not grow: it has several partitions, or another stream has its name"
-            return self._give_up(now_ms, said)
+            return self.give_up(now_ms, said)
         self._expected += 1
         self._position = delivery.stream_sequence
         self.lag = delivery.pending
@@ -230,7 +230,7 @@ class OriginReader:
         """A heartbeat, a flow control request, or the end of the consumer."""
         if not block.startswith(b"NATS/1.0 100"):
             line = block[9:].split(b"\r\n", 1)[0]
-            return self._give_up(now_ms, f"the consumer ended: {line.decode(errors='replace')}")
+            return self.give_up(now_ms, f"the consumer ended: {line.decode(errors='replace')}")
         self._alive(now_ms)
         if reply:
             return ReaderStep(takes=(FlowControl(reply),))
@@ -253,8 +253,8 @@ class OriginReader:
         self.restarts += 1
         return self.begin(now_ms)
 
-    def _give_up(self, now_ms: int, why: str) -> ReaderStep:
-        """And try again later."""
+    def give_up(self, now_ms: int, why: str) -> ReaderStep:
+        """Listen no more, and try again later behind what was handed on."""
         if why:
             self.error = {"code": 503, "err_code": 10008, "description": why}
         self.restarts += 1

@@ -1,0 +1,136 @@
+"""A feed over a link, of which a test is the other side."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from streamlog.jetstream.mirroring import origin_feeds
+from streamlog.jetstream.mirroring.origin_feeds import LinkFeed
+from streamlog.jetstream.mirroring.origin_links import Heard
+from streamlog.jetstream.mirroring.origin_reader import OriginMessage
+from streamlog.metadata.stream.stream_origin import StreamOrigin
+from tests.local_node import until
+
+
+class Origin:
+    """Answers, and delivers what a test says."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.heard: dict[str, Heard] = {}
+        self.starts: list[int] = []
+        self.answered: list[bytes] = []
+        self.delivered = 0
+
+    def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
+        self.heard[subject] = heard
+        return lambda: self.heard.pop(subject, None) and None
+
+    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+        if not reply:
+            self.answered.append(subject)
+            return
+        config = json.loads(payload)["config"]
+        self.starts.append(config.get("opt_start_seq", 1))
+        self.delivered = 0
+
+    async def run(self) -> None: ...
+
+    def say(self, reply: bytes, block: bytes = b"", payload: bytes = b"") -> None:
+        for subject, heard in list(self.heard.items()):
+            if not subject.endswith(".answer"):
+                heard(b"o.x", reply, block, payload)
+
+    def deliver(self, sequence: int, payload: bytes = b"") -> None:
+        self.delivered += 1
+        self.say(b"$JS.ACK.O.c.1.%d.%d.0.0" % (sequence, self.delivered), payload=payload)
+
+
+class Store:
+    """Holds messages back until a test lets them be stored."""
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+        self.may = asyncio.Event()
+        self.may.set()
+        self.is_committed = asyncio.Event()
+        self.is_committed.set()
+
+    async def store(self, messages: Sequence[OriginMessage]) -> None:
+        await self.may.wait()
+        self.sequences += [it.sequence for it in messages]
+
+    async def committed(self) -> None:
+        await self.is_committed.wait()
+
+
+def feed_of(origin: Origin, store: Store, position: int = 0) -> LinkFeed:
+    return LinkFeed(
+        StreamOrigin("O", api="$JS.hub.API"),
+        origin,
+        index_name="O > >",
+        position=position,
+        inbox="_INBOX.m",
+        store=store.store,
+        committed=store.committed,
+    )
+
+
+async def test_flow_control_is_answered_when_what_came_before_is_committed() -> None:
+    origin, store = Origin(), Store()
+    running = asyncio.create_task(feed_of(origin, store).run())
+    await until(lambda: origin.starts == [1])
+    store.is_committed.clear()
+    origin.deliver(1)
+    origin.say(b"$JS.FC.1", b"NATS/1.0 100 FlowControl Request\r\n\r\n")
+    origin.deliver(2)
+    await until(lambda: store.sequences == [1])
+    await asyncio.sleep(0.05)
+    assert origin.answered == []
+    store.is_committed.set()
+    await until(lambda: origin.answered == [b"$JS.FC.1"])
+    await until(lambda: store.sequences == [1, 2])
+    running.cancel()
+    await asyncio.wait([running])
+    assert origin.heard == {}, "it listens no more"
+
+
+async def test_origin_that_heeds_no_flow_control_is_given_up_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(origin_feeds, "QUEUED_BYTES_MAX", 1_000)
+    origin, store = Origin(), Store()
+    feed = feed_of(origin, store)
+    running = asyncio.create_task(feed.run())
+    await until(lambda: origin.starts == [1])
+    store.may.clear()
+    for sequence in range(1, 100):
+        origin.deliver(sequence, bytes(100))
+    assert origin.heard == {}
+    assert "flow control" in str(feed.state().error)
+    store.may.set()
+    await until(lambda: len(origin.starts) == 2)
+    held = origin.starts[1] - 1
+    assert store.sequences == list(range(1, held + 1))
+    assert held < 20
+    for sequence in range(held + 1, held + 3):
+        origin.deliver(sequence)
+    await until(lambda: store.sequences == list(range(1, held + 3)))
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_closed_link_is_waited_for() -> None:
+    origin, store = Origin(), Store()
+    origin.is_open = False
+    feed = feed_of(origin, store, position=7)
+    running = asyncio.create_task(feed.run())
+    await asyncio.sleep(0.05)
+    assert origin.starts == []
+    assert "not connected" in str(feed.state().error)
+    origin.is_open = True
+    await until(lambda: origin.starts == [8])
+    running.cancel()
+    await asyncio.wait([running])
