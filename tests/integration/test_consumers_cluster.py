@@ -295,7 +295,9 @@ class Load:
         self.confirmed: set[int] = set()
         """Acknowledgements that were answered."""
         self.again: list[int] = []
-        """What was delivered after that."""
+        """What came after that. A coordinator that begins may deliver a message before it hears of the acknowledgement
+        of an earlier delivery, which it then confirms: what waits for the worker by then has come before.
+        """
         self.times: list[float] = []
         """Of deliveries."""
         self._is_ending = False
@@ -321,6 +323,7 @@ class Load:
         """Pull again as soon as a status says that the request has ended; nats-py's fetch waits on."""
         inbox = client.new_inbox()
         subscription = await client.subscribe(inbox)
+        subscription._pending_queue = Arrivals(self)
         verb = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.worker"
         request = json.dumps({"batch": 10, "expires": 2_000_000_000}).encode()
         while not await self._is_done(client):
@@ -340,8 +343,6 @@ class Load:
         number = int(message.data)
         self.times.append(time.monotonic())
         self.delivered[number] += 1
-        if number in self.confirmed:
-            self.again.append(number)
         group.create_task(self._confirm(message, number))
 
     async def _confirm(self, message: Msg, number: int) -> None:
@@ -372,6 +373,19 @@ class Load:
     def check(self) -> None:
         assert not self.again, "an acknowledgement was confirmed, and counts"
         assert self.published <= set(self.delivered)
+
+
+class Arrivals(asyncio.Queue[Msg]):
+    """Of a subscription: the client puts what it has read there at once, and the worker takes it later."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__()
+        self._load = load
+
+    def _put(self, item: Msg) -> None:
+        if not (item.headers or {}).get("Status") and int(item.data) in self._load.confirmed:
+            self._load.again.append(int(item.data))
+        super()._put(item)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata.controller import batches
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.store import StoredBatch
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.property.test_metadata_image import decide, requests
 
@@ -61,9 +62,7 @@ class Reader:
                 self.partitions[key] = (said["leader"], said["leader_epoch"], *said["isr"])
 
     def check(self, image: MetadataImage) -> None:
-        assert self.configs == {
-            name: it.config.model_dump(mode="json") for name, it in image.streams.items()
-        }
+        assert self.configs == {name: _whole(it.config) for name, it in image.streams.items()}
         assert self.partitions == {
             (name, number): (
                 None if it.leader == NO_LEADER else it.leader,
@@ -79,6 +78,12 @@ class Reader:
         assert self.users == {name: sorted(it) for name, it in image.users.items()}
         limited = {key: quota for key, quota in self.quotas.items() if any(quota.values())}
         assert limited.keys() == set(image.quotas)
+
+
+def _whole(config: StreamConfig) -> dict[str, Any]:
+    """With what a record leaves out at its default."""
+    defaults = {name: getattr(config, name) for name in StreamConfig.model_fields}
+    return {**defaults, **config.model_dump(mode="json")}
 
 
 def _change(known: dict[str, Any], changed: dict[str, Any]) -> None:

@@ -29,6 +29,12 @@ SOURCES = (
     '[{"name":"o","external":{"api":"$JS.hub.API","deliver":"d"}}]',
     '[{"name":"o","subject_transforms":[{"src":"a","dest":"b"},{"src":"c","dest":""}]},{"name":"p"}]',
 )
+LIMITS = (
+    "",
+    "inactive_threshold=10s",
+    "inactive_threshold=90s,max_ack_pending=5",
+    "max_ack_pending=-1",
+)
 limit = st.one_of(st.just(-1), st.integers(1, 2**40))
 
 
@@ -45,6 +51,8 @@ def values_of(row: StreamSetting) -> st.SearchStrategy[Any]:
         return st.sampled_from(MIRRORS)
     if row.form.json == "origins":
         return st.sampled_from(SOURCES)
+    if row.form.json == "consumer_limits":
+        return st.sampled_from(LIMITS)
     if row.type.kind is str:
         return st.sampled_from(["a", "x y", "> -> y.>", "a.* -> b.$1", "key"])
     assert low is not None and high is not None
@@ -75,6 +83,11 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         "cleanup_policy": cleanup_policy,
         "min_compaction_lag_ms": draw(st.integers(0, 100)),
         "max_compaction_lag_ms": draw(st.one_of(st.just(-1), st.integers(100, 2**40))),
+        "retention": draw(
+            st.sampled_from(["limits", "interest", "workqueue"])
+            if cleanup_policy == "delete"
+            else st.just("limits")
+        ),
         "discard": discard,
         "max_messages_per_subject": per_subject,
         "discard_new_per_subject": discard == "new" and per_subject > 0 and draw(st.booleans()),

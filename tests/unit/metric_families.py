@@ -13,7 +13,7 @@ from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.mirror_gauges import MirrorGauges
 from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
-from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics, Holder
 from streamlog.metrics import NodeMetrics
 
 
@@ -25,7 +25,7 @@ def families() -> dict[str, Metric]:
     collectors: list[Collector] = [
         ClusterGauges(statistics),
         GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
-        ConsumerGauges(ConsumerStatistics()),
+        ConsumerGauges(ConsumerStatistics(holders=[Holder("s", "c", 1)])),
         MirrorGauges([]),
         LagGauges([], omitted=0, ends={}),
         MachineGauges(Path("/")),
