@@ -50,7 +50,8 @@ Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by
 | `STREAM.PURGE.<stream>`, `STREAM.MSG.DELETE.<stream>` | remove messages ([erasure](erasure.md)) |
 | `STREAM.MSG.GET.<stream>`, `DIRECT.GET.<stream>` | read [single messages](subjects.md) |
 | `STREAM.LEADER.STEPDOWN.<stream>`, `STREAM.PEER.REMOVE.<stream>`, `META.LEADER.STEPDOWN` | move leaders and replicas |
-| `CONSUMER.CREATE`, `CONSUMER.DURABLE.CREATE`, `CONSUMER.INFO`, `CONSUMER.DELETE`, `CONSUMER.PAUSE`, `CONSUMER.UNPIN`, `CONSUMER.RESET` | [consumers](consumers.md); refused by a node that serves none |
+| `CONSUMER.CREATE`, `CONSUMER.DURABLE.CREATE`, `CONSUMER.INFO`, `CONSUMER.DELETE` | [consumers](consumers.md) |
+| `CONSUMER.PAUSE`, `CONSUMER.UNPIN`, `CONSUMER.RESET` | change how a consumer goes on |
 | `CONSUMER.NAMES`, `CONSUMER.LIST` | consumers of a stream |
 
 ## HTTP
