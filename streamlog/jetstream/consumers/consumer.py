@@ -274,7 +274,7 @@ class Consumer:
         if not self._is_used:
             if self.config.inactive_threshold_ms:
                 found.append(self._used_ms + self.config.inactive_threshold_ms)
-            if self._ahead:
+            if self._may_forget:
                 found.append(self._used_ms + AHEAD_MS)
         found += self._held_until_ms, self._paused_until_ms, self._pinned_until_ms
         return min((it for it in found if it is not None), default=None)
@@ -462,6 +462,11 @@ class Consumer:
         self.last_delivered_ms = self.last_ack_ms = None
         self.is_changed = True
         self.pump(now_ms)
+
+    @property
+    def _may_forget(self) -> bool:
+        """What was read ahead is found again by its offset; what was picked is not."""
+        return bool(self._ahead) and self.config.deliver_policy != "last_per_subject"
 
     def _forget_ahead(self) -> None:
         self._ahead.clear()
@@ -668,7 +673,7 @@ class Consumer:
         self._note_use(now_ms)
         self._expire_pulls(now_ms)
         self._beat(now_ms)
-        if self._ahead and not self._is_used and now_ms - self._used_ms >= AHEAD_MS:
+        if self._may_forget and not self._is_used and now_ms - self._used_ms >= AHEAD_MS:
             self._forget_ahead()
         self.pump(now_ms)
 

@@ -474,6 +474,16 @@ def test_what_was_read_ahead_is_forgotten_when_nothing_asks_for_it() -> None:
     assert shown(fill(core, *map(message, range(1, 3)))) == [("i", 1, 1), ("i", 2, 1)]
 
 
+def test_what_was_picked_is_kept() -> None:
+    core = consumer(PULL, deliver_policy="last_per_subject")
+    pull(core, "i")
+    fill(core, *map(message, (1, 5)))
+    assert core.next_ms() == NOW_MS + 30_000
+    tick(core, NOW_MS + AHEAD_MS)
+    assert core.next_offset(0) == 6
+    assert shown(pull(core, "i", now_ms=NOW_MS + AHEAD_MS)) == [("i", 5, 1)]
+
+
 def test_acknowledged_runs_count_once_and_only_what_was_delivered() -> None:
     core = consumer(PULL)
     pull(core, "i", batch=6)
