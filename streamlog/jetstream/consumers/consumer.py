@@ -458,6 +458,8 @@ class Consumer:
         self.delivery.reset(offsets)
         self._forget_ahead()
         self._in_hand.clear()
+        self._replays.clear()
+        self._replayed = None
         self._sequence = 0
         self.last_delivered_ms = self.last_ack_ms = None
         self.is_changed = True

@@ -465,17 +465,18 @@ class HostedConsumer:
         if number in self._unpicked:
             await self._pick(tp)
         picked, filters = self._picked.get(number), core.config.filters
+        offset = core.next_offset(number)
         part = await self._around.source.read(
             tp,
             kept.stream_id,
             filters,
-            core.next_offset(number),
+            offset,
             limit=limit,
             picked=picked[:limit] if picked else None,
         )
         self._has_complained = False
-        if core.config.filters != filters:  # they were changed while this was read
-            return True, 0
+        if core.config.filters != filters or core.next_offset(number) < offset:
+            return True, 0  # they were changed while this was read, or it was reset
         now_ms = clock_ms()
         next_offset, beyond = part.next_offset, part.beyond
         if picked:
