@@ -13,6 +13,8 @@ Rules, which are nats-server's:
 - The server reports an error with ``-ERR``. The connection goes on after an error that the client can correct,
   and ends after one that leaves the following bytes without meaning.
 - The server answers the first PING after CONNECT with an INFO, too, if the client takes INFO at any time.
+- Between its greeting and that PONG the server sends no other INFO: clients read one line for their PING, and
+  nats-py sends nothing more, for good, if that line is another one. The INFO after the PONG says what has changed.
 """
 
 import json
@@ -101,12 +103,14 @@ class PortSession:
         return not self.connection.is_open
 
     def greet(self) -> None:
-        self.tell_info()
+        self._send_info()
 
     def tell_info(self, **more: Any) -> None:
-        """What the server is, to a client that takes it now."""
-        if self.has_connected and self._protocol < PROTOCOL_INFO:
-            return
+        """What the server is now, to a client that takes it at any time and has its first PONG."""
+        if self._has_ponged and self._protocol >= PROTOCOL_INFO:
+            self._send_info(**more)
+
+    def _send_info(self, **more: Any) -> None:
         info = self._server.info(self) | more
         self.connection.send(b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n")
 

@@ -251,9 +251,21 @@ def test_ping_before_connect_brings_no_info(client: Client) -> None:
     assert len(client.said(QUIET + b"PING\r\n").splitlines()) == 2
 
 
-def test_client_of_protocol_0_gets_no_info_after_its_connect(client: Client) -> None:
+def test_news_wait_for_the_first_pong(client: Client) -> None:
+    """nats-py takes the first line after its PING for the PONG, and is silent for ever after another."""
     client.session.tell_info()
-    assert client.said(b"").startswith(b"INFO ")
+    assert client.said(b"") == b""
+    assert client.said(QUIET) == b""
+    client.session.tell_info(ldm=True)
+    assert client.said(b"") == b""
+    pong, news = client.said(b"PING\r\n").splitlines(keepends=True)
+    assert pong == b"PONG\r\n"
+    assert info_of(news)["connect_info"] is True
+    client.session.tell_info(ldm=True)
+    assert info_of(client.said(b""))["ldm"] is True
+
+
+def test_client_of_protocol_0_gets_no_info_after_its_connect(client: Client) -> None:
     assert client.said(b'CONNECT {"verbose":false}\r\nPING\r\n') == b"PONG\r\n"
     client.session.tell_info(ldm=True)
     assert client.said(b"") == b""
