@@ -180,6 +180,12 @@ class Consumer:
         self._effects: list[Effect] = []
         self.last_pull = 0
         """The number of the last request that waited."""
+        self._pulled: tuple[bytes | None, ConsumerConfig, PullRequest] = (
+            None,
+            config,
+            PullRequest(),
+        )
+        """The last request of a client: its body, by which configuration it was read, and what it asks for."""
         self._left = 0
         """Messages that the waiting requests may still get."""
         self._pulls_ms: int | None = None
@@ -307,11 +313,15 @@ class Consumer:
         if not subject:  # nothing can be sent there
             return
         self._used_ms = now_ms
-        try:
-            request = read_pull(body, self.config)
-        except PullRefused as refused:
-            self._tell(subject, refused.code, refused.description)
-            return
+        if body == self._pulled[0] and self.config is self._pulled[1]:
+            request = self._pulled[2]  # clients ask the same again and again
+        else:
+            try:
+                request = read_pull(body, self.config)
+            except PullRefused as refused:
+                self._tell(subject, refused.code, refused.description)
+                return
+            self._pulled = body, self.config, request
         self._expire_pulls(now_ms)
         if self.pin and request.id == self.pin:
             self._pinned_until_ms = now_ms + self.config.priority_timeout_ms
@@ -342,7 +352,8 @@ class Consumer:
         self._queue(pull)
         self._left += pull.left
         self._note_time(pull)
-        self._end_wrong_pins()
+        if pull.pin:
+            self._end_wrong_pins()
         if self.is_paused:
             self._end_one_shots()
         self.pump(now_ms)

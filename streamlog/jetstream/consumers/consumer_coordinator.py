@@ -663,8 +663,8 @@ class HostedConsumer:
     def _set_timer(self) -> None:
         next_ms = self.core.next_ms()
         if self._timer is not None:
-            if next_ms == self._timer_ms:
-                return
+            if next_ms is None or next_ms >= self._timer_ms:
+                return  # ``_tick`` looks again: to set a timer with each delivery takes longer than to deliver
             self._timer.cancel()
             self._timer = None
         if next_ms is not None and not self.closed:
