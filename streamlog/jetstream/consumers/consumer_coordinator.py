@@ -1495,15 +1495,16 @@ class ConsumerCoordinator:
         run = RecordRun()
         for key, value in records:
             run.append(key, value)
+        acknowledgement = _Acknowledgement(committed, failed)
         try:
             if not self.leads:
                 raise NotLeader(f"{self.partition.tp} is led by another node now")
             self.partition.check_min_isr()
-            self.partition.append(
-                run, _Acknowledgement(committed, failed), leader_epoch=self.leader_epoch
-            )
+            self.partition.append(run, acknowledgement, leader_epoch=self.leader_epoch)
         except StreamlogError as error:
             failed(error)
+        else:
+            acknowledgement.appended()
 
     def _complain(self, error: StreamlogError) -> None:
         if self._is_well and self.leads:
@@ -1640,18 +1641,28 @@ class _Closed(Exception):
 
 class _Acknowledgement:
     """An ``Acknowledgement`` of one write. The partition tells it in the middle of its own work: what follows from it
-    comes later."""
+    comes later; where a write is committed at once, as soon as the append is over."""
 
-    __slots__ = ("_committed", "_failed")
+    __slots__ = ("_committed", "_failed", "_is_appending", "_is_committed")
 
     def __init__(
         self, committed: Callable[[], None], failed: Callable[[StreamlogError], None]
     ) -> None:
         self._committed = committed
         self._failed = failed
+        self._is_appending, self._is_committed = True, False
+
+    def appended(self) -> None:
+        """What it is the acknowledgement of has been appended."""
+        self._is_appending = False
+        if self._is_committed:
+            self._committed()
 
     def committed(self, base_offset: int) -> None:
-        asyncio.get_running_loop().call_soon(self._committed)
+        if self._is_appending:
+            self._is_committed = True
+        else:
+            asyncio.get_running_loop().call_soon(self._committed)
 
     def failed(self, error: StreamlogError) -> None:
         asyncio.get_running_loop().call_soon(self._failed, error)

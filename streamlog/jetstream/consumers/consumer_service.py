@@ -639,7 +639,7 @@ def config_of(settings: ConsumersSection, nodes: int) -> StreamConfig:
         partitions=settings.state_partitions,
         replicas=replicas,
         min_isr=min_isr_of(replicas),
-        sync="commit",  # a confirmed acknowledgement is on the disk, whatever the nodes' own setting is
+        sync=settings.state_sync,  # whatever the nodes' own setting is
         cleanup_policy="compact",
         segment_bytes=SEGMENT_BYTES,
     )
