@@ -79,6 +79,8 @@ class Deliver(NamedTuple):
     pending: int
     pin: str = ""
     """Of the client that has it, where one is pinned."""
+    pins: bool = False
+    """Its client is pinned by it, and learns of that from it."""
 
 
 class DeliverRun(NamedTuple):
@@ -361,9 +363,7 @@ class Consumer:
     def unpin(self, reason: str, now_ms: int) -> None:
         """The next request of a client without a pin has its client pinned."""
         self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
-        self._effects.append(
-            Advise("UNPINNED", {"group": self.config.priority_groups[0], "reason": reason})
-        )
+        self._effects.append(_unpinned(self.config, reason))
         self._end_wrong_pins()
         self.pump(now_ms)
 
@@ -390,7 +390,12 @@ class Consumer:
         self._keep_pulls(deque(it for it in self.waiting if it.subject != subject))
 
     def not_sent(self, it: Deliver, now_ms: int) -> None:
-        """Its client had gone by then: the next one gets it, as the same delivery."""
+        """Its client had gone by then: the next one gets it, as the same delivery. A client that was to be pinned
+        knows nothing of it: the pin is free again, as if there had been no such client.
+        """
+        if it.pins and it.pin == self.pin:
+            self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
+            self._effects.append(_unpinned(self.config, "client gone"))
         self._take_back(it, now_ms)
         self._forget_client(it.subject, now_ms)
 
@@ -993,10 +998,11 @@ class Consumer:
         self.is_changed = True
         config, pending = self.config, self._pending()
         pull = None if config.is_push else self.waiting[0]
-        if pull is not None and config.priority_policy == "pinned_client" and not self.pin:
+        pins = pull is not None and config.priority_policy == "pinned_client" and not self.pin
+        if pull is not None and pins:
             self._pin_to(pull, now_ms)
         subject = config.deliver_subject if pull is None else pull.subject
-        self._effects.append(Deliver(subject, delivered, message, pending, self.pin))
+        self._effects.append(Deliver(subject, delivered, message, pending, self.pin, pins))
         size_bytes = 0
         if config.rate_limit_bps or (
             config.flow_control if pull is None else pull.request.max_bytes
@@ -1089,6 +1095,10 @@ _ENDS: Final = frozenset((AckKind.ACK, AckKind.NEXT, AckKind.TERM))
 
 def _priority_of(pull: WaitingPull) -> int:
     return pull.request.priority if pull.request.group else PRIORITY_LAST
+
+
+def _unpinned(config: ConsumerConfig, reason: str) -> Advise:
+    return Advise("UNPINNED", {"group": config.priority_groups[0], "reason": reason})
 
 
 def limits_of(config: ConsumerConfig) -> DeliveryLimits:

@@ -354,6 +354,11 @@ class HostedConsumer:
         self.core.pull(subject, body, clock_ms())
         self.settle()
 
+    def unpin(self) -> None:
+        self._check_interest()
+        self.core.unpin("admin", clock_ms())
+        self.settle()
+
     def settle(self) -> None:
         """After an event: carry out what follows at once, and leave the rest to the task."""
         self._perform()
@@ -688,6 +693,7 @@ class HostedConsumer:
 
     async def info(self) -> dict[str, Any]:
         """JetStream's ConsumerInfo. Raises StreamlogError."""
+        self.look()  # who asks may have subscribed just before
         core, kept, delivery = self.core, self.kept, self.core.delivery
         pending = 0
         for number in range(self.partitions):
@@ -1237,8 +1243,7 @@ class ConsumerCoordinator:
         hosted = self.find(key)
         if group not in hosted.core.config.priority_groups:
             raise ApiRefused(NO_SUCH_GROUP)
-        hosted.core.unpin("admin", clock_ms())
-        hosted.settle()
+        hosted.unpin()
 
     async def reset(self, key: ConsumerKey, sequence: int) -> tuple[HostedConsumer, int]:
         """0: back to the acknowledgement floor. Returns the sequence, too. Raises ApiRefused, StreamlogError."""
