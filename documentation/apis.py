@@ -48,6 +48,7 @@ Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by
 | `STREAM.CREATE.<stream>`, `STREAM.UPDATE.<stream>`, `STREAM.DELETE.<stream>` | [settings of a stream](streams.md) |
 | `STREAM.INFO.<stream>`, `STREAM.NAMES`, `STREAM.LIST` | state and settings of streams |
 | `STREAM.PURGE.<stream>`, `STREAM.MSG.DELETE.<stream>` | remove messages ([erasure](erasure.md)) |
+| `STREAM.SNAPSHOT.<stream>`, `STREAM.RESTORE.<stream>` | [a backup of one stream](snapshots.md), and back |
 | `STREAM.MSG.GET.<stream>`, `DIRECT.GET.<stream>` | read [single messages](subjects.md) |
 | `STREAM.LEADER.STEPDOWN.<stream>`, `STREAM.PEER.REMOVE.<stream>`, `META.LEADER.STEPDOWN` | move leaders and replicas |
 | `CONSUMER.CREATE`, `CONSUMER.DURABLE.CREATE`, `CONSUMER.INFO`, `CONSUMER.DELETE` | [consumers](consumers.md) |

@@ -104,6 +104,7 @@ class LocalNode:
         self.api = ManagementApi(
             node_id=NODE_ID,
             nats=settings.nats,
+            data_dir=self._data_dir.path,
             metadata=self.metadata,
             partitions=self.registry,
             metrics=self.metrics,

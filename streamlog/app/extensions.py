@@ -36,6 +36,7 @@ EXTENSIONS: Final = (
     "nats.server_connection",
     "jetstream.consumers.ack_intake",
     "jetstream.consumers.run_delivery",
+    "jetstream.snapshot.snapshot_codec",
 )
 
 

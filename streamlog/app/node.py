@@ -341,6 +341,7 @@ class Node:
         admin = ManagementApi(
             node_id=self._data_dir.node_id,
             nats=self._settings.nats,
+            data_dir=self._data_dir.path,
             metadata=self._metadata,
             partitions=self._registry,
             metrics=metrics,

@@ -41,7 +41,7 @@ class SortedNames:
             return self._names
         names = list[str]()
         for looked, name in enumerate(streams, 1):
-            if not is_internal(name):
+            if not is_internal(name) and not streams[name].config.is_restoring:
                 names.append(name)
             if looked % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)

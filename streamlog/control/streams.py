@@ -14,6 +14,7 @@ from streamlog.control.service import LOOKED_AT_ONCE
 from streamlog.errors import (
     DeletionDenied,
     InvalidRequest,
+    InvalidStreamConfig,
     PartlyDone,
     StreamExists,
     StreamlogError,
@@ -31,6 +32,7 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange, altered
 from streamlog.metadata.stream.stream_config import (
+    RESTORING,
     StreamConfig,
     check_writable_by_clients,
     is_hidden,
@@ -144,6 +146,12 @@ def describe(stream: StreamImage, states: States, *, created: bool = False) -> S
     )
 
 
+def _check_metadata(config: StreamConfig) -> None:
+    """Raises InvalidStreamConfig."""
+    if config.is_restoring:
+        raise InvalidStreamConfig(f"metadata: {RESTORING} is set by a restore alone")
+
+
 def _described(stream: StreamImage) -> StreamDescription:
     return describe(stream, {})
 
@@ -185,7 +193,10 @@ class StreamOperations(Operations):
         """A stream of the image. What is for nodes alone is not there; other internal streams may be read."""
         if is_hidden(name):
             raise StreamNotFound(f"{name!r} is an internal stream")
-        return self._metadata.image.stream(name)
+        stream = self._metadata.image.stream(name)
+        if stream.config.is_restoring:
+            raise StreamNotFound(f"there is no stream {name!r}: it is being restored")
+        return stream
 
     def described(self, name: str) -> StreamImage:
         """As ``known``, for a caller that may DESCRIBE it. Raises TopicForbidden."""
@@ -193,6 +204,11 @@ class StreamOperations(Operations):
         if self._access is not None:
             self._access.check_topic(Operation.DESCRIBE, name)
         return stream
+
+    def check_bindings(self, config: StreamConfig) -> None:
+        """Whether the caller may have a stream take these subjects. Raises TopicForbidden."""
+        if self._access is not None:
+            self._access.check_bindings(config)
 
     # Acts
 
@@ -206,6 +222,8 @@ class StreamOperations(Operations):
         """
         name = config.name
         check_writable_by_clients(name)
+        if not validate_only:
+            _check_metadata(config)
         if self._access is not None:
             self._access.check_creation(name)
             self._access.check_bindings(config)
@@ -230,6 +248,7 @@ class StreamOperations(Operations):
         """Replace all settings of a stream."""
         if config.name != name:
             raise InvalidRequest(f"the settings are those of stream {config.name!r}, not {name!r}")
+        _check_metadata(config)
         known = (await self.find(name)).config
         seen = None
         if self._access is not None:

@@ -14,6 +14,7 @@ import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import nats.errors
@@ -58,6 +59,7 @@ from streamlog.jetstream.mirroring.origin_links import OriginLink, RouterLink, S
 from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.republisher import Republisher, Unpublished
 from streamlog.jetstream.request_queue import RequestQueue
+from streamlog.jetstream.snapshot.snapshot_service import RESTORE, SNAPSHOT, SnapshotService
 from streamlog.jetstream.verbs.consumers import NOT_SERVED
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -117,6 +119,7 @@ class ManagementApi:
         *,
         node_id: NodeId,
         nats: NatsSection,
+        data_dir: Path,
         metadata: Metadata,
         partitions: ReplicaManager,
         metrics: NodeMetrics,
@@ -193,6 +196,16 @@ class ManagementApi:
             consumers=self._consumers,
             mirrors=self._mirrors,
         )
+        self._snapshots = SnapshotService(
+            node_id=node_id,
+            data_dir=data_dir,
+            metadata=metadata,
+            control=control,
+            source=source,
+            consumers=self._consumers,
+            advise=self._advise,
+            may_deliver_to=self._reply_subjects.allows,
+        )
         self._direct = DirectRequests(control.leader, control.leaders, self._verbs)
         control.nodes.register(DIRECT_OF_NODE, self._direct.answer_node)
         self._advisories = Advisories(
@@ -247,7 +260,12 @@ class ManagementApi:
         async with asyncio.TaskGroup() as group:
             self._tasks = group
             self._requests.begin(group)
-            services = [self._telling.run(), self._republishing.run(), self._mirrors.run()]
+            services = [
+                self._telling.run(),
+                self._republishing.run(),
+                self._mirrors.run(),
+                self._snapshots.run(),
+            ]
             if self._consumers is not None:
                 services.append(self._consumers.run())
             self._listen_locally_or_not()
@@ -267,6 +285,7 @@ class ManagementApi:
         nothing = MetadataImage(image.cluster_id)
         self._reply_subjects.apply(nothing, image)
         self._mirrors.apply(nothing, image)
+        self._snapshots.apply(nothing, image)
         if self._consumers is not None:
             self._consumers.apply(nothing, image)
 
@@ -276,6 +295,7 @@ class ManagementApi:
         self._telling.apply(old, new)
         self._republishing.apply(old, new)
         self._mirrors.apply(old, new)
+        self._snapshots.apply(old, new)
         if self._consumers is not None:
             self._consumers.apply(old, new)
 
@@ -445,15 +465,21 @@ class ManagementApi:
             await self._deliver_next(request, verb, verbs)
         elif verb.startswith(TAKES_MESSAGES):
             await request.connection.answer(request.reply, b"", no_responders(request.subject))
+        elif verb.startswith((SNAPSHOT, RESTORE)):
+            text = await self._snapshots.answer(request, verb, verbs)
+            self._audit_request(request, verb, text)
         elif request.connection is self._client and verb.startswith(CREATES_CONSUMER):
             await request.connection.answer(request.reply, encoded(await verbs.not_served(verb)))
         else:
             reply = await verbs.reply(verb, request.data, request.headers)
             text = _fitting(reply, request.connection.max_payload)
             await request.connection.answer(request.reply, text)
-            audit = self._advisories.of_request(verb, request.subject, request.data, text)
-            if audit is not None:
-                self._telling.tell(audit)
+            self._audit_request(request, verb, text)
+
+    def _audit_request(self, request: Request, verb: str, reply: bytes) -> None:
+        audit = self._advisories.of_request(verb, request.subject, request.data, reply)
+        if audit is not None:
+            self._telling.tell(audit)
 
     async def _deliver_next(self, request: Request, verb: str, verbs: RequestDispatcher) -> None:
         """MSG.NEXT: the consumer's coordinator answers, but for a consumer that is not there."""

@@ -49,6 +49,20 @@ class Answering(Protocol):
         Waits where NATS takes nothing. Raises nats.errors.Error.
         """
 
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", block: bytes = b""
+    ) -> None:
+        """Publish to the client. Raises nats.errors.Error."""
+
+    def hear(self, subject: str, taken: "Taken") -> Callable[[], None]:
+        """Hand each message to ``taken``, with or without a reply subject, until what this returns is called."""
+
+    def interest(self, subject: str) -> int | None:
+        """How many subscriptions match; None: that is not known."""
+
+    def is_subscribed(self, subject: str) -> bool:
+        """Whether a client of this node has a subscription to just this subject, without wildcards."""
+
 
 class Request:
     """A message that wants an answer; its headers are parsed when they are first asked for."""
@@ -94,6 +108,8 @@ def headers_of(block: bytes) -> dict[str, str]:
 
 
 Take = Callable[[Request], None]
+Taken = Callable[[bytes, bytes, bytes, bytes], None]
+"""Of a message: subject, reply, block of headers, payload."""
 
 
 class AdminConnection:
@@ -189,18 +205,44 @@ class AdminConnection:
             raise nats.errors.ConnectionReconnectingError
         await self._write(self._publication(subject, payload, block))
 
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", block: bytes = b""
+    ) -> None:
+        if not self.is_connected:
+            raise nats.errors.ConnectionReconnectingError
+        await self._write(self._publication(subject, payload, block, reply))
+
+    def hear(self, subject: str, taken: Taken) -> Callable[[], None]:
+        sid = self._subscriptions.add(Subscription(self._endpoint, subject.encode(), target=taken))
+        self._link.subscribe([sid])
+
+        def end() -> None:
+            self._subscriptions.remove(sid)
+            self._link.unsubscribe([sid])
+            self._link.forget([sid])
+
+        return end
+
+    def interest(self, _: str) -> int | None:
+        return None
+
+    def is_subscribed(self, _: str) -> bool:
+        return False
+
     async def _write(self, lines: bytes) -> None:
         self._link.write(lines)
         if self._link.is_full:
             await self._link.wait_written()
 
-    def _publication(self, subject: str, payload: bytes, block: bytes) -> bytes:
+    def _publication(self, subject: str, payload: bytes, block: bytes, reply: str = "") -> bytes:
         """Raises nats.errors.Error for what the server would end the connection for."""
         name, size_bytes = subject.encode(), len(block) + len(payload)
         if size_bytes > self.max_payload:
             raise nats.errors.MaxPayloadError
         if len(name) > SUBJECTS_BYTES_MAX or len(name.split()) != 1:
             raise nats.errors.BadSubjectError
+        if reply:
+            name = b"%b %b" % (name, reply.encode())
         if block:
             head = b"HPUB %b %d %d\r\n" % (name, len(block), size_bytes)
             return b"%b%b%b\r\n" % (head, block, payload)
@@ -258,6 +300,24 @@ class RouterConnection:
         self._check(payload, block)
         publish = self._router.tell_clients if clients_only else self._router.publish
         publish(subject.encode(), payload, block=block)
+
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", block: bytes = b""
+    ) -> None:
+        self._check(payload, block)
+        self._router.publish(subject.encode(), payload, reply=reply.encode(), block=block)
+
+    def hear(self, subject: str, taken: Taken) -> Callable[[], None]:
+        subscription = Subscription(self._endpoint, subject.encode(), target=taken)
+        self._router.add(subscription)
+        return lambda: self._router.remove(subscription)
+
+    def interest(self, subject: str) -> int | None:
+        return self._router.interest(subject.encode())
+
+    def is_subscribed(self, subject: str) -> bool:
+        plain, _ = self._router.matches(subject.encode())
+        return any(it.subject == subject.encode() for it in plain)
 
     def _check(self, payload: bytes, block: bytes) -> None:
         if len(block) + len(payload) > self.max_payload:

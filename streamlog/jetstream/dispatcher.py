@@ -39,7 +39,7 @@ from streamlog.jetstream.verbs.streams import Streams
 
 def needed(body: bytes, shape: Shape) -> dict[str, Any]:
     """Some fields must be there. Raises ApiRefused."""
-    if _is_empty(body):
+    if is_empty(body):
         raise ApiRefused(BAD_REQUEST)
     return read_body(body, shape)
 
@@ -51,7 +51,7 @@ def optional(body: bytes, shape: Shape) -> dict[str, Any]:
 
 def empty(body: bytes, _: Shape) -> dict[str, Any]:
     """Raises ApiRefused for anything but nothing and ``{}``."""
-    if not _is_empty(body):
+    if not is_empty(body):
         raise ApiRefused(NOT_EMPTY)
     return {}
 
@@ -65,7 +65,7 @@ whole = read_body
 """Always read; with no fields where it is empty."""
 
 
-def _is_empty(body: bytes) -> bool:
+def is_empty(body: bytes) -> bool:
     if not body:
         return True
     if b'"' in body:  # as any field's name has
@@ -283,7 +283,7 @@ class RequestDispatcher:
         self._consumers, self._mirrors = consumers, mirrors
         self.consumers = ConsumerVerbs(Control(service, caller), consumers)
         self._service, self._domain, self._now_ms = service, domain, now_ms
-        self._caller = caller
+        self.caller = caller
         self._of_callers = OrderedDict[Caller, RequestDispatcher]()
         """The last asked for last."""
         self._counts: AccountCounts = AccountCounts() if for_all is None else for_all._counts
@@ -298,6 +298,7 @@ class RequestDispatcher:
             for_all=None if for_all is None else for_all._streams,
         )
         self._streams: Streams = streams
+        self.streams = streams
         account = Account(self.control, service.leaders, domain, self._counts)
         self._routes = Routes(
             streams,
@@ -309,7 +310,7 @@ class RequestDispatcher:
 
     def of(self, caller: Caller) -> "RequestDispatcher":
         """For one caller. It is kept for the next request: to make one takes longer than to answer."""
-        if caller == self._caller:
+        if caller == self.caller:
             return self
         kept = self._of_callers
         found = kept.get(caller)
@@ -377,12 +378,12 @@ class RequestDispatcher:
         return api_error(error)
 
 
-def has_api_level(headers: Mapping[str, str]) -> bool:
+def has_api_level(headers: Mapping[str, str], level: int = API_LEVEL) -> bool:
     """Whether what the request asks for is no more than there is."""
     wanted = headers.get(LEVEL_HEADER)
     if not wanted:
         return True
     try:
-        return int(wanted) <= API_LEVEL
+        return int(wanted) <= level
     except ValueError:
         return False

@@ -46,6 +46,8 @@ class ApiRefused(Exception):
         self.error = error
 
 
+DELIVER_SUBJECT = ApiError(400, 10015, "deliver subject not valid")
+RESTORED_EXISTS = ApiError(400, 10130, "stream name already in use, cannot restore")
 BAD_REQUEST = ApiError(400, 10003, "bad request")
 NO_PEERS = ApiError(400, 10005, "no suitable peers for placement")
 NOT_CLUSTERED = ApiError(503, 10010, "JetStream clustering support required")
@@ -88,6 +90,14 @@ def purge_failed(why: str) -> ApiError:
 
 def message_delete_failed(why: str) -> ApiError:
     return ApiError(500, 10057, why)
+
+
+def snapshot_failed(why: str) -> ApiError:
+    return ApiError(500, 10064, f"snapshot failed: {why}")
+
+
+def restore_failed(why: str) -> ApiError:
+    return ApiError(500, 10062, f"restore failed: {why}")
 
 
 def sequence_not_found(sequence: int) -> ApiError:

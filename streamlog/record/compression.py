@@ -69,6 +69,11 @@ def compress(codec: int, data: Buffer) -> bytes:
     return bytes(_STREAMS[codec].compress(data))
 
 
+def snappy_block(data: Buffer) -> bytes:
+    """In no framing."""
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
 def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Buffer:
     """What ``compress`` was given. Raises CorruptBatch for garbage, and UncompressedTooLarge for
     more than ``bytes_max``: decompression stops there, and no more than that is ever held.

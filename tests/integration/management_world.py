@@ -87,6 +87,7 @@ class Member:
         self.api = ManagementApi(
             node_id=node_id,
             nats=NatsSection(servers=(url,), default_api_prefix=node_id == FRONT),
+            data_dir=path,
             metadata=self,  # type: ignore[arg-type]
             partitions=self.registry,
             metrics=NodeMetrics(),

@@ -168,7 +168,7 @@ async def request(nc: Client, verb: str, body: bytes = b"", **headers: str) -> d
 @pytest.mark.parametrize(
     ("verb", "body", "kind", "expected"),
     [
-        ("STREAM.SNAPSHOT.a", b"{}", "system", (400, 10003)),
+        ("STREAM.SNAPSHOT.a", b"{}", "stream_snapshot", (400, 10003)),
         ("CONSUMER.CREATE.a.b", b"{}", "consumer_create", (404, 10059)),
         ("CONSUMER.CREATE.taken.b", b"{}", "consumer_create", (500, 10012)),
         ("CONSUMER.DURABLE.CREATE.taken.b", b"{}", "consumer_create", (500, 10012)),

@@ -327,6 +327,29 @@ def test_benchmarks_of_consumers(of_domain: Nats) -> None:
     nats("stream", "rm", "read", "-f")
 
 
+def test_a_stream_is_backed_up_and_restored(ported: Nats, of_domain: Nats, tmp_path: Path) -> None:
+    for place, nats in enumerate((ported, of_domain)):
+        name = f"kept{place}"
+        add(nats, name)
+        count = ("--msgs", "5000", "--size", "300", "--no-progress")
+        nats("bench", "js", "pub", "async", f"{name}.a", "--stream", name, *count)
+        nats("consumer", "add", name, "worker", "--pull", "--defaults")
+        assert "Acknowledged" in nats("consumer", "next", name, "worker", "--ack")
+        before, folder = info(nats, name), str(tmp_path / name)
+        options = ("--consumers", "--check", "--window-size", "1MB", "--no-progress")
+        nats("stream", "backup", name, folder, *options)
+        assert "already exist" in nats("stream", "restore", folder, "--no-progress", code=1)
+        nats("stream", "rm", name, "-f")
+        nats("stream", "restore", folder, "--no-progress")
+        after = info(nats, name)
+        assert after["config"] == before["config"]
+        for key in ("messages", "first_seq", "last_seq", "first_ts", "last_ts"):
+            assert after["state"][key] == before["state"][key]
+        told = json.loads(nats("consumer", "info", name, "worker", "--json"))
+        assert (told["ack_floor"]["stream_seq"], told["num_pending"]) == (1, 4_999)
+        nats("stream", "rm", name, "-f")
+
+
 def test_what_nats_asks_of_a_system_account_is_not_answered(ported: Nats) -> None:
     assert "503" in ported("server", "ping", code=1)
     assert "no results" in ported("server", "list", code=1)

@@ -224,7 +224,10 @@ class MessageOperations(Operations):
         if is_hidden(name):
             raise StreamNotFound(f"{name!r} is an internal stream")
         try:
-            return self._metadata.image.stream(name)
+            stream = self._metadata.image.stream(name)
         except StreamNotFound:
             await self._service.freshness.catch_up()
-        return self._metadata.image.stream(name)
+            stream = self._metadata.image.stream(name)
+        if stream.config.is_restoring:
+            raise StreamNotFound(f"there is no stream {name!r}: it is being restored")
+        return stream

@@ -6,8 +6,15 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streamlog.condition import Condition
 from streamlog.jetstream.mirroring.mirror_statistics import FedStatistics
 
+ORIGIN_SILENT: Final = Condition(
+    "SL-0906",
+    "a mirror or source hears nothing",
+    "see that the origin is there, and reached; docs/mirrors.md for where it may be",
+    meaning="Nothing has been heard of an origin for more than a minute.",
+)
 LABELS: Final = ("stream", "partition", "origin")
 ORIGINS_MAX: Final = 2_000
 """With metrics of their own; of more, the first by stream."""

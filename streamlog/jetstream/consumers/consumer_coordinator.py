@@ -17,6 +17,7 @@ its partition, which waits once for all of them.
 """
 
 import asyncio
+import base64
 import logging
 import re
 import time
@@ -33,7 +34,8 @@ from weakref import WeakValueDictionary
 from streamlog.clock import wall_ms
 from streamlog.condition import CHECK_NODES, FAULT, Condition
 from streamlog.config import ConsumersSection
-from streamlog.delivery.delivery import Delivery
+from streamlog.delivery.delivery import PENDING_CEILING, Delivery
+from streamlog.delivery.state_encoding import DeliveryState
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError, StreamNotFound
 from streamlog.jetstream.consumers.ack_intake import AckIntake, AckRun
 from streamlog.jetstream.consumers.acks import (
@@ -1053,6 +1055,66 @@ class ConsumerCoordinator:
             if self.reports.concerns(stream.name):
                 await self.reports.told(stream.name)  # from now on it holds messages
             return hosted
+
+    def snapshot(self, stream: str, names: Iterable[str]) -> list[dict[str, Any]]:
+        """All that is known of these consumers of the stream, but of those of mirrors and sources nothing."""
+        now_ms, found = clock_ms(), list[dict[str, Any]]()
+        known = self._by_stream.get(stream, {})
+        for hosted in filter(None, (known.get(ConsumerKey(stream, name)) for name in names)):
+            if hosted.closed or hosted.core.config.direct:
+                continue
+            key, kept, delivery = hosted.key, hosted.kept, hosted.core.delivery
+            _, record = consumer_record(key, kept)
+            _, given_up = given_up_record(key, kept.created_ms, hosted.core.given_up)
+            found.append({
+                "name": key.consumer,
+                "config": hosted.core.config.json(),
+                "created_ms": kept.created_ms,
+                "record": (record or b"").decode(),
+                "given_up": (given_up or b"").decode(),
+                "state": base64.b64encode(delivery.encode(now_ms)).decode(),
+            })  # fmt: skip
+        return found
+
+    async def restore(
+        self, stream: StreamImage, config: ConsumerConfig, fields: Mapping[str, Any]
+    ) -> None:
+        """Make a consumer that goes on where it was when ``snapshot`` has told ``fields`` of it, or a part of them:
+        its ``state`` at least. Raises ApiRefused, CorruptData, StreamlogError.
+        """
+        key = ConsumerKey(stream.name, config.name)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key in self.consumers:
+                return  # it has been done
+            if len(self.consumers) >= self.around.settings.consumers_per_partition_max:
+                raise ApiRefused(TOO_MANY)
+            if not fields.get("state"):
+                await self._begun(stream, key, config)
+                return
+            told = KeptConsumers()
+            if fields.get("record"):
+                told.take(consumer_record(key, None)[0], fields["record"].encode())
+            kept = told.consumers.get(key) or KeptConsumer(
+                config, stream.stream_id, int(fields["created_ms"]), config.pause_until_ms
+            )
+            kept = kept._replace(config=config, stream_id=stream.stream_id)
+            told.consumers[key] = kept
+            if fields.get("given_up"):
+                told.take(given_up_record(key, 0, None)[0], fields["given_up"].encode())
+            state = base64.b64decode(fields["state"])
+            DeliveryState.decode(state, PENDING_CEILING)
+            state_kept = state_record(key, kept.created_ms, state)
+            told.take(*state_kept)
+            if config.is_durable:
+                records = [consumer_record(key, kept), state_kept]
+                if given_up := told.given_up_of(key):
+                    records.append(given_up_record(key, kept.created_ms, given_up))
+                await self._append(records)
+            if self.closed:
+                raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
+            self._restore(key, told, len(stream.partitions))
+            self._listen_to(key.stream)
+            self._advise_action(key, "create")
 
     async def _made(
         self, stream: StreamImage, key: ConsumerKey, request: CreateRequest

@@ -80,6 +80,10 @@ LIST_MAX: Final = 256
 MAKE_S: Final = 1.0
 HOLDERS_MAX: Final = 100
 """Consumers of which the metrics tell what they hold."""
+SNAPSHOT_MAX: Final = 20
+"""Consumers in one answer, each with its state."""
+MAKES: Final = ("CREATE", "RESTORE")
+"""Verbs before which the internal stream is made."""
 KNOWN_S: Final = 2.0
 """How long a coordinator waits for the metadata of a stream that another node knows."""
 
@@ -241,7 +245,7 @@ class ConsumerService:
     async def ask(self, request: ConsumerRequest) -> dict[str, Any]:
         """The reply's fields. Raises ApiRefused, StreamlogError."""
         if self._state.stream is None:
-            if not request.verb.endswith("CREATE"):
+            if not request.verb.endswith(MAKES):
                 return _of_none(request)
             await self._state.make()
         if request.verb.endswith("CREATE"):
@@ -380,11 +384,32 @@ class ConsumerService:
             case "COUNTS":
                 names = request.fields["streams"]
                 return {"counts": {name: coordinator.count_of(name) for name in names}}
+            case "SNAPSHOT":
+                names = coordinator.names_of(request.stream)
+                offset = request.fields["offset"]
+                chosen = names[offset : offset + SNAPSHOT_MAX]
+                told = coordinator.snapshot(request.stream, chosen)
+                return {"consumers": told, "total": len(names)}
+            case "RESTORE":
+                await self._restore(coordinator, stream, request)
+                return {}
             case "BEYOND":
                 limits = ConsumerLimits.parse(request.fields["limits"])
                 return {"consumers": coordinator.beyond(request.stream, limits)}
             case _:
                 return await self._page(coordinator, request)
+
+    async def _restore(
+        self, coordinator: ConsumerCoordinator, stream: StreamImage, request: ConsumerRequest
+    ) -> None:
+        """Its configuration is judged as that of a new one."""
+        asked = {"stream_name": stream.name, "config": request.fields["config"]}
+        created = read_create(asked, stream=stream.config, subject_consumer=request.consumer)
+        check_honoured(created.config)
+        subject = created.config.deliver_subject
+        if subject and not self._may_deliver_to(subject):
+            raise ApiRefused(ApiError(400, 10012, "consumer deliver subject is stored by a stream"))
+        await coordinator.restore(stream, created.config, request.fields)
 
     async def _page(
         self, coordinator: ConsumerCoordinator, request: ConsumerRequest
@@ -653,6 +678,8 @@ def _of_none(request: ConsumerRequest) -> dict[str, Any]:
     """No consumer has ever been made."""
     if request.verb == "COUNT":
         return {"count": 0}
+    if request.verb == "SNAPSHOT":
+        return {"consumers": [], "total": 0}
     if request.verb not in ("NAMES", "LIST"):
         raise ApiRefused(CONSUMER_NOT_FOUND)
     limit = NAMES_MAX if request.verb == "NAMES" else LIST_MAX

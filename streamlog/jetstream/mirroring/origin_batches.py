@@ -80,6 +80,11 @@ def first_gap(end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
     return b"".join(_missing(0, end, leader_epoch, timestamp_ms))
 
 
+def gap_at_end(start: int, end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
+    """In place of ``[start, end)``, behind all messages."""
+    return b"".join(_missing(start, end, leader_epoch, timestamp_ms))
+
+
 def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
     """In place of ``[start, end)``."""
     erasures = list[bytes]()

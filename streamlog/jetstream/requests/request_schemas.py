@@ -73,6 +73,9 @@ STREAM_CONFIG: Final = Shape(
 """The settings of the table, and the fields of JetStream that mean one thing here, or nothing."""
 NAMES: Final = Shape(offset=INT, subject=TEXT)
 STREAM_INFO: Final = Shape(offset=INT, deleted_details=FLAG, subjects_filter=TEXT)
+SNAPSHOT: Final = Shape(
+    deliver_subject=TEXT, no_consumers=FLAG, chunk_size=INT, window_size=INT, jsck=FLAG
+)
 PURGE: Final = Shape(seq=UINT, filter=TEXT, keep=UINT)
 MESSAGE: Final = Shape(
     seq=UINT,

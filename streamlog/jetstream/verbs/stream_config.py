@@ -29,6 +29,7 @@ from streamlog.metadata.stream.settings_translation import (
 from streamlog.metadata.stream.stream_config import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
+    RESTORING,
     StreamConfig,
     check_writable_by_clients,
     default_window_ms,
@@ -84,7 +85,7 @@ OMITTED_IF_EMPTY = frozenset(
 )  # fmt: skip
 """What JetStream leaves out where it is not set; all else it tells always."""
 AUTO_PAUSED: Final = "_streamlog.auto_paused"
-TOLD_KEYS = frozenset({"_nats.ver", "_nats.level", "_nats.req.level", AUTO_PAUSED})
+TOLD_KEYS = frozenset({"_nats.ver", "_nats.level", "_nats.req.level", AUTO_PAUSED, RESTORING})
 """Of the metadata: what JetStream and we say of the stream, and what a client that read it sends
 back."""
 

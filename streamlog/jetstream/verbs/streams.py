@@ -90,6 +90,11 @@ class Streams:
         info = await self._info(stream)
         return {**info, "did_create": True} if created else info
 
+    def checked(self, fields: Fields) -> StreamConfig:
+        """Of a stream that is restored. Raises ApiRefused, StreamlogError."""
+        check_creation(fields)
+        return self._honoured(normalised(fields))
+
     async def update(self, name: str, fields: Fields) -> dict[str, Any]:
         asked = normalised(fields)
         if asked["name"] != name:

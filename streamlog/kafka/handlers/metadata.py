@@ -35,7 +35,11 @@ async def metadata(request: Message, version: int, context: Context) -> Message:
     if asked is None or (version == 0 and not asked):
         live = live_nodes(image)
         streams = image.streams.items()
-        topics = [_topic(name, stream, live) async for name, stream in cooperatively(streams)]
+        topics = [
+            _topic(name, stream, live)
+            async for name, stream in cooperatively(streams)
+            if not stream.config.is_restoring
+        ]
     else:
         topics = [it async for it in cooperatively(_asked_topics(asked, version, image))]
     return {
@@ -56,7 +60,7 @@ def _asked_topics(
     for key in dict.fromkeys(keys):
         name = key if isinstance(key, str) else stream_named(key, image)
         stream = None if name is None else image.streams.get(name)
-        if name is not None and stream is not None:
+        if name is not None and stream is not None and not stream.config.is_restoring:
             yield _topic(name, stream, live)
         elif name is None:
             unnamed = None if version >= 12 else ""
@@ -91,7 +95,10 @@ async def describe_topic_partitions(request: Message, _version: int, context: Co
     kept, so there are none; the field may be null, too, but Java's client fails then.
     """
     image, cursor = context.metadata.image, request["cursor"]
-    names = sorted({topic["name"] for topic in request["topics"]} or image.streams)
+    asked = {topic["name"] for topic in request["topics"]}
+    names = sorted(
+        asked or (it for it, stream in image.streams.items() if not stream.config.is_restoring)
+    )
     limit = min(request["response_partition_limit"], PAGE_PARTITIONS_MAX)
     fault = _page_fault(limit, cursor)
     if fault is not None:
@@ -130,7 +137,7 @@ def _page_fault(limit: int, cursor: Message | None) -> RequestRefused | None:
 
 def _described_topic(name: str, first: int, limit: int, image: MetadataImage) -> dict[str, Any]:
     stream = image.streams.get(name)
-    if stream is None:
+    if stream is None or stream.config.is_restoring:
         return _topic_error(name, _why_unknown(name))
     live = live_nodes(image)
     return {

@@ -138,6 +138,10 @@ def is_hidden(name: str) -> bool:
     return name in (OFFSETS_STREAM, CONSUMERS_STREAM)
 
 
+RESTORING: Final = "_streamlog.restoring"
+"""In the metadata of a stream that is being restored: the node that does it, and which restore it is."""
+
+
 def check_writable_by_clients(name: str) -> None:
     """Raise InvalidStreamName for a stream that is the nodes' own."""
     if is_internal(name):
@@ -393,6 +397,11 @@ class StreamConfig(BaseModel):
     # fmt: on
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
+
+    @property
+    def is_restoring(self) -> bool:
+        """It is not whole yet: no client sees it."""
+        return RESTORING in self.metadata
 
     @property
     def is_spread(self) -> bool:
