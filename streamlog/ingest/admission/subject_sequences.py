@@ -5,6 +5,7 @@ into it as well, and out again if the run is not appended after all.
 """
 
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
 from streamlog.errors import StreamlogError
@@ -69,6 +70,18 @@ class SubjectSequences:
                 index.cut(from_offset)
             self._base_offset = NOTHING
 
+    def expect(self) -> None:
+        """Messages will ask: the index is made before any comes; at once where the log is small, as that
+        of a new stream is.
+        """
+        self._want()
+        with suppress(StreamlogError):  # who asks hears of it
+            self._partition.subjects.at_hand()
+
+    def _want(self) -> None:
+        self._wanted = True
+        self._partition.subjects.want()
+
     def close(self) -> None:
         """No message asks any more."""
         self._wanted = False
@@ -78,8 +91,7 @@ class SubjectSequences:
         """With the messages of the run; None as above."""
         index = self._at_hand()
         if not self._wanted:
-            self._wanted = True
-            self._partition.subjects.want()
+            self._want()
         if index is None:
             self._partition.subjects.want()
             return None
