@@ -638,6 +638,10 @@ class ConsumersSection(Section):
     cannot be changed later."""
     state_replicas: Annotated[int, Field(ge=1, le=5)] = 3
     """Replicas of each of these partitions, or the number of nodes if that is smaller."""
+    state_sync: SyncPolicy = "commit"
+    """When to call fdatasync for ``__consumer_state``, as ``log.sync``. A confirmed acknowledgement
+    waits for it with ``commit``; with ``os`` a power failure of all replicas can lose it, as it can
+    with nats-server. It applies when the stream is created."""
     consumers_per_partition_max: Annotated[int, Field(ge=1, le=10 * MILLION)] = 200_000
     """Maximum number of consumers in one partition of ``__consumer_state``. All consumers of a
     stream are in one partition. Further consumers are rejected."""

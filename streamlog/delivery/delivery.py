@@ -68,6 +68,7 @@ when it is reached.
 """
 DELAY_MAX_MS: Final = 2**63 // 1_000_000
 """NATS's clients count durations in nanoseconds, in 64 bits."""
+OFFSET_MAX: Final = 2**63 - 1
 RESTORED_STEP_MS: Final = 100
 """Deadlines are stored as the time that remains, rounded up to this. Records that were delivered
 within one step share a run of the encoding. They are redelivered this much later after a change of
@@ -449,6 +450,13 @@ class Delivery:
         known.next_offset = max(known.next_offset, offset)
         known.delivered_end = max(known.delivered_end, offset)
         return self._remove(known, 0, offset)
+
+    def rewind(self, partition: int, offset: int) -> int:
+        """The records from ``offset`` on are others now, not delivered yet. How many lost ones were pending."""
+        known = self._partition(partition)
+        known.next_offset = min(known.next_offset, offset)
+        known.delivered_end = min(known.delivered_end, offset)
+        return self._remove(known, offset, OFFSET_MAX)
 
     def reset(self, offsets: Mapping[int, int]) -> None:
         """Begin again as a new delivery would that starts at these offsets."""

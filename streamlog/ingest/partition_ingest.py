@@ -318,6 +318,8 @@ class PartitionIngest:
         replies = NO_REPLIES
         refusal: PublishRefusal | None = None
         """Why the run is not stored."""
+        if self.deduplicator.rolls_up and run.count:
+            self.sequences.follow(run.size_bytes)
         try:
             if self._is_plain and run.count and self._take_at_once():
                 return

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import nats.errors
 
+from streamlog.acl.rules import Operation
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
@@ -389,11 +390,32 @@ class ManagementApi:
             extra = {"subject": request.subject[:SHOWN_CHARS], "reply": request.reply[:SHOWN_CHARS]}
             logger.warning(REPLY_SUBJECT_REFUSED, extra=extra)
             return
+        if request.connection is not self._client and self._is_pulled(request):
+            return
         try:
             self._requests.put(request)
         except Overloaded:
             assert self._tasks is not None, "run has begun"
             self._tasks.create_task(_telling(self._refuse_client(request)))
+
+    def _is_pulled(self, request: Request) -> bool:
+        """It is a pull request, and its consumer, which is coordinated here, has it. False: answer it otherwise."""
+        verb = self._verb(request.subject)
+        if self._consumers is None or not verb.startswith(MSG_NEXT):
+            return False
+        stream, _, consumer = verb.removeprefix(MSG_NEXT).partition(".")
+        if self._identity is not None:
+            try:
+                asking = self._identity.of_client(request)
+                if asking.counts_once:
+                    return False
+                if asking.access is not None:
+                    asking.access.check_topic(Operation.READ, stream)
+            except StreamlogError:
+                return False
+        if not self._requests.has_turn():
+            return False
+        return self._consumers.pull_here(stream, consumer, request.reply, request.data)
 
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)

@@ -4,6 +4,9 @@ Workers take them one after the other. A request that is answered without waitin
 own, and wakes no worker of its own: each worker that begins a request calls one more if others wait,
 which goes on with them if the first has to wait for something.
 
+A request that needs no worker at all, a pull request whose consumer is here, is answered in the turn that brings it
+(``has_turn``).
+
 Requests that came with one read of the socket are answered in one turn of the event loop, a limited
 number of them: then all others have their turn, and the answers leave, so that the NATS server and the
 clients work while this node answers the rest. That is a number, since a time would mean nothing on a
@@ -50,6 +53,16 @@ class RequestQueue:
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Have what is put answered by tasks of ``group``, until ``end``."""
         self._group = group
+
+    def has_turn(self) -> bool:
+        """A request that needs no wait may be answered at once, out of the queue: none that came before waits, and it
+        is one of those of this turn.
+        """
+        if self._waiting or not self._left:
+            return False
+        self._left -= 1
+        self._begin_turn_soon()
+        return True
 
     def put(self, request: Request) -> None:
         """Raises Overloaded where too many wait."""

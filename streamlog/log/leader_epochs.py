@@ -2,7 +2,8 @@
 leader's.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -53,6 +54,19 @@ class LeaderEpochs(EpochsEnd):
         at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[at].epoch if at >= 0 else NO_EPOCH
 
+    def between(self, start: int, stop: int) -> list[EpochStart]:
+        """In which epochs the records from ``start`` up to ``stop`` were written, as far as that is known; the
+        first one begins at ``start`` or later.
+        """
+        if start >= stop:
+            return []
+        low = bisect_right(self._entries, start, key=lambda entry: entry.start_offset) - 1
+        high = bisect_left(self._entries, stop, key=lambda entry: entry.start_offset)
+        found = self._entries[max(low, 0) : high]
+        if low >= 0:
+            found[0] = EpochStart(found[0].epoch, start)
+        return found
+
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
         """The largest known epoch up to ``epoch``, and the offset at which the next one begins.
 
@@ -66,6 +80,23 @@ class LeaderEpochs(EpochsEnd):
         known = self._entries[at - 1].epoch if at else epoch
         return EpochEnd(known, self._entries[at].start_offset)
 
+    def shared_end(self, read: Sequence[EpochStart], end: int, log_end: int) -> int:
+        """How far a reader that came to ``end`` has read this log: below ``end`` where it has read records that were
+        lost with their leader (KIP-320). ``read``: in which epochs they were written, oldest first, as far as known;
+        what is below the first one counts as read.
+
+        Two logs that have records of one epoch are the same up to the end of that epoch in the shorter one.
+        """
+        if not read:
+            return end
+        for epoch, start_offset in reversed(read):
+            at = bisect_left(self._entries, epoch, key=lambda entry: entry.epoch)
+            if at < len(self._entries) and self._entries[at].epoch == epoch:
+                is_last = at + 1 == len(self._entries)
+                return min(end, log_end if is_last else self._entries[at + 1].start_offset)
+            end = start_offset
+        return min(end, log_end)
+
     def truncate(self, end_offset: int) -> bool:
         """Forget the epochs that began at ``end_offset`` or later; whether there were any."""
         count = len(self._entries)
@@ -73,6 +104,10 @@ class LeaderEpochs(EpochsEnd):
             self._entries.pop()
         self._note_latest()
         return len(self._entries) < count
+
+    def keep_last(self, count: int) -> None:
+        """Forget the older ones."""
+        del self._entries[:-count]
 
     def advance_start(self, log_start_offset: int) -> bool:
         """Forget the epochs that ended at ``log_start_offset`` or before; whether that was news."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.lost_end import Gone
 from streamlog.log.segment.file_slice import FileSlice
@@ -708,6 +709,14 @@ class Partition(PartitionEnd):
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
         return self.state.epoch_end(epoch)
+
+    def epochs_between(self, start: int, stop: int) -> list[EpochStart]:
+        """See ``LeaderEpochs.between``."""
+        return self._log.epochs.between(start, stop)
+
+    def shared_end(self, read: Sequence[EpochStart], end: int) -> int:
+        """See ``LeaderEpochs.shared_end``. Raises NotLeader where this leader is older than what was read."""
+        return self.state.shared_end(read, end)
 
     # What others keep beside the log
 

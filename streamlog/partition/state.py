@@ -25,6 +25,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownReplica,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.compiled.at_once import StateEnd
@@ -510,6 +511,12 @@ class PartitionState(StateEnd):
         if epochs.latest < epoch < self.leader_epoch:
             epoch = epochs.latest  # those in between have no records
         return epochs.end_offset_for(epoch, end)
+
+    def shared_end(self, read: Sequence[EpochStart], end: int) -> int:
+        """See ``LeaderEpochs.shared_end``. Raises NotLeader where this leader is older than what was read."""
+        if read and read[-1].epoch > self.leader_epoch:
+            raise NotLeader(f"epoch {read[-1].epoch} has begun, and this is {self.leader_epoch}")
+        return self.log.epochs.shared_end(read, end, self.log.log_end_offset)
 
     def replica_lags(self) -> dict[NodeId, int]:
         """How many records each follower lacks, all of them if it has not fetched."""

@@ -282,3 +282,41 @@ async def test_leader_that_was_restarted_is_told_again(trio: Cluster) -> None:
         trio.wait_settled([("lone", 0)])
         await fill(js, "lone", 10)
         await until_empty(js, "lone")
+
+
+@pytest.mark.parametrize("retention", [api.RetentionPolicy.LIMITS, INTEREST, QUEUE])
+async def test_what_takes_the_place_of_lost_messages_is_delivered(
+    trio: Cluster, retention: api.RetentionPolicy
+) -> None:
+    """A leader is elected that lacks what the consumer has read and acknowledged."""
+    async with connected(trio, 1, 2, 3) as client:
+        js = client.jetstream()
+        config = api.StreamConfig(
+            name="jobs", subjects=["jobs.>"], num_replicas=2, retention=retention
+        )
+        await retried(lambda: js.add_stream(config))
+        await add_consumer(js, "jobs", "worker")
+    place = ("jobs", 0)
+    await asyncio.to_thread(trio.command, "stream", "edit", "jobs", "--min-isr", "1")
+    leader, follower = trio.leader(place), 0
+    follower = next(it for it in trio.view().partitions[place].replicas if it != leader)
+    third = 6 - leader - follower
+    await asyncio.to_thread(elect, trio, state_partition("jobs"), third)
+    async with connected(trio, third) as client:
+        js = client.jetstream()
+        await fill(js, "jobs", 10)
+        assert sorted(await drain(client, "jobs", "worker")) == [*range(10)]
+        trio.kill(follower)
+        await fill(js, "jobs", 20, first=10)
+        assert sorted(await drain(client, "jobs", "worker")) == [*range(10, 30)]
+        trio.kill(leader)
+        await asyncio.to_thread(trio.start, follower)
+        await asyncio.to_thread(
+            trio.command, "cluster", "elect-leader", "jobs", "0", "--unclean", "--yes"
+        )
+        await fill(js, "jobs", 8, first=100)
+        assert sorted(await drain(client, "jobs", "worker")) == [*range(100, 108)]
+        await fill(js, "jobs", 4, first=200)
+        assert sorted(await drain(client, "jobs", "worker")) == [*range(200, 204)]
+        assert "a consumer goes back in its stream" in trio[third].log_text()
+    await asyncio.to_thread(trio.start, leader)

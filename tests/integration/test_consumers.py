@@ -586,6 +586,25 @@ async def test_pinned_group_serves_one_client(stand: Stand) -> None:
     assert (said[2]["group"], said[2]["reason"]) == ("g", "admin")
 
 
+async def test_client_that_has_gone_is_not_pinned(stand: Stand) -> None:
+    if stand.name == "nats-server":
+        pytest.skip("2.15.1 pins a client that has gone, and serves none until the pin's timeout")
+    stream = await stand.stream(("a", b"0"), ("a", b"1"))
+    pinned = {"priority_groups": ["g"], "priority_policy": "pinned_client"}
+    await add_consumer(stand, stream, **pinned, priority_timeout=60_000_000_000)
+    async with Puller(stand, stream) as first, Puller(stand, stream) as last:
+        await first.ask(group="g", batch=1)
+        pin = ((await first.next()).headers or {})["Nats-Pin-Id"]
+        async with Puller(stand, stream) as gone:
+            await gone.ask(group="g")
+        await stand.client.flush()
+        await stand.request(f"CONSUMER.UNPIN.{stream}.c", {"group": "g"})
+        await last.ask(group="g", batch=1)
+        message = await last.next()
+        assert message.data == b"1"
+        assert (message.headers or {})["Nats-Pin-Id"] not in ("", pin)
+
+
 async def test_pin_ends_after_its_timeout(stand: Stand) -> None:
     stream = await stand.stream()
     pinned = {"priority_groups": ["g"], "priority_policy": "pinned_client"}

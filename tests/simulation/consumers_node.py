@@ -31,6 +31,7 @@ from streamlog.jetstream.consumers.consumer_service import ConsumerRequest, Cons
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.jetstream.consumers.stream_source import ConsumerStart, StartQuery, StreamPart
 from streamlog.jetstream.errors import ApiRefused
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM
@@ -289,6 +290,7 @@ class SimSource:
         *,
         limit: int,
         picked: Sequence[int] | None = None,
+        epochs: Sequence[EpochStart] = (),
     ) -> StreamPart:
         await self._travel()
         found = await self._partition(tp, stream_id)

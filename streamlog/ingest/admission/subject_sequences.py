@@ -16,6 +16,7 @@ from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much of the log is read at once to judge a message; where there is more, it is told to come
 again."""
+FOLLOWED_BYTES: Final = 4 * 1024 * 1024
 EVERYTHING: Final = 2**62
 
 
@@ -25,12 +26,13 @@ class SubjectSequences:
     Invariant: between two reads of the socket the index has nothing beyond the log end.
     """
 
-    __slots__ = ("_base_offset", "_partition", "_position", "_run", "_wanted")
+    __slots__ = ("_base_offset", "_partition", "_position", "_run", "_unread_bytes", "_wanted")
 
     def __init__(self, partition: Partition, run: RecordRun) -> None:
         self._partition = partition
         self._run = run
         self._wanted = False
+        self._unread_bytes = 0
         self._base_offset = NOTHING
         """The log end that the records of the run were counted from, as far as they are known."""
         self._position = 0
@@ -78,20 +80,30 @@ class SubjectSequences:
         with suppress(StreamlogError):  # who asks hears of it
             self._partition.subjects.at_hand()
 
-    def _want(self) -> None:
-        self._wanted = True
-        self._partition.subjects.want()
-
     def close(self) -> None:
         """No message asks any more."""
         self._wanted = False
         self._partition.subjects.let_go()
 
+    def follow(self, size_bytes: int) -> None:
+        """So much is to be appended, and a message after it may ask, as an object's last one does after all its
+        chunks. The index is made, and stays less behind the log than is read at once: no such message is refused.
+        """
+        self._want()
+        self._unread_bytes += size_bytes
+        if self._unread_bytes >= FOLLOWED_BYTES:
+            self._unread_bytes = 0
+            self._at_hand()
+
+    def _want(self) -> None:
+        if not self._wanted:
+            self._wanted = True
+            self._partition.subjects.want()
+
     def index(self) -> SubjectIndex | None:
         """With the messages of the run; None as above."""
         index = self._at_hand()
-        if not self._wanted:
-            self._want()
+        self._want()
         if index is None:
             self._partition.subjects.want()
             return None

@@ -16,6 +16,9 @@ pending. A pull request gets no more messages and bytes than it asks for. It is 
 last message; if it may still have had bytes then, the status "Batch Completed" follows that message. Whatever was not
 acknowledged is delivered again, until ``max_deliver``.
 
+A stream may lose messages that were delivered: by an unclean election, or when it is restored. Then the consumer goes
+back to where the stream has other messages (``rewind``): those were never delivered, whatever their offsets.
+
 A delivery is counted before its message is here to be sent. If no client can have it then, it is *in hand*: it is not
 counted again, does not become due, and goes to the next client. So a message is not given up for deliveries that
 no client was there for.
@@ -29,12 +32,20 @@ from random import Random
 from typing import Final, NamedTuple
 
 from streamlog.control.messages.stored_messages import StoredMessage
-from streamlog.delivery.delivery import Delivered, Delivery, DeliveryLimits, Exhausted, Place
+from streamlog.delivery.delivery import (
+    OFFSET_MAX,
+    Delivered,
+    Delivery,
+    DeliveryLimits,
+    Exhausted,
+    Place,
+)
 from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest, read_pull
 from streamlog.jetstream.consumers.read_ahead import AheadMessage, ReadAhead, RunPart
 from streamlog.jetstream.consumers.run_delivery import fitting
+from streamlog.log.leader_epochs import EpochStart, LeaderEpochs
 from streamlog.record.compiled.message_run import MessageRun
 from streamlog.record.offset_set import OffsetSet
 
@@ -52,6 +63,8 @@ HELD_MS: Final = 1_000
 """What is in hand does not become due for that long, or for the wait of its delivery if that is longer."""
 AHEAD_MS: Final = 1_000
 """What was read ahead is forgotten when nothing has asked for it for that long: it takes memory."""
+EPOCHS_MAX: Final = 8
+"""Leader epochs of a partition that are kept: each election begins one."""
 PRIORITY_LAST: Final = 10
 """Of a request that names no group: a number instead of JSON."""
 _MS_NS: Final = 1_000_000
@@ -66,6 +79,8 @@ class Deliver(NamedTuple):
     pending: int
     pin: str = ""
     """Of the client that has it, where one is pinned."""
+    pins: bool = False
+    """Its client is pinned by it, and learns of that from it."""
 
 
 class DeliverRun(NamedTuple):
@@ -167,6 +182,12 @@ class Consumer:
         self._effects: list[Effect] = []
         self.last_pull = 0
         """The number of the last request that waited."""
+        self._pulled: tuple[bytes | None, ConsumerConfig, PullRequest] = (
+            None,
+            config,
+            PullRequest(),
+        )
+        """The last request of a client: its body, by which configuration it was read, and what it asks for."""
         self._left = 0
         """Messages that the waiting requests may still get."""
         self._pulls_ms: int | None = None
@@ -209,6 +230,8 @@ class Consumer:
         """Messages that it has given up stay in the stream until they are acknowledged after all, or deleted."""
         self.given_up: dict[int, OffsetSet] = {}
         """By partition."""
+        self.epochs: dict[int, LeaderEpochs] = {}
+        """By partition, in which leader epochs the messages were written that it has read."""
 
     # What the coordinator has to know
 
@@ -292,11 +315,15 @@ class Consumer:
         if not subject:  # nothing can be sent there
             return
         self._used_ms = now_ms
-        try:
-            request = read_pull(body, self.config)
-        except PullRefused as refused:
-            self._tell(subject, refused.code, refused.description)
-            return
+        if body == self._pulled[0] and self.config is self._pulled[1]:
+            request = self._pulled[2]  # clients ask the same again and again
+        else:
+            try:
+                request = read_pull(body, self.config)
+            except PullRefused as refused:
+                self._tell(subject, refused.code, refused.description)
+                return
+            self._pulled = body, self.config, request
         self._expire_pulls(now_ms)
         if self.pin and request.id == self.pin:
             self._pinned_until_ms = now_ms + self.config.priority_timeout_ms
@@ -327,7 +354,8 @@ class Consumer:
         self._queue(pull)
         self._left += pull.left
         self._note_time(pull)
-        self._end_wrong_pins()
+        if pull.pin:
+            self._end_wrong_pins()
         if self.is_paused:
             self._end_one_shots()
         self.pump(now_ms)
@@ -335,9 +363,7 @@ class Consumer:
     def unpin(self, reason: str, now_ms: int) -> None:
         """The next request of a client without a pin has its client pinned."""
         self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
-        self._effects.append(
-            Advise("UNPINNED", {"group": self.config.priority_groups[0], "reason": reason})
-        )
+        self._effects.append(_unpinned(self.config, reason))
         self._end_wrong_pins()
         self.pump(now_ms)
 
@@ -364,7 +390,12 @@ class Consumer:
         self._keep_pulls(deque(it for it in self.waiting if it.subject != subject))
 
     def not_sent(self, it: Deliver, now_ms: int) -> None:
-        """Its client had gone by then: the next one gets it, as the same delivery."""
+        """Its client had gone by then: the next one gets it, as the same delivery. A client that was to be pinned
+        knows nothing of it: the pin is free again, as if there had been no such client.
+        """
+        if it.pins and it.pin == self.pin:
+            self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
+            self._effects.append(_unpinned(self.config, "client gone"))
         self._take_back(it, now_ms)
         self._forget_client(it.subject, now_ms)
 
@@ -634,16 +665,49 @@ class Consumer:
         """Retention or a purge took what is below."""
         self._ahead.forget_below(partition, offset)
         self.is_changed |= bool(self.delivery.start_moved(partition, offset))
-        given_up = self.given_up.get(partition)
-        if given_up is not None:
-            given_up.remove_all(given_up.between(0, offset))
-            if not given_up:
-                del self.given_up[partition]
+        self._keep_given_up(partition, offset, OFFSET_MAX)
         self._in_hand = deque(
             it
             for it in self._in_hand
             if it.place.partition != partition or it.place.offset >= offset
         )
+        self.pump(now_ms)
+
+    def _keep_given_up(self, partition: int, start: int, stop: int) -> None:
+        given_up = self.given_up.get(partition)
+        if given_up is not None:
+            given_up.keep_between(start, stop)
+            if not given_up:
+                del self.given_up[partition]
+
+    def note_epochs(self, partition: int, epochs: Iterable[EpochStart]) -> None:
+        """Of messages that were read next; what was read after the first of them was forgotten."""
+        known = self.epochs.setdefault(partition, LeaderEpochs())
+        for number, it in enumerate(epochs):
+            if not number:
+                known.truncate(it.start_offset)
+            known.assign(*it)
+        known.keep_last(EPOCHS_MAX)
+
+    def read_epochs(self, partition: int, offset: int) -> tuple[EpochStart, ...]:
+        """Of the messages below ``offset``, as far as they are known."""
+        known = self.epochs.get(partition)
+        entries = () if known is None else known.entries
+        return tuple(it for it in entries if it.start_offset < offset)
+
+    def rewind(self, partition: int, offset: int, now_ms: int) -> None:
+        """The stream has lost what was read from ``offset`` on, and has other messages there."""
+        self._forget_ahead()
+        self.delivery.rewind(partition, offset)
+        if partition in self.epochs:
+            self.epochs[partition].truncate(offset)
+        self._keep_given_up(partition, 0, offset)
+        self._in_hand = deque(
+            it
+            for it in self._in_hand
+            if it.place.partition != partition or it.place.offset < offset
+        )
+        self.is_changed = True
         self.pump(now_ms)
 
     # What is in hand
@@ -934,10 +998,11 @@ class Consumer:
         self.is_changed = True
         config, pending = self.config, self._pending()
         pull = None if config.is_push else self.waiting[0]
-        if pull is not None and config.priority_policy == "pinned_client" and not self.pin:
+        pins = pull is not None and config.priority_policy == "pinned_client" and not self.pin
+        if pull is not None and pins:
             self._pin_to(pull, now_ms)
         subject = config.deliver_subject if pull is None else pull.subject
-        self._effects.append(Deliver(subject, delivered, message, pending, self.pin))
+        self._effects.append(Deliver(subject, delivered, message, pending, self.pin, pins))
         size_bytes = 0
         if config.rate_limit_bps or (
             config.flow_control if pull is None else pull.request.max_bytes
@@ -1030,6 +1095,10 @@ _ENDS: Final = frozenset((AckKind.ACK, AckKind.NEXT, AckKind.TERM))
 
 def _priority_of(pull: WaitingPull) -> int:
     return pull.request.priority if pull.request.group else PRIORITY_LAST
+
+
+def _unpinned(config: ConsumerConfig, reason: str) -> Advise:
+    return Advise("UNPINNED", {"group": config.priority_groups[0], "reason": reason})
 
 
 def limits_of(config: ConsumerConfig) -> DeliveryLimits:

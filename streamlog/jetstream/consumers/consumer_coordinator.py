@@ -67,6 +67,7 @@ from streamlog.jetstream.consumers.consumer_records import (
     KeptConsumer,
     KeptConsumers,
     consumer_record,
+    epochs_record,
     given_up_record,
     state_record,
 )
@@ -77,10 +78,11 @@ from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import NO_TIME, node_name, rfc3339
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NodeId, TopicPartition
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.partition.internal_partition import InternalPartition, until
 from streamlog.record.codec import RecordRun
@@ -94,6 +96,13 @@ STATE_NOT_KEPT: Final = Condition(
     CHECK_NODES,
     meaning="Acknowledgements of JetStream consumers could not be written. Another coordinator would deliver these "
     "messages again.",
+)
+CUT_BACK: Final = Condition(
+    "SL-0522",
+    "a consumer goes back in its stream",
+    "nothing: the messages that are in the place of those that were lost are delivered",
+    meaning="A stream has lost messages that a JetStream consumer has read already: by an unclean election, or since "
+    "it was restored. The consumer goes on where the stream has others.",
 )
 CONSUMER_WAITS: Final = Condition(
     "SL-0517",
@@ -232,7 +241,7 @@ class StreamFeed:
                     logger.exception(FAULT.logged_as("a wait for messages failed"))
                     await asyncio.sleep(FAULT_RETRY_S)
                     continue
-                if end > offset:
+                if end != offset:  # below it, some may have read what the stream has lost
                     self._offset = end
                     self._wake()
         finally:
@@ -288,6 +297,8 @@ class HostedConsumer:
         """By partition, what it has come to as far as that is kept; None: nothing is yet."""
         self.kept_given_up: Mapping[int, OffsetSet] = {}
         """What the record says that was appended last."""
+        self.kept_epochs: Mapping[int, tuple[EpochStart, ...]] = {}
+        """The same of its leader epochs."""
         self.is_unblocking = False
 
     @property
@@ -308,6 +319,7 @@ class HostedConsumer:
                 still_open,
                 kept.begins.get(number, 0),
                 kept.carried.get(number, _NONE),
+                core.read_epochs(number, core.delivery.next_offset(number)),
             )
         return found
 
@@ -340,6 +352,11 @@ class HostedConsumer:
     def pull(self, subject: str, body: bytes) -> None:
         self._check_interest()
         self.core.pull(subject, body, clock_ms())
+        self.settle()
+
+    def unpin(self) -> None:
+        self._check_interest()
+        self.core.unpin("admin", clock_ms())
         self.settle()
 
     def settle(self) -> None:
@@ -473,11 +490,16 @@ class HostedConsumer:
             offset,
             limit=limit,
             picked=picked[:limit] if picked else None,
+            epochs=core.read_epochs(number, offset),
         )
         self._has_complained = False
         if core.config.filters != filters or core.next_offset(number) < offset:
             return True, 0  # they were changed while this was read, or it was reset
+        if part.shared_end is not None:
+            self._rewind(number, part.shared_end)
+            return True, 0
         now_ms = clock_ms()
+        core.note_epochs(number, part.epochs)
         next_offset, beyond = part.next_offset, part.beyond
         if picked:
             rest = [offset for offset in picked if offset >= next_offset]
@@ -492,6 +514,20 @@ class HostedConsumer:
         core.pump(now_ms)
         is_more = bool(part.messages.count) or next_offset < part.high_watermark
         return is_more, max(part.high_watermark, next_offset)
+
+    def _rewind(self, number: int, offset: int) -> None:
+        """The stream has lost what was read from there on. What was picked is found again."""
+        extra = {**self.key._asdict(), "partition": number, "offset": offset}
+        logger.warning(CUT_BACK, extra={**extra, "was": self.core.next_offset(number)})
+        resume_at = self.kept.resume_at
+        if offset < resume_at.get(number, 0):
+            self.kept = self.kept._replace(resume_at={**resume_at, number: offset})
+            self._coordinator.keep(self)
+        self._picked.pop(number, None)
+        self.core.rewind(number, offset, clock_ms())
+        if self.core.delivery.next_offset(number) < self.kept.resume_at.get(number, 0):
+            self._unpicked.add(number)
+        self._perform()
 
     async def _pick(self, tp: TopicPartition) -> None:
         """Find the last messages of all subjects again, as of when the consumer was made. Raises StreamlogError."""
@@ -632,8 +668,8 @@ class HostedConsumer:
     def _set_timer(self) -> None:
         next_ms = self.core.next_ms()
         if self._timer is not None:
-            if next_ms == self._timer_ms:
-                return
+            if next_ms is None or next_ms >= self._timer_ms:
+                return  # ``_tick`` looks again: to set a timer with each delivery takes longer than to deliver
             self._timer.cancel()
             self._timer = None
         if next_ms is not None and not self.closed:
@@ -657,6 +693,7 @@ class HostedConsumer:
 
     async def info(self) -> dict[str, Any]:
         """JetStream's ConsumerInfo. Raises StreamlogError."""
+        self.look()  # who asks may have subscribed just before
         core, kept, delivery = self.core, self.kept, self.core.delivery
         pending = 0
         for number in range(self.partitions):
@@ -707,13 +744,19 @@ class HostedConsumer:
         picked = [it for it in self._picked.get(number, ()) if it >= offset]
         if picked:
             offset = max(offset, self.kept.resume_at.get(number, 0))
+        core = self.core
         part = await self._around.source.read(
             TopicPartition(self.key.stream, number),
             self.kept.stream_id,
-            self.core.config.filters,
+            core.config.filters,
             offset,
             limit=0,
+            epochs=core.read_epochs(number, offset),
         )
+        if part.shared_end is not None:
+            if core.next_offset(number) >= offset:
+                self._rewind(number, part.shared_end)
+            return await self._beyond(number)
         return len(picked) + part.beyond, max(part.high_watermark, offset)
 
 
@@ -1066,7 +1109,7 @@ class ConsumerCoordinator:
     async def _begun(
         self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
     ) -> HostedConsumer:
-        starts, picked, resume_at = {}, {}, {}
+        starts, picked, resume_at, epochs = {}, {}, {}, {}
         value = max(0, config.opt_start_seq - 1)
         if config.deliver_policy == "by_start_time":
             value = config.opt_start_time_ms or 0
@@ -1075,6 +1118,8 @@ class ConsumerCoordinator:
             tp = TopicPartition(stream.name, number)
             start = await self.around.source.start(tp, stream.stream_id, query)
             starts[number] = start.offset
+            if start.epoch != NO_EPOCH:
+                epochs[number] = EpochStart(start.epoch, start.offset - 1)
             if start.picked is not None:
                 resume_at[number] = start.offset
                 if start.picked:
@@ -1085,11 +1130,10 @@ class ConsumerCoordinator:
             limits_of(config), starts=starts, needs_acks=config.ack_policy != "none"
         )
         hosted = self._host(key, kept, delivery, len(stream.partitions), picked=picked)
+        for number, epoch in epochs.items():
+            hosted.core.note_epochs(number, (epoch,))
         if hosted.is_kept:
-            state = delivery.encode(clock_ms())
-            await self._append([
-                consumer_record(key, kept), state_record(key, kept.created_ms, state)
-            ])  # fmt: skip
+            await self._append([consumer_record(key, kept), *_state_records(hosted)])
         hosted.kept_interests = hosted.interests()
         if self.closed:
             raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
@@ -1124,10 +1168,8 @@ class ConsumerCoordinator:
     async def _finish(self, hosted: HostedConsumer) -> None:
         """Return once all is gone for good that it has done with. Raises StreamlogError."""
         if hosted.is_kept:
-            interests, now_ms = hosted.interests(), clock_ms()
-            state = hosted.core.delivery.encode(now_ms)
-            records = [state_record(hosted.key, hosted.kept.created_ms, state)]
-            await self._append([*records, *_given_up_records(hosted)])
+            interests = hosted.interests()
+            await self._append([*_state_records(hosted), *_given_up_records(hosted)])
             hosted.kept_interests = interests
         await self.reports.have_gone(hosted.key.stream)
 
@@ -1144,7 +1186,7 @@ class ConsumerCoordinator:
             kept = kept._replace(begins=begins, carried=carried)
         if hosted.is_kept:
             await self._append([consumer_record(hosted.key, kept)])
-        before, hosted.kept = hosted.is_kept, kept
+        before, hosted.kept = hosted.is_kept, kept._replace(resume_at=hosted.kept.resume_at)
         if self.consumers.get(hosted.key) is hosted:
             self.kept_count += hosted.is_kept - before
         hosted.core.reconfigure(config, clock_ms())
@@ -1160,6 +1202,21 @@ class ConsumerCoordinator:
         hosted.look_again()
         hosted.settle()
 
+    def keep(self, hosted: HostedConsumer) -> None:
+        """``kept`` is another one."""
+        if hosted.is_kept:
+            self.run_task(partial(self._keep, hosted))
+
+    async def _keep(self, hosted: HostedConsumer) -> None:
+        async with self._locks.setdefault(hosted.key, asyncio.Lock()):
+            while self.consumers.get(hosted.key) is hosted and self.leads:
+                try:
+                    await self._append([consumer_record(hosted.key, hosted.kept)])
+                    return
+                except StreamlogError as error:
+                    self._complain(error)
+                    await asyncio.sleep(RETRY_S)
+
     async def pause(self, key: ConsumerKey, until_ms: int | None) -> HostedConsumer:
         """``until_ms``: by the wall clock; None: go on. Raises ApiRefused, StreamlogError."""
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -1173,7 +1230,7 @@ class ConsumerCoordinator:
         kept = hosted.kept._replace(paused_until_ms=until_ms)
         if hosted.is_kept:
             await self._append([consumer_record(hosted.key, kept)])
-        hosted.kept = kept
+        hosted.kept = kept._replace(resume_at=hosted.kept.resume_at)
         self._pause(hosted)
         hosted.settle()
         fields: dict[str, Any] = {"paused": until_ms is not None}
@@ -1186,8 +1243,7 @@ class ConsumerCoordinator:
         hosted = self.find(key)
         if group not in hosted.core.config.priority_groups:
             raise ApiRefused(NO_SUCH_GROUP)
-        hosted.core.unpin("admin", clock_ms())
-        hosted.settle()
+        hosted.unpin()
 
     async def reset(self, key: ConsumerKey, sequence: int) -> tuple[HostedConsumer, int]:
         """0: back to the acknowledgement floor. Returns the sequence, too. Raises ApiRefused, StreamlogError."""
@@ -1202,8 +1258,8 @@ class ConsumerCoordinator:
                     await self._update(hosted, hosted.core.config, begins=offsets, carried={})
                 hosted.reset(offsets)
                 if hosted.is_kept:
-                    state, interests = hosted.core.delivery.encode(clock_ms()), hosted.interests()
-                    await self._append([state_record(key, hosted.kept.created_ms, state)])
+                    interests = hosted.interests()
+                    await self._append(_state_records(hosted))
                     hosted.kept_interests = interests
                 if self.reports.concerns(key.stream):
                     await self.reports.told(key.stream)  # it holds again what it goes back to
@@ -1371,16 +1427,15 @@ class ConsumerCoordinator:
             return
         changed, self._changed = self._changed, {}
         written, records, size_bytes = list[HostedConsumer](), list[Record](), 0
-        now_ms = clock_ms()
         for hosted in changed:
             if hosted.is_leaving or self.consumers.get(hosted.key) is not hosted:
                 continue
-            state = hosted.core.delivery.encode(now_ms)
+            states = _state_records(hosted)
             written.append(hosted)
-            records.append(state_record(hosted.key, hosted.kept.created_ms, state))
+            records += states
             if self.reports.concerns(hosted.key.stream):
                 records += _given_up_records(hosted)
-            size_bytes += len(state)
+            size_bytes += sum(len(value or b"") for _, value in states)
             if size_bytes >= FLUSH_BYTES:
                 self._append_states(written, records)
                 written, records, size_bytes = [], [], 0
@@ -1412,7 +1467,7 @@ class ConsumerCoordinator:
         def failed(error: StreamlogError) -> None:
             self._complain(error)
             for it in written:
-                it.kept_given_up = {}
+                it.kept_given_up, it.kept_epochs = {}, {}
             if self.leads:
                 for hosted, replies in confirms:
                     hosted.confirms = [*replies, *hosted.confirms][:CONFIRMS_MAX]
@@ -1445,15 +1500,16 @@ class ConsumerCoordinator:
         run = RecordRun()
         for key, value in records:
             run.append(key, value)
+        acknowledgement = _Acknowledgement(committed, failed)
         try:
             if not self.leads:
                 raise NotLeader(f"{self.partition.tp} is led by another node now")
             self.partition.check_min_isr()
-            self.partition.append(
-                run, _Acknowledgement(committed, failed), leader_epoch=self.leader_epoch
-            )
+            self.partition.append(run, acknowledgement, leader_epoch=self.leader_epoch)
         except StreamlogError as error:
             failed(error)
+        else:
+            acknowledgement.appended()
 
     def _complain(self, error: StreamlogError) -> None:
         if self._is_well and self.leads:
@@ -1490,21 +1546,13 @@ class ConsumerCoordinator:
             if stream is None or stream.stream_id != it.stream_id:
                 self.run_task(partial(self._forget, key))
                 continue
-            self._restore(
-                key, it, kept.state_of(key), len(stream.partitions), kept.given_up_of(key)
-            )
+            self._restore(key, kept, len(stream.partitions))
         if kept.consumers:
             extra = {"partition": self.number, "consumers": len(self.consumers)}
             logger.info("consumers loaded", extra=extra)
 
-    def _restore(
-        self,
-        key: ConsumerKey,
-        kept: KeptConsumer,
-        state: bytes | None,
-        partitions: int,
-        given_up: dict[int, OffsetSet],
-    ) -> None:
+    def _restore(self, key: ConsumerKey, found: KeptConsumers, partitions: int) -> None:
+        kept, state = found.consumers[key], found.state_of(key)
         config = kept.config
         needs_acks = config.ack_policy != "none"
         limits = limits_of(config)
@@ -1520,8 +1568,11 @@ class ConsumerCoordinator:
             if delivery.next_offset(number) < resume
         ]
         hosted = self._host(key, kept, delivery, partitions, unpicked=unpicked)
-        hosted.core.given_up = given_up
+        given_up = hosted.core.given_up = found.given_up_of(key)
         hosted.kept_given_up = {number: it.copy() for number, it in given_up.items()}
+        for number, entries in found.epochs_of(key).items():
+            hosted.core.note_epochs(number, entries)
+        hosted.kept_epochs = _epochs_of(hosted)
         hosted.kept_interests = hosted.interests()
         self._add(hosted)
 
@@ -1595,18 +1646,28 @@ class _Closed(Exception):
 
 class _Acknowledgement:
     """An ``Acknowledgement`` of one write. The partition tells it in the middle of its own work: what follows from it
-    comes later."""
+    comes later; where a write is committed at once, as soon as the append is over."""
 
-    __slots__ = ("_committed", "_failed")
+    __slots__ = ("_committed", "_failed", "_is_appending", "_is_committed")
 
     def __init__(
         self, committed: Callable[[], None], failed: Callable[[StreamlogError], None]
     ) -> None:
         self._committed = committed
         self._failed = failed
+        self._is_appending, self._is_committed = True, False
+
+    def appended(self) -> None:
+        """What it is the acknowledgement of has been appended."""
+        self._is_appending = False
+        if self._is_committed:
+            self._committed()
 
     def committed(self, base_offset: int) -> None:
-        asyncio.get_running_loop().call_soon(self._committed)
+        if self._is_appending:
+            self._is_committed = True
+        else:
+            asyncio.get_running_loop().call_soon(self._committed)
 
     def failed(self, error: StreamlogError) -> None:
         asyncio.get_running_loop().call_soon(self._failed, error)
@@ -1621,7 +1682,27 @@ def reply_prefix_of(key: ConsumerKey) -> str:
 
 
 def _tombstones(key: ConsumerKey) -> list[Record]:
-    return [consumer_record(key, None), state_record(key, 0, None), given_up_record(key, 0, None)]
+    return [
+        consumer_record(key, None),
+        state_record(key, 0, None),
+        given_up_record(key, 0, None),
+        epochs_record(key, 0, None),
+    ]
+
+
+def _state_records(hosted: HostedConsumer) -> list[Record]:
+    """Its state, and what changes seldom where it is another one than the records say."""
+    key, kept = hosted.key, hosted.kept
+    records = [state_record(key, kept.created_ms, hosted.core.delivery.encode(clock_ms()))]
+    epochs = _epochs_of(hosted)
+    if epochs != hosted.kept_epochs:
+        hosted.kept_epochs = epochs
+        records.append(epochs_record(key, kept.created_ms, epochs))
+    return records
+
+
+def _epochs_of(hosted: HostedConsumer) -> dict[int, tuple[EpochStart, ...]]:
+    return {number: it.entries for number, it in sorted(hosted.core.epochs.items())}
 
 
 def _given_up_records(hosted: HostedConsumer) -> list[Record]:

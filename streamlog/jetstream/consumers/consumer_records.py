@@ -6,9 +6,12 @@ record               key                             value
 consumer             ``c`` stream NUL consumer       JSON: configuration, the stream's id, when it was made
 state                ``s`` stream NUL consumer       when its consumer was made (8 bytes), ``Delivery.encode``
 given up             ``g`` stream NUL consumer       JSON: when its consumer was made, the messages by partition
+epochs               ``e`` stream NUL consumer       JSON: when its consumer was made, leader epochs by partition
 ===================  ==============================  =================================================
 
-Messages that were given up are kept where acknowledgements remove messages, see ``interest``.
+Messages that were given up are kept where acknowledgements remove messages, see ``interest``. The leader epochs are
+those in which the messages were written that the consumer has read, see ``stream_source``; the record comes in the
+batch of the state that it belongs to. A node that does not know a kind of records passes over them.
 
 The stream is compacted: the last record of a key holds, and a null value ends it. A state counts with the consumer of
 its time alone, so that one that is made again under the same name begins at the start, whatever was written last.
@@ -16,7 +19,7 @@ its time alone, so that one that is made again under the same name begins at the
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -25,6 +28,7 @@ from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from streamlog.jetstream.consumers.interest import offsets_of, text_of
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.jetstream.requests.schema import WrongType
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from streamlog.record.offset_set import OffsetSet
@@ -33,6 +37,7 @@ _T = TypeVar("_T")
 _CONSUMER: Final = b"c"
 _STATE: Final = b"s"
 _GIVEN_UP: Final = b"g"
+_EPOCHS: Final = b"e"
 _CREATED: Final = struct.Struct(">q")
 
 
@@ -92,6 +97,27 @@ def given_up_record(
     return _key(_GIVEN_UP, key), json.dumps(fields, separators=(",", ":")).encode()
 
 
+def epochs_record(
+    key: ConsumerKey, created_ms: int, epochs: Mapping[int, Sequence[EpochStart]] | None
+) -> tuple[bytes, bytes | None]:
+    """``epochs`` None: they are forgotten."""
+    if epochs is None:
+        return _key(_EPOCHS, key), None
+    fields = {"created_ms": created_ms, "epochs": sorted(epochs.items())}
+    return _key(_EPOCHS, key), json.dumps(fields, separators=(",", ":")).encode()
+
+
+def epochs_of(told: Iterable[Any]) -> list[EpochStart]:
+    """As a record, or another node, has them. Raises TypeError, ValueError for what is none."""
+    epochs = list[EpochStart]()
+    for epoch, start_offset in told:
+        it = EpochStart(_checked(epoch, int), _checked(start_offset, int))
+        if epochs and not (epochs[-1].epoch < it.epoch and epochs[-1].start_offset < start_offset):
+            raise ValueError("leader epochs are out of order")
+        epochs.append(it)
+    return epochs
+
+
 def _told(offsets: Mapping[int, OffsetSet]) -> list[tuple[int, str]]:
     return [(number, text_of(it)) for number, it in sorted(offsets.items())]
 
@@ -109,6 +135,7 @@ class KeptConsumers:
         self.consumers: dict[ConsumerKey, KeptConsumer] = {}
         self._states: dict[ConsumerKey, tuple[int, bytes]] = {}
         self._given_up: dict[ConsumerKey, tuple[int, dict[int, OffsetSet]]] = {}
+        self._epochs: dict[ConsumerKey, tuple[int, dict[int, list[EpochStart]]]] = {}
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch, CorruptData."""
@@ -136,6 +163,15 @@ class KeptConsumers:
             self._given_up.pop(key, None)
         elif kind == _GIVEN_UP:
             self._given_up[key] = _read_given_up(value or b"")
+        elif kind == _EPOCHS and value is None:
+            self._epochs.pop(key, None)
+        elif kind == _EPOCHS:
+            self._epochs[key] = _read_epochs(value or b"")
+
+    def epochs_of(self, key: ConsumerKey) -> dict[int, list[EpochStart]]:
+        """In which leader epochs the messages were written that it has read, by partition."""
+        created_ms, epochs = self._epochs.get(key, (None, {}))
+        return epochs if created_ms == self.consumers[key].created_ms else {}
 
     def given_up_of(self, key: ConsumerKey) -> dict[int, OffsetSet]:
         """What it has given up, by partition."""
@@ -189,6 +225,15 @@ def _read_given_up(value: bytes) -> tuple[int, dict[int, OffsetSet]]:
         return _checked(fields["created_ms"], int), _offsets(fields["offsets"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(f"what a consumer has given up does not decode: {error}") from None
+
+
+def _read_epochs(value: bytes) -> tuple[int, dict[int, list[EpochStart]]]:
+    try:
+        fields: dict[str, Any] = json.loads(value)
+        found = {_checked(number, int): epochs_of(it) for number, it in fields["epochs"]}
+        return _checked(fields["created_ms"], int), found
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptData(f"leader epochs of a consumer do not decode: {error}") from None
 
 
 def _checked(value: Any, kind: type[_T]) -> _T:

@@ -50,7 +50,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, min_isr_of
-from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig
+from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig, is_hidden
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.nats.router import Router
 from streamlog.partition.internal_partition import InternalPartitions
@@ -89,6 +89,8 @@ COUNTS_S: Final = 1.0
 LEADERSHIP_CHANGE: Final = b"NATS/1.0 409 Leadership Change\r\n\r\n"
 PULL_S_MAX: Final = 600.0
 """How long a pull request is remembered that does not end earlier."""
+PLACES_MAX: Final = 100_000
+"""Streams whose partition of the internal stream is remembered."""
 PULLS_MAX: Final = 100_000
 """Pull requests of one partition that are remembered. The client of one more waits for its own time-out."""
 SWEPT_FROM: Final = 1_000
@@ -226,6 +228,9 @@ class ConsumerService:
         self._consumed: set[str] = set()
         """Streams that their consumers empty."""
         self._any_consumed = asyncio.Event()
+        self._places: dict[str, TopicPartition] = {}
+        """By stream: its hash takes longer than all else that a pull request needs."""
+        self._places_count = 0
         nodes.register(CONSUMER, self._answer_node)
         nodes.register(END, self._answer_end)
         if lease is not None:
@@ -247,12 +252,8 @@ class ConsumerService:
             return await self._answer(request)
 
         if request.verb == "NEXT":
-            coordinator = self._coordinators.get(tp.partition)
-            stream = self._metadata.image.streams.get(request.stream)
-            is_known = stream is not None and stream.stream_id == request.stream_id
-            if coordinator is not None and is_known and self._coordinates(coordinator):
-                key = ConsumerKey(request.stream, request.consumer)
-                coordinator.find(key).pull(request.inbox, request.body.encode())
+            body = request.body.encode()
+            if self.pull_here(request.stream, request.consumer, request.inbox, body):
                 return {}
             self._pulls.note(tp.partition, request.inbox, request.body)
         return await self._leaders.at_leader(
@@ -263,6 +264,20 @@ class ConsumerService:
             decode=_reply_of,
             repeatable=request.verb != "DELETE",
         )
+
+    def pull_here(self, stream: str, consumer: str, inbox: str, body: bytes) -> bool:
+        """Put a pull request to a consumer that this node coordinates; False: it does not."""
+        image = self._metadata.image.streams.get(stream)
+        if image is None or self._state.stream is None or is_hidden(stream):
+            return False
+        coordinator = self._coordinators.get(self._place(stream).partition)
+        if coordinator is None or not self._coordinates(coordinator):
+            return False
+        hosted = coordinator.consumers.get(ConsumerKey(stream, consumer))
+        if hosted is None or hosted.closed or hosted.kept.stream_id != image.stream_id:
+            return False
+        hosted.pull(inbox, body)
+        return True
 
     async def count(self, stream: StreamImage) -> int:
         """Consumers of a stream; 0 where their coordinator does not answer: a stream is described without it."""
@@ -412,7 +427,14 @@ class ConsumerService:
         state = self._state.stream
         if state is None or not state.partitions:
             raise NotLeader(f"{CONSUMERS_STREAM} is not there yet")
-        return TopicPartition(CONSUMERS_STREAM, partition_of(stream, len(state.partitions)))
+        count = len(state.partitions)
+        if count != self._places_count or len(self._places) > PLACES_MAX:
+            self._places, self._places_count = {}, count
+        place = self._places.get(stream)
+        if place is None:
+            place = TopicPartition(CONSUMERS_STREAM, partition_of(stream, count))
+            self._places[stream] = place
+        return place
 
     def statistics(self) -> ConsumerStatistics:
         """Of what this node coordinates."""
@@ -617,7 +639,7 @@ def config_of(settings: ConsumersSection, nodes: int) -> StreamConfig:
         partitions=settings.state_partitions,
         replicas=replicas,
         min_isr=min_isr_of(replicas),
-        sync="commit",  # a confirmed acknowledgement is on the disk, whatever the nodes' own setting is
+        sync=settings.state_sync,  # whatever the nodes' own setting is
         cleanup_policy="compact",
         segment_bytes=SEGMENT_BYTES,
     )

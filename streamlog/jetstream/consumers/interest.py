@@ -11,6 +11,8 @@ changed has done with what matches the new ones from ``begin`` on, and, of what 
 Invariants
 - What was released stays released: a consumer never returns to a message. So a release that was decided may be
   carried out later, again, or by another leader.
+- A consumer holds what it has not read, also where it has read messages at the same offsets that were lost with their
+  leader: the leader cuts what it is told back to where its log is the one that was read (``Interest.below``).
 - Nothing is released by interests that are older than others this leader has been told. A consumer that is made
   holds messages from the moment at which the leader has been told of it, and only then its client hears of it.
 
@@ -20,9 +22,10 @@ decision is a ``ReleaseQuestion``, and its answer.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.record.offset_set import OffsetSet
 
 
@@ -39,6 +42,19 @@ class Interest(NamedTuple):
     """Of a work queue: the filters hold from there on."""
     carried: OffsetSet = OffsetSet()
     """Of a work queue: what was open below ``begin`` when the filters became these."""
+    epochs: tuple[EpochStart, ...] = ()
+    """In which leader epochs the last messages below ``next_offset`` were written."""
+
+    def below(self, end: int) -> "Interest":
+        """What is left of it where the stream has other messages than it has read from ``end`` on."""
+        if end >= self.next_offset:
+            return self
+        return self._replace(
+            next_offset=end,
+            open=self.open.between(0, end),
+            begin=min(self.begin, end),
+            carried=self.carried.between(0, end),
+        )
 
     def json(self) -> dict[str, Any]:
         return {
@@ -47,6 +63,7 @@ class Interest(NamedTuple):
             "open": text_of(self.open),
             "begin": self.begin,
             "carried": text_of(self.carried),
+            "epochs": self.epochs,
         }
 
     @classmethod
@@ -58,6 +75,7 @@ class Interest(NamedTuple):
             offsets_of(fields["open"]),
             int(fields["begin"]),
             offsets_of(fields["carried"]),
+            tuple(EpochStart(int(epoch), int(at)) for epoch, at in fields.get("epochs", ())),
         )
 
 
@@ -89,6 +107,11 @@ class Interests(NamedTuple):
     is_queue: bool
     by_consumer: Mapping[str, Interest]
     """See ``key_of``."""
+
+    def where(self, shared_end: Callable[[Interest], int]) -> Self:
+        """Each as far as it has read this very stream."""
+        cut = {key: it.below(shared_end(it)) for key, it in self.by_consumer.items()}
+        return self._replace(by_consumer=cut)
 
     def json(self) -> dict[str, Any]:
         return {

@@ -174,6 +174,7 @@ class StreamInterest:
             raise NotLeader(f"{report.tp} is led in epoch {partition.leader_epoch}")
         if config.retention != ("workqueue" if interests.is_queue else "interest"):
             raise NotLeader(f"the retention of {report.tp} is not known to be that one yet")
+        interests = interests.where(lambda it: partition.shared_end(it.epochs, it.next_offset))
         led = self._here(report.stream_id, partition)
         if not led.releases.tell(interests):
             raise NotLeader(

@@ -3,6 +3,11 @@
 A coordinator reads on from an offset (``read``), reads single messages that are due again (``message``), waits for
 what comes (``wait``), and finds where a consumer begins (``start``). Only committed messages are read.
 
+A leader that was elected although it lacked messages, or whose log was restored from a backup, has a log that ends
+before the offset a consumer had come to, and other messages may be there by now. So a coordinator keeps in which
+leader epochs the messages were written that it has read. The leader compares them with its own, and says up to where
+the two are the same (KIP-320).
+
 Which messages match, the partition's index of subjects knows. To ask it costs a look at each subject of the stream.
 So what is found is kept for the next read, and near the end of the partition the messages themselves are compared.
 """
@@ -27,8 +32,10 @@ from streamlog.control.messages.stored_messages import (
     message_at,
 )
 from streamlog.errors import MessageNotFound, NotLeader, Overloaded
+from streamlog.jetstream.consumers.consumer_records import epochs_of
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
-from streamlog.model import TopicPartition
+from streamlog.log.leader_epochs import EpochStart
+from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.internal_partition import until
 from streamlog.partition.partition import Partition
 from streamlog.record.compiled.message_run import MessageRun
@@ -64,6 +71,8 @@ class ConsumerStart(NamedTuple):
     offset: int
     picked: list[int] | None = None
     """Before it reads on at ``offset``: just these offsets."""
+    epoch: int = NO_EPOCH
+    """In which the message before ``offset`` was written; -1: not known."""
 
 
 class StartQuery(NamedTuple):
@@ -85,6 +94,12 @@ class StreamPart(NamedTuple):
     """How many match from there on."""
     log_start_offset: int
     high_watermark: int
+    epochs: Sequence[EpochStart] = ()
+    """In which the messages were written that were read, or passed over."""
+    shared_end: int | None = None
+    """Below the offset that was asked for: there are other messages from here on than its reader has read. Nothing was
+    read.
+    """
 
 
 class StreamSource:
@@ -115,20 +130,26 @@ class StreamSource:
         *,
         limit: int,
         picked: Sequence[int] | None = None,
+        epochs: Sequence[EpochStart] = (),
     ) -> StreamPart:
-        """From ``offset`` on, or the ``picked`` offsets alone. Raises NotLeader, NodeUnreachable, StreamNotFound."""
+        """From ``offset`` on, or the ``picked`` offsets alone. ``epochs``: in which the messages before ``offset`` were
+        written, as far as they are known. Raises NotLeader, NodeUnreachable, StreamNotFound.
+        """
         fields = {
             **_fields(tp, stream_id),
             "filters": filters,
             "offset": offset,
             "limit": limit,
             "picked": picked,
+            "epochs": epochs,
         }
         return await self._leaders.at_leader(
             tp,
             READ,
             fields,
-            here=lambda: self._read(tp, stream_id, filters, offset, limit=limit, picked=picked),
+            here=lambda: self._read(
+                tp, stream_id, filters, offset, limit=limit, picked=picked, epochs=epochs
+            ),
             decode=_part_of,
             stream_id=stream_id,
             repeatable=True,
@@ -170,7 +191,9 @@ class StreamSource:
             {**_fields(tp, stream_id), "query": query._asdict()},
             here=lambda: self._start(tp, stream_id, query),
             decode=lambda answer: ConsumerStart(
-                int(answer.fields["offset"]), answer.fields["picked"]
+                int(answer.fields["offset"]),
+                answer.fields["picked"],
+                int(answer.fields.get("epoch", NO_EPOCH)),
             ),
             stream_id=stream_id,
             repeatable=True,
@@ -194,12 +217,18 @@ class StreamSource:
         *,
         limit: int,
         picked: Sequence[int] | None,
+        epochs: Sequence[EpochStart],
     ) -> StreamPart:
         partition = self._led(tp, stream_id)
         start, end = partition.log_start_offset, partition.high_watermark
+        shared_end = partition.shared_end(epochs, offset)
+        if shared_end < offset and offset > start:
+            return StreamPart(
+                MessageRun(), offset, 0, start, end, shared_end=max(shared_end, start)
+            )
         if picked is not None:
             return await _picked(partition, picked)
-        offset = max(offset, start)
+        asked, offset = offset, max(offset, start)
         found, next_offset = MessageRun(), offset
         if limit:
             found, next_offset = await self._some(partition, stream_id, filters, offset, limit)
@@ -210,7 +239,8 @@ class StreamSource:
             else:
                 counted = self._matching(partition, stream_id, filters, end - 1)
                 beyond = await counted.count(next_offset)
-        return StreamPart(found, next_offset, beyond, start, end)
+        read = partition.epochs_between(max(asked, start), min(next_offset, end))
+        return StreamPart(found, next_offset, beyond, start, end, read)
 
     async def _some(
         self,
@@ -277,7 +307,15 @@ class StreamSource:
         # What is beyond the limit of messages for each subject is not for new consumers.
         await partition.surplus.settle()
         await self._interest.settle(partition)  # nor what no consumer before wants
-        start, end = partition.log_start_offset, partition.high_watermark
+        found = await self._started(partition, query)
+        offset = found.offset
+        if not partition.log_start_offset < offset <= partition.high_watermark:
+            return found
+        before = partition.epochs_between(offset - 1, offset)
+        return found._replace(epoch=before[0].epoch) if before else found
+
+    async def _started(self, partition: Partition, query: StartQuery) -> ConsumerStart:
+        tp, start, end = partition.tp, partition.log_start_offset, partition.high_watermark
         match query.policy:
             case "all":
                 return ConsumerStart(start)
@@ -310,8 +348,12 @@ class StreamSource:
             int(fields["offset"]),
             limit=int(fields["limit"]),
             picked=fields["picked"],
+            epochs=epochs_of(fields.get("epochs", ())),
         )
-        return NodeAnswer({**part._asdict(), "messages": None}, part.messages.encode())
+        told = {**part._asdict(), "messages": None}
+        if "epochs" not in fields:  # an older node would not understand
+            del told["epochs"], told["shared_end"]
+        return NodeAnswer(told, part.messages.encode())
 
     async def _answer_wait(self, fields: Fields) -> NodeAnswer:
         place = tp_of(fields), UUID(fields["stream_id"])
@@ -322,7 +364,7 @@ class StreamSource:
         query = StartQuery(**fields["query"])
         query = query._replace(filters=tuple(query.filters))
         found = await self._start(tp_of(fields), UUID(fields["stream_id"]), query)
-        return NodeAnswer(found._asdict())
+        return NodeAnswer(found._asdict())  # an older node passes over what it does not know
 
     async def _answer_message(self, fields: Fields) -> NodeAnswer:
         place = tp_of(fields), UUID(fields["stream_id"])
@@ -359,4 +401,5 @@ def _fields(tp: TopicPartition, stream_id: UUID) -> dict[str, Any]:
 
 def _part_of(answer: NodeAnswer) -> StreamPart:
     """What ``_answer_read`` answers. Raises KeyError, TypeError, ValueError for what is none."""
-    return StreamPart(**{**answer.fields, "messages": MessageRun.decode(bytes(answer.data))})
+    part = StreamPart(**{**answer.fields, "messages": MessageRun.decode(bytes(answer.data))})
+    return part._replace(epochs=epochs_of(part.epochs))

@@ -47,7 +47,7 @@ class Account:
                 "max_memory": 0,
                 "max_storage": -1,
                 "max_streams": -1,
-                "max_consumers": 0,
+                "max_consumers": -1,
                 "max_ack_pending": -1,
                 "memory_max_stream_bytes": -1,
                 "storage_max_stream_bytes": -1,

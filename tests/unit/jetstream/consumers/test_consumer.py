@@ -351,6 +351,34 @@ def test_pin_ends_when_its_client_asks_for_nothing() -> None:
     assert pins(told) == [("j", core.pin)]
 
 
+def test_client_that_is_gone_before_it_learns_of_its_pin_leaves_it_to_the_next() -> None:
+    core = consumer({**PULL, **PINNED})
+    pull(core, "gone", group="g", batch=2)
+    told = fill(core, message(0), message(1))
+    lost = core.pin
+    first, second = [it for it in told if isinstance(it, Deliver)]
+    assert [it.pins for it in (first, second)] == [True, False]
+    core.not_sent(first, NOW_MS)
+    core.not_sent(second, NOW_MS)
+    assert Advise("UNPINNED", {"group": "g", "reason": "client gone"}) in taken(core)
+    told = pull(core, "j", group="g")
+    core.provide(Place(0, 0), message(0), NOW_MS)
+    told += taken(core)
+    assert core.pin not in ("", lost)
+    assert pins(told) == [("j", core.pin)]
+
+
+def test_client_that_knows_its_pin_may_come_again() -> None:
+    core = consumer({**PULL, **PINNED})
+    pull(core, "i", group="g", batch=2)
+    first, second = [it for it in fill(core, message(0), message(1)) if isinstance(it, Deliver)]
+    core.not_sent(second, NOW_MS)
+    assert core.pin == first.pin
+    told = pull(core, "i", group="g", id=core.pin)
+    core.provide(Place(0, 1), message(1), NOW_MS)
+    assert pins(told + taken(core)) == [("i", first.pin)]
+
+
 def test_unpinned_client_is_told_so() -> None:
     core = consumer(PINNED)
     pull(core, "i", group="g", batch=2)

@@ -15,9 +15,11 @@ from streamlog.jetstream.consumers.consumer_records import (
     KeptConsumer,
     KeptConsumers,
     consumer_record,
+    epochs_record,
     given_up_record,
     state_record,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.record.offset_set import OffsetSet
 
 KEY = ConsumerKey("orders", "worker")
@@ -52,6 +54,25 @@ def test_consumer_is_read_as_it_was_written(consumer: KeptConsumer) -> None:
 def test_key_is_of_one_consumer(stream: str, consumer: str) -> None:
     key = ConsumerKey(stream, consumer)
     assert list(kept_of(consumer_record(key, KEPT)).consumers) == [key]
+
+
+def test_epochs_are_those_of_the_consumer() -> None:
+    epochs = {0: [EpochStart(1, 0), EpochStart(3, 7)], 2: [EpochStart(2, 2)]}
+    record = epochs_record(KEY, 1_000, epochs)
+    assert kept_of(consumer_record(KEY, KEPT), record).epochs_of(KEY) == epochs
+    later = consumer_record(KEY, KEPT._replace(created_ms=1_001))
+    assert kept_of(later, record).epochs_of(KEY) == {}
+    ended = epochs_record(KEY, 0, None)
+    assert kept_of(consumer_record(KEY, KEPT), record, ended).epochs_of(KEY) == {}
+
+
+@pytest.mark.parametrize(
+    "told", [[[0, [[2, 0], [1, 5]]]], [[0, [[1, 5], [2, 5]]]], [[0, [[1]]]], 7]
+)
+def test_epochs_out_of_order_are_none(told: object) -> None:
+    key, _ = epochs_record(KEY, 1_000, {})
+    with pytest.raises(CorruptData):
+        kept_of((key, json.dumps({"created_ms": 1_000, "epochs": told}).encode()))
 
 
 def test_state_is_that_of_the_consumer() -> None:

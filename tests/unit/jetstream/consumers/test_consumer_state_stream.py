@@ -13,3 +13,7 @@ def test_one_node_may_be_lost_and_nothing_confirmed_with_it(
     config = config_of(ConsumersSection(), nodes)
     assert (config.replicas, config.min_isr) == (replicas, min_isr)
     assert (config.sync, config.cleanup_policy) == ("commit", "compact")
+
+
+def test_what_is_confirmed_need_not_be_on_the_disk() -> None:
+    assert config_of(ConsumersSection(state_sync="os"), 1).sync == "os"

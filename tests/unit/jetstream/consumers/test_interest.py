@@ -1,5 +1,6 @@
 """Retention by interest and of work queues, against an oracle that looks at every message each time."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -17,6 +18,7 @@ from streamlog.jetstream.consumers.interest import (
     Releases,
     Version,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.record.offset_set import OffsetSet
 
 SUBJECTS = "xyz"
@@ -254,3 +256,19 @@ def test_what_a_coordinator_tells_travels() -> None:
     assert Interests.of_json(told.json()) == told
     with pytest.raises((KeyError, TypeError, ValueError)):
         Interests.of_json({**told.json(), "by_consumer": {"c": {"filters": 1}}})
+
+
+def test_interest_ends_where_the_stream_is_another_one() -> None:
+    interest = Interest(
+        ("a",),
+        20,
+        OffsetSet((3, 12)),
+        begin=15,
+        carried=OffsetSet((1, 13)),
+        epochs=(EpochStart(1, 0),),
+    )
+    assert interest.below(20) is interest
+    assert interest.below(10) == interest._replace(
+        next_offset=10, open=OffsetSet((3,)), begin=10, carried=OffsetSet((1,))
+    )
+    assert Interest.of_json(json.loads(json.dumps(interest.json()))) == interest
