@@ -92,6 +92,23 @@ class FakeErasing:
         partition.waiting.append((base_offset, ack))
 
 
+class FakeReader:
+    """Reads what a partition has at once."""
+
+    def __init__(self, partition: "FakePartition") -> None:
+        self._partition = partition
+        self.may_read_now = True
+        """Segments need not be checked first."""
+
+    def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FakeSlice | None:
+        """One batch."""
+        if not self.may_read_now:
+            return None
+        batches = self._partition.batches
+        wanted = (batch for batch in batches if read_header(batch).next_offset > offset)
+        return FakeSlice(next(wanted, b""))
+
+
 class NoSurplus:
     """Of a stream that keeps all."""
 
@@ -124,6 +141,7 @@ class FakePartition:
         self.places: None = None
         self.erased = OffsetSet()
         self.erasing: Any = FakeErasing(self)
+        self.reader = FakeReader(self)
         self.surplus = NoSurplus()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
@@ -198,6 +216,9 @@ class FakePartition:
             raise self.read_fault
         wanted = (batch for batch in self.batches if read_header(batch).next_offset > offset)
         return FakeSlice(next(wanted, b""))
+
+    def segment_of(self, offset: int) -> None:
+        return None
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         headers = [read_header(batch) for batch in self.batches]

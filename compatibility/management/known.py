@@ -121,7 +121,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "what streamlog does not have is refused with 500/10052, and named",
-        "memory storage, counters, schedules: a stream is a log on disk, which Kafka clients read",
+        "memory storage, schedules, sources of counters: a stream is a log on disk, which Kafka clients read",
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(

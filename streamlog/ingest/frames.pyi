@@ -28,6 +28,7 @@ from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
 from streamlog.nats.router import Endpoint, Router, Subscription
 from streamlog.record.codec import RecordRun
 
+Count = Callable[[bytes, bytes, bytes, bytes], tuple[RecordRun, bytes] | None]
 Admit = Callable[[bytes, bytes, bytes, int], bool | RecordRun]
 OpenEnvelope = Callable[[bytes, bytes, bytes, bytes], TranslatedEnvelope | None]
 EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
@@ -62,6 +63,11 @@ class RecordCollector:
     owner: Any
     """Its ``take`` takes what was gathered."""
     keyed: bool
+    count: Count | None
+    """Of a stream of counters: ``count(header_block, subject, reply, payload)`` is asked in place of
+    ``admit``, about each message. The run that it goes to, and the payload that it gets there; None:
+    it is not stored. It sees to the answer.
+    """
     transform: Callable[[bytes], bytes] | None
     """Makes another subject of a message's."""
 

@@ -193,6 +193,7 @@ cdef class RecordCollector:
     cdef public AckAddresses addresses
     cdef public object wish
     cdef public object open_envelope
+    cdef public object count
     cdef public object transform
     cdef public object owner
     cdef bint touched  # it is in the list of its endpoint
@@ -282,6 +283,20 @@ cdef class RecordCollector:
             self._keyless.append(packed_address(reply, is_routed))
             self.keyless_count += 1
             return 0
+        if self.count is not None:
+            counted = self.count(
+                to_bytes(message.block) if opened is None else opened[3],
+                to_bytes(message.subject),
+                packed_address(reply, is_routed),
+                to_bytes(value),
+            )
+            headers.turn += 1
+            if counted is not None:
+                value = of_bytes(counted[1])
+                (<RecordRun?>counted[0]).add(
+                    0, headers.key, value, headers.spans, headers.count
+                )
+            return 0
         if self.admit is not None and not self.is_sound(message, headers, opened is not None):
             admitted = self.admit(
                 to_bytes(message.block) if opened is None else opened[3],
@@ -310,7 +325,9 @@ cdef class RecordCollector:
         cdef bint is_addressed, is_routed = message.is_routed and message.reply.size
         if not message.is_routed and reply.size and reply.data[0] == ROUTED:
             reply.size = 0  # as above
-        if checks is None or self.addresses is None or not read_envelope(message.payload, &envelope):
+        if checks is None or self.addresses is None or self.count is not None:
+            return False
+        if not read_envelope(message.payload, &envelope):
             return False
         if not checks.is_open(headers, headers.turn):
             return False

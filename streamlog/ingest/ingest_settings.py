@@ -23,6 +23,8 @@ class IngestSettings(NamedTuple):
     batches: bool = False
     """Atomic batches are taken."""
     lifetimes: Lifetimes = Lifetimes.NONE
+    counters: bool = False
+    """Each message adds to the value of its subject."""
     rollups: bool = False
     """Messages may have others go."""
     transform: Callable[[bytes], bytes] | None = None

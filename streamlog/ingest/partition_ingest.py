@@ -10,11 +10,12 @@ from typing import Final
 from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
 from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
+from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_checks import PublishChecks
-from streamlog.ingest.admission.publish_headers import publish_headers
+from streamlog.ingest.admission.publish_headers import Headers, publish_headers
 from streamlog.ingest.admission.refusal import (
     INTERNAL,
     NO_KEY,
@@ -48,6 +49,7 @@ from streamlog.ingest.pub_ack_format import (
     Replies,
     ack_head,
     ack_json,
+    counter_ack_json,
     iter_replies,
     pack_reply,
     select_replies,
@@ -215,7 +217,7 @@ class PartitionIngest:
     __slots__ = (
         "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_metrics",
         "_now_ms", "_opener", "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering",
-        "batching", "bounds", "closed", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
+        "batching", "bounds", "closed", "counters", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
         "partition", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
@@ -286,6 +288,8 @@ class PartitionIngest:
             rollups=self._rollups,
             make_room=self.take,
         )
+        self.counters: CounterTotals | None = None
+        """Of a stream of counters."""
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, AckPolicy] = {}
         """Positions in the current run whose message asked for another ack than the default."""
@@ -334,6 +338,8 @@ class PartitionIngest:
                 acks = PendingAcks(self, base_offset, run.count, late, size)
                 overload = OVERLOADED if self._room.refusing else None
                 refusal = self._barred or (OWED if self._rollups.owed else overload)
+                if self.counters is not None:
+                    refusal = refusal or self.counters.objection_to(run)
                 if refusal is None:
                     if not short:  # else it would take room for as long as the replicas are away
                         self._room.take(size)  # before the append, since that may commit at once
@@ -347,6 +353,8 @@ class PartitionIngest:
                 if refusal is None:
                     self._grown[self] = None
                     self._answers.acknowledge(self._ack_head, early, base_offset)
+                    if self.counters is not None:
+                        self._await_counted(self.counters, base_offset)
                     removed = self._roll_up(base_offset) if self._rollups else True
                     if self.batching.has_any_in_run:
                         self._await_batches(base_offset, removed=removed)
@@ -472,11 +480,17 @@ class PartitionIngest:
         self.batching.allowed = settings.batches
         self.deduplicator.rolls_up = settings.rollups
         self.deduplicator.lifetimes = settings.lifetimes
+        self.deduplicator.counts = settings.counters
+        if settings.counters and self.counters is None:  # which is as the stream was made
+            self.counters = self.batching.counters = CounterTotals(self.partition, self.sequences)
+            self.inflow.count = self._count
+            self.sequences.expect()
         self._barred = NOT_LEADER if self.closed else settings.shut
         self._is_plain = (
             self._barred is None
             and self.answering
             and self.bounds is None
+            and self.counters is None
             and self.default_ack is AckPolicy.COMMITTED
             and not settings.keyed
         )
@@ -526,6 +540,12 @@ class PartitionIngest:
                 awaited = self._rollups.awaited(offset) if batch.rolls_up else offset
                 self._awaited.add(batch.reply, awaited, answer)
 
+    def _await_counted(self, counters: CounterTotals, base_offset: int) -> None:
+        """The run with these increments was appended."""
+        for position, reply, total in counters.take():
+            offset = base_offset + position
+            self._awaited.add(reply, offset, counter_ack_json(self._stream, offset + 1, total))
+
     def _by_wish(self, replies: Replies) -> tuple[Replies, Replies]:
         """Those to be answered at the commit, and those once it is appended."""
         wishes, self._wishes = self._wishes, {}
@@ -557,6 +577,8 @@ class PartitionIngest:
         self._abort(base_offset)
         rollups = {rollup.position: rollup.reply for rollup in self._rollups.take()}
         asked_by |= {place: reply for place, reply in rollups.items() if reply}
+        if self.counters is not None:
+            asked_by |= {position: reply for position, reply, _ in self.counters.take()}
         asked_by |= dict(iter_replies(sifted.refused.packed))
         for place, refusal in refused.items():
             self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
@@ -601,6 +623,8 @@ class PartitionIngest:
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         for rollup in self._rollups.take():
             self._answers.refuse_one(self._stream, rollup.reply, refusal)
+        for counted in () if self.counters is None else self.counters.take():
+            self._answers.refuse_one(self._stream, counted.reply, refusal)
         for batch in self.batching.take_in_run():
             self._answers.refuse_one(self._stream, batch.reply, refusal)
 
@@ -621,6 +645,8 @@ class PartitionIngest:
         """Messages at and above it are not stored after all."""
         self.deduplicator.abort(from_offset)
         self.sequences.abort(from_offset)
+        if self.counters is not None:
+            self.counters.abort(from_offset)
 
     def _forget_youngest(self, acks: PendingAcks) -> None:
         """Its append has failed, unless it was made while too few replicas were in sync."""
@@ -699,13 +725,89 @@ class PartitionIngest:
             return False
         if verdict.store:
             return self._store(verdict, subject, reply, position)
+        self._answer_unstored(verdict, reply)
+        return False
+
+    def _answer_unstored(self, verdict: Admission, reply: bytes) -> None:
         if verdict.refusal:
             self._answers.refuse_one(self._stream, reply, verdict.refusal)
         elif verdict.duplicate_of is not None:
             self._metrics.publish_duplicates.inc()
             if reply and verdict.ack is not AckPolicy.NEVER:
                 self._repeats.append((reply, verdict.duplicate_of))
-        return False
+
+    def _count(
+        self, header_block: bytes, subject: bytes, reply: bytes, payload: bytes
+    ) -> tuple[RecordRun, bytes] | None:
+        """The parser asks about a message of a stream of counters."""
+        reply = self._heard(reply)
+        if self.counters is None or self._barred is not None:
+            self._answers.refuse_one(self._stream, reply, self._barred or INTERNAL)
+            return None
+        try:
+            headers = publish_headers(header_block)
+            if headers.get(b"Nats-Batch-Id"):
+                return self._counted_in_batch(self.counters, headers, subject, reply, payload)
+            return self._counted(
+                self.counters, header_block, headers, subject, reply, has_payload=bool(payload)
+            )
+        except Exception:
+            logger.exception(FAULT.logged_as("an increment could not be judged"))
+            self._answers.refuse_one(self._stream, reply, INTERNAL)
+            return None
+
+    def _counted_in_batch(
+        self,
+        counters: CounterTotals,
+        headers: Headers,
+        subject: bytes,
+        reply: bytes,
+        payload: bytes,
+    ) -> tuple[RecordRun, bytes] | None:
+        """Counted once it is part of the run."""
+        run = self.batching.admit(
+            headers, subject, reply, self._now_ms(), has_payload=bool(payload)
+        )
+        if not isinstance(run, RecordRun):
+            return None
+        if run is not self.inflow.run:
+            return run, payload
+        return run, counters.count(headers, subject, run.count)
+
+    def _counted(
+        self,
+        counters: CounterTotals,
+        header_block: bytes,
+        headers: Headers,
+        subject: bytes,
+        reply: bytes,
+        *,
+        has_payload: bool,
+    ) -> tuple[RecordRun, bytes] | None:
+        log_end_offset, position = self.partition.log_end_offset, self.inflow.run.count
+        verdict = self.deduplicator.admit(
+            header_block,
+            subject,
+            reply,
+            position,
+            log_end_offset=log_end_offset,
+            messages_end=self.partition.messages_end,
+            now_ms=self._now_ms(),
+            last_on=self.sequences.last,
+            has_payload=has_payload,
+        )
+        if not verdict.store:
+            self._answer_unstored(verdict, reply)
+            return None
+        short = NOT_ENOUGH_REPLICAS if self.partition.below_min_isr else None
+        refusal = short or counters.objection(subject)
+        if refusal is not None:
+            self._abort(log_end_offset + position)
+            self._answers.refuse_one(self._stream, reply, refusal)
+            return None
+        body = counters.count(headers, subject, position)
+        counters.answer(subject, position, b"" if verdict.ack is AckPolicy.NEVER else reply)
+        return self.inflow.run, body
 
     def _store(
         self, verdict: Admission, subject: bytes, reply: bytes, position: int

@@ -41,6 +41,12 @@ def ack_json(stream: str, seq: int, duplicate: bool = False) -> bytes:
     return json.dumps(ack, separators=(",", ":")).encode()
 
 
+def counter_ack_json(stream: str, seq: int, total: int) -> bytes:
+    """A positive ack of an increment, with what the counter is now."""
+    ack = {"stream": stream, "seq": seq, "val": str(total)}
+    return json.dumps(ack, separators=(",", ":")).encode()
+
+
 def batch_ack_json(stream: str, seq: int, batch_id: str, count: int) -> bytes:
     """A positive ack of a whole batch; ``seq``: of its last message."""
     ack = {"stream": stream, "seq": seq, "batch": batch_id, "count": count}

@@ -479,6 +479,7 @@ class IngestService:
             bounded=config.discard == "new",
             batches=config.allow_atomic,
             lifetimes=_lifetimes(config),
+            counters=config.allow_counter,
             rollups=config.allow_rollup and not config.mirror,
             transform=_subject_change(config),
             shut=None if halt is None else STANDS_STILL[halt],

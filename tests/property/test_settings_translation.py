@@ -121,6 +121,14 @@ def configs(draw: st.DrawFn) -> StreamConfig:
             "partition_by": "key",
             "republish": "",
         }
+    may_count = (
+        (takes, cleanup_policy, discard) == ("nothing", "delete", "old")
+        and by_hand["retention"] == "limits"
+        and (by_hand["partition_by"] == "subject" or by_hand["partitions"] == 1)
+    )
+    by_hand["allow_counter"] = may_count and draw(st.booleans())
+    if by_hand["allow_counter"]:
+        by_hand["allow_ttl"] = False
     others = {
         row.name: draw(st.one_of(st.just(row.default), values_of(row)))
         for row in SETTINGS

@@ -11,10 +11,11 @@ message stands; so it is part of one record batch, which a crash leaves whole or
 nothing that came before or after it changes places with it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
+from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import API_LEVEL, Headers
@@ -327,7 +328,7 @@ class BatchStaging:
 
     __slots__ = (
         "_answers", "_batches", "_deduplicator", "_in_run", "_inflow", "_last_on", "_make_room",
-        "_partition", "_rollups", "_stream", "_too_much", "allowed", "has_grown",
+        "_partition", "_rollups", "_stream", "_too_much", "allowed", "counters", "has_grown",
     )  # fmt: skip
 
     def __init__(
@@ -347,6 +348,8 @@ class BatchStaging:
         """``make_room`` appends, or refuses, what the run has."""
         self.allowed = False
         """The stream takes batches; those that have begun go on until they are refused."""
+        self.counters: CounterTotals | None = None
+        """Of a stream of counters."""
         self.has_grown = False
         """Something was staged that is not accounted for."""
         self._partition = partition
@@ -366,9 +369,17 @@ class BatchStaging:
         return len(self._batches)
 
     def admit(
-        self, headers: Headers, subject: bytes, reply: bytes, now_ms: int
+        self,
+        headers: Headers,
+        subject: bytes,
+        reply: bytes,
+        now_ms: int,
+        *,
+        has_payload: bool = False,
     ) -> bool | RecordRun:
-        """As an inflow asks: the run that the message goes to, or False: nowhere."""
+        """As an inflow asks: the run that the message goes to, or False: nowhere. ``has_payload``
+        matters to counters alone.
+        """
         if not self.allowed:
             return self._refuse(reply, NO_BATCHES)
         step = self._batches.add(headers, now_ms=now_ms)
@@ -386,7 +397,10 @@ class BatchStaging:
         asked = [(message.subject, message.asked) for message in messages]
         if step.stores:
             asked.append((subject, headers))
-        refusal = self._objection(asked, size_bytes, now_ms)
+        with_payload = {number for number, it in enumerate(messages) if it.value}
+        if has_payload:
+            with_payload.add(len(messages))
+        refusal = self._objection(asked, size_bytes, now_ms, with_payload)
         if refusal is not None:
             return self._refuse(reply, refusal)
         self._note(RunBatch(0, asked, batch_id, reply))
@@ -428,7 +442,9 @@ class BatchStaging:
     def clear(self) -> None:
         self._batches.clear()
 
-    def _objection(self, asked: list[Asked], size_bytes: int, now_ms: int) -> PublishRefusal | None:
+    def _objection(
+        self, asked: list[Asked], size_bytes: int, now_ms: int, with_payload: Container[int]
+    ) -> PublishRefusal | None:
         if self._partition.below_min_isr:
             return NOT_ENOUGH_REPLICAS
         run = self._inflow.run
@@ -439,15 +455,17 @@ class BatchStaging:
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
         too_much = self._too_much([subject for subject, _ in asked], size_bytes)
-        return too_much or self._judged(asked, now_ms)
+        return too_much or self._judged(asked, now_ms, with_payload)
 
-    def _judged(self, asked: list[Asked], now_ms: int) -> PublishRefusal | None:
+    def _judged(
+        self, asked: list[Asked], now_ms: int, with_payload: Container[int] = ()
+    ) -> PublishRefusal | None:
         """At the end of the run."""
         refusal = None
         if self._rollups is not None:
             wanted = (asked_rollup(headers) for _, headers in asked)
             refusal = next(filter(None, map(self._rollups.objection, wanted)), None)
-        return refusal or self._deduplicator.admit_batch(
+        refusal = refusal or self._deduplicator.admit_batch(
             asked,
             self._inflow.run.count,
             log_end_offset=self._partition.log_end_offset,
@@ -455,7 +473,14 @@ class BatchStaging:
             now_ms=now_ms,
             last_on=self._last_on,
             committed_end=self._partition.high_watermark,
+            with_payload=with_payload,
         )
+        if refusal is None and self.counters is not None:
+            broken = (self.counters.objection(subject) for subject in {it for it, _ in asked})
+            refusal = next(filter(None, broken), None)
+            if refusal is not None:  # its ids were taken into the window
+                self._deduplicator.abort(self._partition.log_end_offset + self._inflow.run.count)
+        return refusal
 
     def _note(self, batch: RunBatch) -> None:
         """Its messages go to the end of the run now."""
@@ -471,7 +496,10 @@ class BatchStaging:
         for number, message in enumerate(messages, 1):
             is_last = with_last and number == len(messages)
             headers = [*message.headers, COMMIT_HEADER] if is_last else message.headers
-            run.append(message.key, message.value, headers)
+            value = message.value
+            if self.counters is not None:
+                value = self.counters.count(message.asked, message.subject, run.count)
+            run.append(message.key, value, headers)
 
     def _refuse(self, reply: bytes, refusal: PublishRefusal) -> bool:
         self._answers.refuse_one(self._stream, reply, refusal)

@@ -7,9 +7,9 @@ Invariant: an id is in the window only if its message is in the log or in the ru
 be appended; a caller that drops a run or hears that an append failed calls ``abort``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from streamlog.ingest.admission import message_ttl, rollup
+from streamlog.ingest.admission import counters, message_ttl, rollup
 from streamlog.ingest.admission.duplicate_window import DuplicateWindow, WindowSlot
 from streamlog.ingest.admission.expectations import (
     SubjectSequence,
@@ -24,7 +24,6 @@ from streamlog.ingest.admission.expectations import (
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.publish_headers import (
     Headers,
-    counters,
     not_in_batches,
     publish_headers,
     schedules,
@@ -59,6 +58,8 @@ class Deduplicator:
         self.lifetimes = Lifetimes.NONE
         self.rolls_up = False
         """``Nats-Rollup`` is allowed."""
+        self.counts = False
+        """Each message is an increment."""
         self._stream = stream.encode()
         self.window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
 
@@ -76,10 +77,12 @@ class Deduplicator:
         messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
+        has_payload: bool = False,
     ) -> Admission:
         """Judge the message that would get offset ``log_end_offset + position``.
 
         ``messages_end``: from there to the log's end no message has come; None: that is its end.
+        ``has_payload`` matters to increments alone.
         """
         headers = publish_headers(header_block)
         wish = headers.get(b"Streamlog-Ack")
@@ -88,7 +91,8 @@ class Deduplicator:
             return Admission(False, _BAD_ACK)
         offset = log_end_offset + position
         before = offset if position or messages_end is None else messages_end
-        refusal = self._objection(headers, subject, offset, before, last_on)
+        refusal = counters.objection(headers, allowed=self.counts, has_payload=has_payload)
+        refusal = refusal or self._objection(headers, subject, offset, before, last_on)
         if refusal:
             return Admission(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
@@ -116,12 +120,14 @@ class Deduplicator:
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
         committed_end: int | None = None,
+        with_payload: Container[int] = (),
     ) -> PublishRefusal | None:
         """Judge messages that are stored together, the first at that position, or not at all.
 
         Each is judged as if those before it were in the log; but ``last_on`` is as of the batch's
         beginning. None: store them. A repeated id is refused for good where its first message is
         below ``committed_end``: the publisher takes it for stored. None: all of them are.
+        ``with_payload``: the numbers of messages, from 0, for which it matters that they have one.
         """
         self.window.expire(now_ms)
         base_offset = log_end_offset + position
@@ -130,7 +136,11 @@ class Deduplicator:
         written: set[bytes] = set()
         for number, (subject, headers) in enumerate(messages):
             refusal = (
-                self._objection_in_batch(headers, number, base_offset + number, before, ids)
+                not_in_batches(headers)
+                or counters.objection(
+                    headers, allowed=self.counts, has_payload=number in with_payload
+                )
+                or self._objection_in_batch(headers, number, base_offset + number, before, ids)
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
                 or schedules(headers)
@@ -198,8 +208,7 @@ class Deduplicator:
         the messages before this one end.
         """
         return (
-            counters(headers)
-            or expected_stream(headers, self._stream)
+            expected_stream(headers, self._stream)
             or message_ttl.objection(headers, self.lifetimes)
             or expected_last_subject_sequence(headers, subject, last_on)
             or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
@@ -213,17 +222,15 @@ class Deduplicator:
             expected_last_message_id(headers, self._last_id(before))
             or rollup.objection(headers, allowed=self.rolls_up)
             or message_ttl.late_objection(headers, self.lifetimes)
+            or counters.missing(headers, allowed=self.counts)
         )
 
     def _objection_in_batch(
         self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]
     ) -> PublishRefusal | None:
         """The same for message ``number`` of a batch; its id joins those of the batch."""
-        refusal = (
-            not_in_batches(headers)
-            or counters(headers)
-            or expected_stream(headers, self._stream)
-            or message_ttl.objection_in_batch(headers, self.lifetimes)
+        refusal = expected_stream(headers, self._stream) or message_ttl.objection_in_batch(
+            headers, self.lifetimes
         )
         message_id = headers.get(b"Nats-Msg-Id")
         if message_id and not refusal:
@@ -232,6 +239,7 @@ class Deduplicator:
             ids[message_id] = offset
         return (
             refusal
+            or counters.missing(headers, allowed=self.counts)
             or sources(headers)
             or expected_last_sequence(headers, offset, of_message=None if number else before)
             or expected_at_first(headers, number)

@@ -10,9 +10,6 @@ from typing import Final
 
 from streamlog.ingest.admission.refusal import PublishRefusal
 
-_INTEGER = re.compile(rb"[+-]?[0-9]+(_[0-9]+)*")
-
-
 Headers = Mapping[bytes, bytes]
 
 API_LEVEL = 2
@@ -75,21 +72,12 @@ def _unsupported(code: int, err_code: int, description: str) -> PublishRefusal:
     return PublishRefusal(code, err_code, description, "unsupported")
 
 
-_COUNTERS = _unsupported(400, 10168, "message counters is disabled")
-_INCREMENT = _unsupported(400, 10171, "message counter increment is invalid")
 _SCHEDULES = _unsupported(400, 10188, "message schedules is disabled")
 _SCHEDULER = _unsupported(400, 10212, "message schedules invalid scheduler")
 _SOURCES = _unsupported(400, 10227, "message stream source header is not allowed")
 _NOT_IN_BATCHES = _unsupported(
     400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id"
 )
-
-
-def counters(headers: Headers) -> PublishRefusal | None:
-    increment = headers.get(b"Nats-Incr")
-    if not increment:
-        return None
-    return _COUNTERS if _INTEGER.fullmatch(increment) else _INCREMENT
 
 
 def schedules(headers: Headers) -> PublishRefusal | None:

@@ -5,6 +5,7 @@ into it as well, and out again if the run is not appended after all.
 """
 
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
 from streamlog.errors import StreamlogError
@@ -70,6 +71,14 @@ class SubjectSequences:
             if index is not None:
                 index.cut(from_offset)
             self._base_offset = NOTHING
+
+    def expect(self) -> None:
+        """Messages will ask: the index is made before any comes; at once where the log is small, as that
+        of a new stream is.
+        """
+        self._want()
+        with suppress(StreamlogError):  # who asks hears of it
+            self._partition.subjects.at_hand()
 
     def close(self) -> None:
         """No message asks any more."""

@@ -64,7 +64,6 @@ STREAM_CONFIG: Final = Shape(
     storage=choice("file", "memory"),
     first_seq=UINT,
     subject_delete_marker_ttl=DURATION,
-    allow_msg_counter=FLAG,
     allow_msg_schedules=FLAG,
     persist_mode=choice("default", "async", ""),
     allow_batched=FLAG,

@@ -78,7 +78,7 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 
 OMITTED_IF_EMPTY = frozenset(
     {
-        "mirror", "sources", "first_seq", "subject_delete_marker_ttl", "allow_msg_counter",
+        "mirror", "sources", "first_seq", "subject_delete_marker_ttl",
         "allow_msg_schedules", "allow_batched", "metadata",
         *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }
@@ -205,7 +205,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "storage": "file",
     "subject_delete_marker_ttl": 0,
     "persist_mode": "default",
-    **dict.fromkeys(("allow_msg_counter", "allow_msg_schedules", "pedantic"), False),
+    **dict.fromkeys(("allow_msg_schedules", "pedantic"), False),
     **{
         row.jetstream: _unset(row)
         for row in SETTINGS

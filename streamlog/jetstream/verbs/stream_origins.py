@@ -25,6 +25,7 @@ MIRROR_WITH_FIRST_SEQ: Final = ApiError(
 MIRROR_WITH_ATOMIC: Final = ApiError(
     400, 10198, "stream mirrors can not also use atomic publishing"
 )
+MIRROR_WITH_COUNTERS: Final = ApiError(400, 10173, "stream mirrors can not also calculate counters")
 MIRROR_CHANGED: Final = ApiError(400, 10055, "stream mirror configuration can not be updated")
 DUPLICATE_SOURCES: Final = ApiError(400, 10140, "duplicate source configuration detected")
 CYCLE: Final = invalid_config("detected cycle")
@@ -83,6 +84,8 @@ def check_origins(config: Mapping[str, Any]) -> None:
             raise ApiRefused(MIRROR_WITH_FIRST_SEQ)
         if config["allow_atomic"]:
             raise ApiRefused(MIRROR_WITH_ATOMIC)
+        if config["allow_msg_counter"]:
+            raise ApiRefused(MIRROR_WITH_COUNTERS)
         _check(mirror, _MIRROR, config["name"])
         _honoured(origin_text, mirror)
     seen = set[str]()

@@ -158,6 +158,10 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
     for lasting in LASTING:
         if getattr(known, lasting.name) and not getattr(config, lasting.name):
             raise InvalidStreamConfig(lasting.told)
+    if known.allow_counter != config.allow_counter:
+        raise InvalidStreamConfig(
+            "stream configuration update can not change message counter setting"
+        )
     if known.retention != config.retention and "workqueue" in (known.retention, config.retention):
         raise InvalidStreamConfig(
             "stream configuration update can not change retention policy to/from workqueue"

@@ -24,7 +24,7 @@ from streamlog.model import NodeId
 LEVELS: Final[Mapping[int, str]] = {
     1: "the metadata of streamlog 0.1.0",
     2: "nodes that share a machine (node.processes)",
-    3: "streams that consumers empty (retention by interest, work queues), and limits on their consumers",
+    3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, and counters",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)

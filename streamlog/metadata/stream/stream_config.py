@@ -386,6 +386,11 @@ class StreamConfig(BaseModel):
         "Let NATS publishers send messages that remove those before them, by Nats-Rollup.",
         jetstream="allow_rollup_hdrs", see="subjects.md#taking-the-place-of-what-was-before",
     )] = False
+    allow_counter: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
+        "Add up what NATS publishers send by Nats-Incr: each message is stored with the sum of its"
+        " subject. It is set at the creation.",
+        jetstream="allow_msg_counter", omitempty=True, see="streams.md#counters", level=3,
+    )] = False
     encrypted: Annotated[bool, Setting(
         "Encrypt on the disk what is stored from now on, by the nodes' key.",
         see="encryption.md",
@@ -519,6 +524,7 @@ class StreamConfig(BaseModel):
         self._check_other_subjects()
         self._check_limits()
         self._check_discard()
+        self._check_counter()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
                 f"retention: {self.retention} is not for a stream that is compacted or internal"
@@ -627,6 +633,31 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig("discard new per subject requires max msgs per subject > 0")
         if self.discard == "new" and self.is_compacted:
             raise InvalidStreamConfig("discard: new is not for a stream that is compacted")
+
+    def _check_counter(self) -> None:
+        """As JetStream says it, but for what it does not have. All messages of a subject must be in one
+        log, and the newest of them must stay there.
+        """
+        if not self.allow_counter:
+            return
+        for broken, told in (
+            (self.mirror, "stream mirrors can not also calculate counters"),
+            (self.discard == "new", "counter stream cannot use discard new"),
+            (self.allow_ttl, "counter stream cannot use message TTLs"),
+            (self.retention != "limits", "counter stream can only use limits retention"),
+            (self.sources, "sources: a counter stream with sources is not supported"),
+            (
+                self.is_compacted,
+                "cleanup_policy: compact is not for a counter stream, whose values are by subject",
+            ),
+            (
+                self.is_spread,
+                "partition_by: a counter stream with several partitions has subject, so that a"
+                " counter stays in its partition",
+            ),
+        ):
+            if broken:
+                raise InvalidStreamConfig(told)
 
     def _check_limits(self) -> None:
         for key in _LIMITS:

@@ -67,7 +67,7 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
         ("subject_transform", "a"),
         ("first_seq", 10), ("persist_mode", "async"),
         ("subject_delete_marker_ttl", 10**9),
-        ("allow_batched", True), ("allow_msg_counter", True), ("allow_msg_schedules", True),
+        ("allow_batched", True), ("allow_msg_schedules", True),
         ("template_owner", "x"), ("something_of_tomorrow", "on"),
     ],
 )  # fmt: skip

@@ -1,0 +1,162 @@
+"""What the counters of a partition are, as of the end of the run that is gathered for it. On the event loop.
+
+The index of subjects tells which message is the newest of a subject, and that message has the value. So a
+leader needs nothing but the log, and what has become of the log since (a message deleted, a limit, a
+copy by a Kafka producer) counts at once. Values that were read or made are remembered with the offset
+that they are of: they are right for as long as the newest message has this offset.
+
+A message of the run counts for those after it. Where the run is not appended as it was counted, it is
+refused: ``objection_to``.
+"""
+
+from typing import Final, NamedTuple
+
+from streamlog.errors import StreamlogError
+from streamlog.ingest.admission.counters import BROKEN, body_of, increment_of, total_of
+from streamlog.ingest.admission.publish_headers import Headers
+from streamlog.ingest.admission.refusal import INTERNAL, PublishRefusal, refusal_of
+from streamlog.ingest.admission.subject_sequences import EVERYTHING, SubjectSequences
+from streamlog.log.segment.record_places import slice_of
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import batches
+from streamlog.record.codec import Record, RecordRun, may_have, opened, record_in
+
+NOT_KNOWN: Final = PublishRefusal(
+    503, 10008, "the counters of the stream are not known yet; ask again", "not_ready"
+)
+KNOWN_MAX: Final = 100_000
+"""Counters whose values are remembered; others are read from the log again."""
+
+
+class Counted(NamedTuple):
+    """A message of the run that is answered for itself."""
+
+    position: int
+    reply: bytes
+    total: int
+
+
+class _Known(NamedTuple):
+    offset: int
+    total: int
+
+
+NO_MESSAGE: Final = _Known(-1, 0)
+
+
+class CounterTotals:
+    """Ask ``objection``; then ``count`` what has none, before anything else is asked."""
+
+    __slots__ = (
+        "_base_offset",
+        "_counted",
+        "_known",
+        "_partition",
+        "_sequences",
+        "_spoiled",
+        "_stored",
+    )
+
+    def __init__(self, partition: Partition, sequences: SubjectSequences) -> None:
+        self._partition = partition
+        self._sequences = sequences
+        self._known: dict[bytes, _Known] = {}
+        self._base_offset = 0
+        """The log end that the run is counted from."""
+        self._stored = 0
+        """Messages that were counted into the run."""
+        self._counted: list[Counted] = []
+        self._spoiled = False
+        """What the run was counted from is not in the log any more."""
+
+    def objection(self, subject: bytes) -> PublishRefusal | None:
+        """Why nothing can be added to this counter now."""
+        try:
+            known = self._find(subject)
+        except StreamlogError as error:
+            return refusal_of(error)
+        if isinstance(known, PublishRefusal):
+            return known
+        self._known[subject] = known
+        return None
+
+    def count(self, headers: Headers, subject: bytes, position: int) -> bytes:
+        """The payload of the message that goes into the run there."""
+        if not self._stored:
+            self._base_offset = self._partition.log_end_offset
+        self._stored += 1
+        known = self._known.pop(subject, None)  # the newest are the last ones
+        if known is None or known.offset >= self._base_offset + position:
+            self._spoiled = True  # it was not asked for: nothing of this run is stored
+            known = NO_MESSAGE
+        total = known.total + increment_of(headers)
+        self._known[subject] = _Known(self._base_offset + position, total)
+        return body_of(total)
+
+    def answer(self, subject: bytes, position: int, reply: bytes) -> None:
+        """The message there, which was counted just now, is answered with its value."""
+        if reply:
+            self._counted.append(Counted(position, reply, self._known[subject].total))
+
+    def objection_to(self, run: RecordRun) -> PublishRefusal | None:
+        """Why the run cannot be appended: not all in it was counted for where it would be stored."""
+        if not self._stored and not run.count:
+            return None
+        is_whole = self._stored == run.count and not self._spoiled
+        if is_whole and self._base_offset == self._partition.log_end_offset:
+            return None
+        self._known.clear()
+        return INTERNAL
+
+    def take(self) -> list[Counted]:
+        """Who is to be answered for the run, which is appended or dropped; the next one begins."""
+        counted, self._counted = self._counted, []
+        self._stored, self._spoiled = 0, False
+        while len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        return counted
+
+    def abort(self, from_offset: int) -> None:
+        """Messages at and above it are not stored after all."""
+        if self._stored and from_offset < self._base_offset + self._stored:
+            self._spoiled = True
+        self._known = {it: known for it, known in self._known.items() if known.offset < from_offset}
+
+    def _find(self, subject: bytes) -> _Known | PublishRefusal:
+        index = self._sequences.index()
+        if index is None:
+            return NOT_KNOWN
+        offset = index.last(subject, EVERYTHING)
+        if offset < 0:
+            return NO_MESSAGE
+        known = self._known.get(subject)
+        if known is not None and known.offset == offset:
+            return known
+        if offset >= self._partition.log_end_offset:
+            return INTERNAL  # a message of the run that was not counted
+        record = self._read(offset)
+        if record is None:
+            return NOT_KNOWN
+        total = total_of(record.value or b"")
+        return BROKEN if total is None else _Known(offset, total)
+
+    def _read(self, offset: int) -> Record | None:
+        """The message there; None: not now. Blocking, for a few records if its batch was read before."""
+        partition = self._partition
+        segment = partition.segment_of(offset)
+        if segment is not None and (batch := partition.known_batch(segment, offset)) is not None:
+            with slice_of(segment, batch, offset) as part:
+                return batch.record_in(part.read(), offset)
+        part_now = partition.reader.read_now(offset, 1, lambda: partition.log_end_offset)
+        if part_now is None:
+            return None
+        with part_now as part:
+            position, is_plain = part.position, not part.is_encrypted and part.held is None
+            data = part.read()
+        found = next(batches(data), None)
+        if found is None or not may_have(found[0], offset):
+            return None
+        header, batch_bytes = found
+        if segment is not None and is_plain:
+            partition.know_batch(segment, position, header, batch_bytes)
+        return record_in(opened(header, batch_bytes), header, offset)
