@@ -7,7 +7,8 @@ and exit codes are the node's. Its folder is ``STAND_IN_FOLDER``/PORT, and what 
 in ``STAND_IN_FOLDER``/refused.
 
 Where the configuration names ``ports_file_dir``, a child of it writes the file with the ports that
-nats-server would write, as soon as the node listens.
+nats-server would write, as soon as the node listens. If it names a port for monitoring, too, the
+child goes on to answer there with the version that the node says: most tests ask for nothing else.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +37,7 @@ REFUSED_EXIT: Final = 78
 ITERATIONS: Final = 4096
 PORTS_FILE_S: Final = 2.5
 """Tests give nats-server 5 s to write the file, and then as long to listen."""
+MONITOR_LOOK_S: Final = 1.0
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -74,8 +77,10 @@ def prepare(base: Path, configuration: Configuration) -> Path:
     node = Translation(configuration).node()
     settings = node.settings
     listen = settings["nats_listen"]
-    if int(listen.get("port", -1)) < 0:
-        listen["port"] = free_port()
+    while int(listen.get("port", -1)) < 0:
+        port = free_port()
+        if not (base / str(port)).exists():  # else an earlier test's messages would be there
+            listen["port"] = port
     port = listen["port"]
     folder = base / str(port)
     folder.mkdir(exist_ok=True)
@@ -101,6 +106,8 @@ def prepare(base: Path, configuration: Configuration) -> Path:
         told = {"nats": [f"nats://127.0.0.1:{port}"]}
         if cluster:
             told["cluster"] = [f"nats://{cluster['listen']}"]
+        if "http" in configuration:
+            told["monitoring"] = [f"http://127.0.0.1:{free_port()}"]
         tell_ports(Path(ports), port, told)
     return folder
 
@@ -158,8 +165,36 @@ def tell_ports(folder: Path, port: int, told: Mapping[str, list[str]]) -> None:
         partial = folder / f"nats-server_{server}.ports.part"
         partial.write_text(json.dumps(told))
         partial.rename(partial.with_suffix(""))
+        for url in told.get("monitoring", ()):
+            monitor(int(url.rpartition(":")[2]), port, server)
     finally:
         os._exit(0)
+
+
+def monitor(own_port: int, port: int, server: int) -> None:
+    """Answers ``/varz`` while the process ``server`` lives."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_known = self.path == "/varz"
+            body = json.dumps({"version": version_at(port)} if is_known else {}).encode()
+            self.send_response(200 if is_known else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", own_port), Handler) as listening:
+        listening.timeout = MONITOR_LOOK_S
+        while os.getppid() == server:
+            listening.handle_request()
+
+
+def version_at(port: int) -> str:
+    """As the greeting of a NATS port names it."""
+    with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as lines:
+        return str(json.loads(lines.readline().partition(b" ")[2])["version"])
 
 
 def free_port(taken: int = 0) -> int:

@@ -36,6 +36,7 @@ NOT_OFFERED: Final = "not offered by streamlog"
 STOP_TIMEOUT_S: Final = 8.0
 
 _KEY = re.compile(r"^\s*(\w+)\s*[:=]?\s*(.*?)\s*$")
+_DOMAIN = re.compile(r"""\s*domain\s*[:=]?\s*"?([\w-]+)"?\s*""")
 
 
 class Instance(NamedTuple):
@@ -162,9 +163,13 @@ class Tester:
 def _settings(asked: dict[str, Any]) -> Settings:
     """Raises NotOfferedError for what has no setting of ours."""
     listen: dict[str, Any] = {}
+    nats: dict[str, Any] = {"default_api_prefix": True}
     if asked.get("template"):
         raise NotOfferedError("a configuration of nats-server")
     for name, body in asked.get("snippets", {}).items():
+        if name == "jetstream" and (match := _DOMAIN.fullmatch(body)):
+            nats["domain"] = match[1]
+            continue
         if name != "top":
             raise NotOfferedError(f"`{name}` of nats-server's configuration")
         for line in filter(str.strip, body.splitlines()):
@@ -172,7 +177,7 @@ def _settings(asked: dict[str, Any]) -> Settings:
             if key not in TOP_LEVEL or not value.isdigit():
                 raise NotOfferedError(f"`{key}` of nats-server's configuration")
             listen[TOP_LEVEL[key]] = int(value)
-    return {"nats": {"default_api_prefix": True}, "nats_listen": listen}
+    return {"nats": nats, "nats_listen": listen}
 
 
 async def serve(url: str, tester: Tester) -> None:

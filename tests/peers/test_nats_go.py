@@ -1,7 +1,8 @@
 """nats.go's own tests, with nodes in the place of the nats-servers that they ask for.
 
-``nats-go.toml`` lists which of them, and which fail for a known reason. What wants a setting that
-nodes do not have is refused by ``nats_tester``, and counted by its reason.
+``nats-go.toml`` (without JetStream), ``nats-go-js.toml`` (JetStream by the older interface) and
+``nats-go-jetstream.toml`` (by the newer one) list which of them, and which fail for a known reason.
+What wants a setting that nodes do not have is refused by ``nats_tester``, and counted by its reason.
 """
 
 import os
@@ -32,14 +33,21 @@ _NAME = re.compile(r"^func (Test\w+)\(", re.MULTILINE)
 _REFUSAL = re.compile(rf"{NOT_OFFERED}: (.+)")
 
 
-@pytest.fixture
-def folder() -> Path:
-    """Of the tests, built."""
+def built(package: str) -> Path:
+    """The folder of the tests, and their program in it."""
     try:
-        found = sources(NATS_GO, VERSION).folder / "test"
+        root = sources(NATS_GO, VERSION).folder
     except NoSourcesError as error:
         pytest.skip(f"the tests of nats.go cannot be had: {error}")
-    build = ["-modfile=../go_test.mod", "-tags=internal_testing", "-vet=off", "-c", "-o", "tests"]
+    found = root / package
+    build = [
+        f"-modfile={root / 'go_test.mod'}",
+        "-tags=internal_testing",
+        "-vet=off",
+        "-c",
+        "-o",
+        "tests",
+    ]
     try:
         done = subprocess.run(
             ["go", "test", *build, "."],
@@ -68,12 +76,18 @@ def tester(tmp_path: Path) -> Iterator[str]:
             process.terminate()
 
 
+@pytest.mark.parametrize(
+    ("listed", "package"),
+    [("nats-go", "test"), ("nats-go-js", "test"), ("nats-go-jetstream", "jetstream/test")],
+)
 def test_nats_gos_own_tests_pass(
-    folder: Path, tester: str, capsys: pytest.CaptureFixture[str]
+    tester: str, listed: str, package: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = Expectations.read(Path(__file__).with_name("nats-go.toml"))
+    folder = built(package)
+    expected = Expectations.read(Path(__file__).with_name(f"{listed}.toml"))
     texts = [(folder / file).read_text() for file in expected.files]
-    names = [name for text in texts for name in _NAME.findall(text)]
+    collected = [name for text in texts for name in _NAME.findall(text) if name != "TestMain"]
+    names = [name for name in collected if expected.place(name) != "left out"]
     said = run(folder, tester, names)
     again = [name for name, outcome in outcomes(said).items() if outcome == "FAIL"]
     if again := [it for it in again if not _REFUSAL.search(said_by(said)[it])]:
@@ -83,7 +97,7 @@ def test_nats_gos_own_tests_pass(
     refused = Counter(reason[1] for reason in reasons.values() if reason)
     failed = [name for name, reason in reasons.items() if reason is None]
     with capsys.disabled():
-        print(f"\nnats.go {VERSION}: {Counter(found.values())}, not offered: {dict(refused)}")
+        print(f"\n{listed} {VERSION}: {Counter(found.values())}, not offered: {dict(refused)}")
     assert set(names) == found.keys()
     unexpected = [name for name in failed if not expected.is_failing(name)]
     assert unexpected == [], "\n\n".join(texts_of[name] for name in unexpected)

@@ -1,8 +1,9 @@
-"""nats.js' own tests of NATS without JetStream, run by Deno: what they start as nats-server is a node.
+"""nats.js' own tests, run by Deno: what they start as nats-server is a node.
 
-``nats-js-core.toml`` lists the files, what is left out, and what fails for a known reason. Deno and
-the packages that the client depends on come from npm; what is in no registry but JSR is replaced by
-the modules in ``inside/deno``.
+``nats-js-core.toml`` (without JetStream) and ``nats-js.toml`` (streams, consumers, buckets, object
+stores) list the files, what is left out, and what fails for a known reason. Deno and the packages
+that the client depends on come from npm; what is in no registry but JSR is replaced by the modules
+in ``inside/deno``.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ PACKAGES: Final = {
     "@nats-io/nkeys": "npm:@nats-io/nkeys@2.0.3",
     "@nats-io/nuid": "npm:@nats-io/nuid@3.0.0",
     "@nats-io/jwt": "npm:@nats-io/jwt@0.0.11",
+    "js-sha256": "npm:js-sha256@0.11.1",
 }
 """Of the versions that nats.js 3.4.0 names in JSR."""
 INSIDE: Final = Path(__file__).with_name("inside") / "deno"
@@ -73,10 +75,11 @@ def folder() -> Path:
         pytest.skip(f"the tests of nats.js cannot be had: {error}")
 
 
-def test_nats_jss_core_tests_pass(
-    deno: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("listed", ["nats-js-core", "nats-js"])
+def test_nats_jss_own_tests_pass(
+    deno: str, folder: Path, tmp_path: Path, listed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = Expectations.read(Path(__file__).with_name("nats-js-core.toml"))
+    expected = Expectations.read(Path(__file__).with_name(f"{listed}.toml"))
     run = Run(deno, folder, tmp_path)
     outcomes: dict[str, Outcome] = {}
     collected = [test for file in expected.files for test in names(folder, file)]
@@ -86,7 +89,7 @@ def test_nats_jss_core_tests_pass(
     outcomes |= run.tests(again)  # some depend on timing
     verdict = judge(expected, collected, {test: it.kind for test, it in outcomes.items()})
     with capsys.disabled():
-        print(f"\nnats.js {VERSION}: {Counter(it.kind for it in outcomes.values())}")
+        print(f"\n{listed} {VERSION}: {Counter(it.kind for it in outcomes.values())}")
         for test in verdict.failed:
             print(f"  failed: {test}")
         for test in verdict.surprises:
@@ -166,11 +169,14 @@ def imports(folder: Path) -> dict[str, str]:
     return {
         **PACKAGES,
         "@std/assert": str(INSIDE / "assert.ts"),
+        "@std/bytes": str(INSIDE / "bytes.ts"),
         "@std/io": str(INSIDE / "io.ts"),
         "nst": str(core / "tests" / "nst.ts"),
         "@nats-io/nst": str(folder / "nst" / "src" / "mod.ts"),
         "@nats-io/nats-core": str(core / "src" / "mod.ts"),
         "@nats-io/nats-core/internal": str(core / "src" / "internal_mod.ts"),
+        "@nats-io/jetstream": str(folder / "jetstream" / "src" / "mod.ts"),
+        "@nats-io/jetstream/internal": str(folder / "jetstream" / "src" / "internal_mod.ts"),
         "@nats-io/transport-deno": str(folder / "transport-deno" / "src" / "mod.ts"),
     }
 

@@ -88,3 +88,12 @@ export async function assertRejects(
   }
   fail("nothing was rejected");
 }
+
+export function assertIsError(error: unknown, type?: ErrorClass, part?: string): void {
+  assert(error instanceof Error, `${inspect(error)} is no error`);
+  check(error, type, part);
+}
+
+export function assertAlmostEquals(actual: number, expected: number, tolerance = 1e-7): void {
+  assert(Math.abs(actual - expected) <= tolerance, `${actual} is not about ${expected}`);
+}
