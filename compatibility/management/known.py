@@ -25,11 +25,6 @@ def _path(pattern: str) -> Callable[[Difference], bool]:
     return lambda it: wanted.fullmatch(it.path) is not None
 
 
-def _path_of(verb: str, pattern: str) -> Callable[[Difference], bool]:
-    wanted = _path(pattern)
-    return lambda it: _verb(it).startswith(verb) and wanted(it)
-
-
 def _refused(pattern: str) -> Callable[[Difference], bool]:
     """streamlog refuses, in such words, what JetStream takes."""
     wanted = re.compile(pattern)
@@ -100,11 +95,6 @@ _ODD_NAME: Final = re.compile(r"\.(x{250,}|__\w+|[^.]*[^\w.-][^.]*|[^.]*[^\x00-\
 
 KNOWN: Final[tuple[Known, ...]] = (
     Known(
-        "`limits.max_memory` and `limits.max_consumers` of the account are 0",
-        "there is no memory storage, and no limit of an account",
-        _path_of("INFO", r"limits\.max_(memory|consumers)"),
-    ),
-    Known(
         "`api.level` and the metadata `_nats.ver`, `_nats.level`, `_nats.req.level`",
         "streamlog says which of JetStream's features it has, and is no nats-server of any version",
         _path(r"api\.level|config\.metadata(\._nats\.(ver|level|req\.level))?"),
@@ -121,7 +111,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "what streamlog does not have is refused with 500/10052, and named",
-        "memory storage, schedules, sources of counters: a stream is a log on disk, which Kafka clients read",
+        "schedules, sources of counters, delete markers: not there yet",
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(

@@ -41,7 +41,7 @@ def _compaction(config: StreamConfig) -> CompactionSettings:
 
 def sync_policy(config: StreamConfig, node: LogSection) -> SyncPolicy:
     """When the log is synced."""
-    return config.sync or node.sync
+    return config.sync_by(node.sync)
 
 
 def _either(own: int | None, node: int) -> int:

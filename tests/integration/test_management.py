@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
-from nats.js.api import RetentionPolicy, StorageType
+from nats.js.api import RetentionPolicy
 from nats.js.errors import (
     APIError,
     NotFoundError,
@@ -145,7 +145,6 @@ async def test_getting_messages(js: JetStreamContext) -> None:
         ({"name": "a", "subjects": ["_INBOX.>"]}, (500, 10052)),
         ({"name": "a", "num_replicas": 3}, (500, 10074)),
         ({"name": "a", "retention": RetentionPolicy.WORK_QUEUE}, (500, 10052)),
-        ({"name": "a", "storage": StorageType.MEMORY}, (500, 10052)),
         ({"name": "a", "allow_rollup_hdrs": True, "deny_purge": True}, (500, 10052)),
     ],
 )

@@ -129,6 +129,9 @@ def configs(draw: st.DrawFn) -> StreamConfig:
     by_hand["allow_counter"] = may_count and draw(st.booleans())
     if by_hand["allow_counter"]:
         by_hand["allow_ttl"] = False
+    by_hand["storage"] = draw(st.sampled_from(["file", "memory"]))
+    if by_hand["storage"] == "memory":
+        by_hand["sync"] = draw(st.sampled_from([None, "os"]))
     others = {
         row.name: draw(st.one_of(st.just(row.default), values_of(row)))
         for row in SETTINGS

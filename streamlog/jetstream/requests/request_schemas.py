@@ -61,7 +61,6 @@ STREAM_CONFIG: Final = Shape(
     **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream is not None},
     name=TEXT,
     metadata=TEXT_MAP,
-    storage=choice("file", "memory"),
     first_seq=UINT,
     subject_delete_marker_ttl=DURATION,
     allow_msg_schedules=FLAG,

@@ -44,7 +44,7 @@ class Account:
             "streams": len(set(self._control.streams.image.streams) - INTERNAL_STREAMS),
             "consumers": 0,
             "limits": {
-                "max_memory": 0,
+                "max_memory": -1,
                 "max_storage": -1,
                 "max_streams": -1,
                 "max_consumers": -1,

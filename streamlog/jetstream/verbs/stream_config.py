@@ -65,7 +65,6 @@ def _anything(value: Any) -> bool:
 
 
 FIXED: dict[str, Fixed] = {
-    "storage": Fixed("file", _one_of("file", "")),
     "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
     "pedantic": Fixed(None, _anything),
@@ -202,7 +201,6 @@ def _unset(row: StreamSetting) -> Any:
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
     "metadata": {},
-    "storage": "file",
     "subject_delete_marker_ttl": 0,
     "persist_mode": "default",
     **dict.fromkeys(("allow_msg_schedules", "pedantic"), False),

@@ -81,7 +81,7 @@ def register(
     for place in _places_in_sync(changes, command.node_id):
         partition = place.partition
         alone = partition.isr == (command.node_id,)
-        synced = (place.stream.config.sync or command.sync) == "commit"
+        synced = place.stream.config.sync_by(command.sync) == "commit"
         torn = older or (command.tail_lost and not synced)
         if alone and (wiped or torn):
             (data_lost if wiped else tail_lost).append([place.stream.name, place.number])

@@ -162,6 +162,8 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
         raise InvalidStreamConfig(
             "stream configuration update can not change message counter setting"
         )
+    if known.storage != config.storage:
+        raise InvalidStreamConfig("stream configuration update can not change storage type")
     if known.retention != config.retention and "workqueue" in (known.retention, config.retention):
         raise InvalidStreamConfig(
             "stream configuration update can not change retention policy to/from workqueue"

@@ -69,6 +69,7 @@ CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 Retention = Literal["limits", "interest", "workqueue"]
+Storage = Literal["file", "memory"]
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
@@ -241,6 +242,12 @@ class StreamConfig(BaseModel):
         "Compression of batches on the disk.",
         jetstream="compression", kafka="compression.type", form=COMPRESSION,
     )] = "none"
+    storage: Annotated[Storage, Field(exclude_if="file".__eq__), Setting(
+        "What is promised of records if all replicas lose their power at once. file: what {sync} says."
+        " memory: nothing, as of a stream in memory. It is stored in files, too, and never waits for the"
+        " disk; {sync} must not be set. It is not changed afterwards.",
+        jetstream="storage", see="streams.md#streams-in-memory", level=3,
+    )] = "file"
     sync: Annotated[SyncPolicy | None, Setting(
         "When records are synced to the disk. commit: before the ack; interval: every"
         " log.sync_interval_ms of the node; os: when the operating system decides.",
@@ -428,6 +435,10 @@ class StreamConfig(BaseModel):
         """Whether some partition stores messages of a subject that ``pattern`` matches."""
         return hears(self.subjects, pattern, partitions=1 if self.is_spread else self.partitions)
 
+    def sync_by(self, node_sync: SyncPolicy) -> SyncPolicy:
+        """When its records are synced, on a node with this ``log.sync``."""
+        return "os" if self.storage == "memory" else self.sync or node_sync
+
     @property
     def is_fed(self) -> bool:
         """It takes messages from other streams."""
@@ -525,6 +536,7 @@ class StreamConfig(BaseModel):
         self._check_limits()
         self._check_discard()
         self._check_counter()
+        self._check_storage()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
                 f"retention: {self.retention} is not for a stream that is compacted or internal"
@@ -601,6 +613,8 @@ class StreamConfig(BaseModel):
 
     def _check_internal(self) -> None:
         """What the nodes keep of groups they need, whatever its age; activity is a history."""
+        if self.storage != "file":
+            raise InvalidStreamConfig(f"storage: {self.name} is an internal stream")
         if self.subjects:
             raise InvalidStreamConfig(f"subjects: {self.name} is an internal stream, and has none")
         if self.name == ACTIVITY_STREAM:
@@ -658,6 +672,10 @@ class StreamConfig(BaseModel):
         ):
             if broken:
                 raise InvalidStreamConfig(told)
+
+    def _check_storage(self) -> None:
+        if self.storage == "memory" and self.sync not in (None, "os"):
+            raise InvalidStreamConfig(f"sync: {self.sync} is not for a stream in memory")
 
     def _check_limits(self) -> None:
         for key in _LIMITS:

@@ -62,7 +62,7 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("storage", "memory"), ("discard", "newest"),
+        ("storage", "disk"), ("discard", "newest"),
         ("consumer", {"name": "x"}), ("republish", {"src": "a", "dest": "x.>"}),
         ("subject_transform", "a"),
         ("first_seq", 10), ("persist_mode", "async"),

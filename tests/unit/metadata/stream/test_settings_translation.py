@@ -242,3 +242,15 @@ def test_the_largest_numbers_can_be_read_by_stock_nats_clients(name: str) -> Non
     fields = to_jetstream(config)
     assert max(it for it in fields.values() if isinstance(it, int)) <= INT64_MAX
     assert StreamConfig.of(**from_jetstream(fields)).partitions == config.partitions
+
+
+def test_a_stream_in_memory_waits_for_no_disk() -> None:
+    config = StreamConfig.of(**from_jetstream({"name": "s", "storage": "memory"}))
+    assert config.sync_by("commit") == "os"
+    assert to_jetstream(config)["storage"] == "memory"
+    assert StreamConfig.of(name="s").sync_by("commit") == "commit"
+    assert StreamConfig.of(name="s", sync="interval").sync_by("commit") == "interval"
+    with pytest.raises(InvalidStreamConfig, match="sync: commit is not for a stream in memory"):
+        StreamConfig.of(name="s", storage="memory", sync="commit")
+    with pytest.raises(InvalidStreamConfig, match="storage"):
+        StreamConfig.of(name="__consumer_offsets", storage="memory")
