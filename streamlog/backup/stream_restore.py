@@ -102,7 +102,14 @@ async def restore_stream(
         tp = TopicPartition(wanted.name, partition.number)
         path = folder.partition(backup, partition.number)
         restored.offsets += await _restore(
-            cluster, tp, path, partition, keys, whole=whole, is_new=is_new
+            cluster,
+            tp,
+            path,
+            partition,
+            keys,
+            whole=whole,
+            is_new=is_new,
+            origin=wanted.first_offset,
         )
     await _operate(cluster, "streams.replace", name=wanted.name, config=_shown(wanted))
     return restored
@@ -167,12 +174,15 @@ async def _restore(
     *,
     whole: bool,
     is_new: bool,
+    origin: int,
 ) -> int:
-    """How many offsets there are to it; what is there already is not sent again."""
+    """How many offsets there are to it; what is there already is not sent again. ``origin``: where
+    the new stream begins.
+    """
     start = backup.start_offset if whole else max(backup.start_offset, backup.log_start_offset)
-    end = 0 if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
+    end = origin if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
     first = next((it.base_offset for it in backup.pieces if it.next_offset > start), start)
-    requests = _requests(_batches(path, backup, keys, first, end))
+    requests = _requests(_batches(path, backup, keys, range(origin, first), end))
     # In a thread: batches are read by the log's own scan, which knows no event loop.
     while waiting := await asyncio.to_thread(next, requests, b""):
         await _send(cluster, tp, waiting)
@@ -182,11 +192,11 @@ async def _restore(
 
 
 def _batches(
-    path: Path, backup: PartitionBackup, keys: KeyRing, start: int, end: int
+    path: Path, backup: PartitionBackup, keys: KeyRing, gone: range, end: int
 ) -> Iterator[Buffer]:
-    """What is to follow at ``end``: first gaps up to ``start``, then what the files have."""
-    epoch = 0
-    for base in range(0, start, GAP_OFFSETS_MAX):
+    """What is to follow at ``end``: first gaps for what is ``gone``, then what the files have."""
+    epoch, start = 0, gone.stop
+    for base in range(gone.start, start, GAP_OFFSETS_MAX):
         stop = min(start, base + GAP_OFFSETS_MAX)
         if stop > end:
             yield gap(base, stop, leader_epoch=epoch, max_timestamp_ms=0)

@@ -113,6 +113,7 @@ def configs(draw: st.DrawFn) -> StreamConfig:
             "discard_new_per_subject": False,
             "allow_atomic": False,
             "allow_ttl": False,
+            "first_sequence": 0,
         }
     elif takes == "sources":
         by_hand |= {

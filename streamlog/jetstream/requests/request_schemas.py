@@ -58,7 +58,7 @@ def _kind(row: StreamSetting) -> FieldKind:
 
 
 STREAM_CONFIG: Final = Shape(
-    **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream is not None},
+    **{row.jetstream: _kind(row) for row in SETTINGS if row.jetstream not in (None, "first_seq")},
     name=TEXT,
     metadata=TEXT_MAP,
     first_seq=UINT,

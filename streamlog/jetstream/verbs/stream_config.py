@@ -65,7 +65,6 @@ def _anything(value: Any) -> bool:
 
 
 FIXED: dict[str, Fixed] = {
-    "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
     "pedantic": Fixed(None, _anything),
 }
@@ -77,7 +76,7 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 
 OMITTED_IF_EMPTY = frozenset(
     {
-        "mirror", "sources", "first_seq", "subject_delete_marker_ttl",
+        "mirror", "sources", "subject_delete_marker_ttl",
         "allow_msg_schedules", "allow_batched", "metadata",
         *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }

@@ -66,7 +66,7 @@ def stream_info(
         "config": config,
         "created": rfc3339(stream.created_ms),
         "state": {
-            **_state([state for state in states if state is not None]),
+            **_state([state for state in states if state is not None], stream),
             "consumer_count": consumer_count,
         },
         "domain": domain,
@@ -98,7 +98,7 @@ class SingleReplicaTexts:
         head = self.keep(stream, image)
         if head is None:
             return None
-        told = _state_of_one(state)
+        told = _state([state], stream)
         told["consumer_count"] = consumer_count
         rest = encoded({"state": told, "ts": now})
         return JsonText(b"%b,%b" % (head, rest[1:]))
@@ -124,8 +124,11 @@ def _is_auto_paused(state: LeaderPartitionState | None) -> bool:
     return state is not None and state.is_auto_paused
 
 
-def _state(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
-    return _state_of_one(states[0]) if len(states) == 1 else _state_of_many(states)
+def _state(states: Sequence[LeaderPartitionState], stream: StreamImage) -> dict[str, Any]:
+    told = _state_of_one(states[0]) if len(states) == 1 else _state_of_many(states)
+    if not told["first_seq"]:  # it was never written to
+        told["first_seq"] = stream.config.first_sequence
+    return told
 
 
 def _state_of_many(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:

@@ -100,6 +100,7 @@ class Streams:
         if asked["name"] != name:
             raise ApiRefused(NAME_MISMATCH)
         stream = await self.control.streams.find(name)
+        asked["first_seq"] = stream.config.first_sequence  # it has begun, whatever is asked for now
         for lasting in LASTING:
             if getattr(stream.config, lasting.name) and not asked[lasting.jetstream]:
                 raise ApiRefused(invalid_config(lasting.told))

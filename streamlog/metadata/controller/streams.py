@@ -164,6 +164,11 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
         )
     if known.storage != config.storage:
         raise InvalidStreamConfig("stream configuration update can not change storage type")
+    if known.first_sequence != config.first_sequence:
+        raise InvalidStreamConfig(
+            f"first_sequence: cannot be changed (from {known.first_sequence} to"
+            f" {config.first_sequence}): it is where the log began"
+        )
     if known.retention != config.retention and "workqueue" in (known.retention, config.retention):
         raise InvalidStreamConfig(
             "stream configuration update can not change retention policy to/from workqueue"

@@ -64,6 +64,8 @@ to each are checked.
 DESCRIPTION_BYTES_MAX = 4 * KIB
 METADATA_BYTES_MAX = 128 * KIB
 DUPLICATE_WINDOW_MS = 120_000
+FIRST_SEQUENCE_MAX: Final = 2**44
+"""A mirror has a gap batch for each 2**31 offsets that are missing at its beginning: 8,192 of them."""
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
@@ -193,6 +195,13 @@ class StreamConfig(BaseModel):
         "Number of replicas of each partition.",
         jetstream="num_replicas", kafka=None,
     )] = 1
+    first_sequence: Annotated[int, Field(
+        ge=0, le=FIRST_SEQUENCE_MAX, exclude_if=(0).__eq__
+    ), Setting(
+        "Sequence of the first message: each partition begins at the offset that is one less. 0 and 1:"
+        " at offset 0. It is set at the creation, and not changed afterwards.",
+        jetstream="first_seq", omitempty=True, see="streams.md#a-first-sequence", level=3,
+    )] = 0
     retention: Annotated[Retention, Field(exclude_if="limits".__eq__), Setting(
         "What removes messages besides the limits. limits: nothing. interest: a message goes when"
         " all JetStream consumers that want it have acknowledged it. workqueue: a message goes"
@@ -440,6 +449,11 @@ class StreamConfig(BaseModel):
         return "os" if self.storage == "memory" else self.sync or node_sync
 
     @property
+    def first_offset(self) -> int:
+        """No partition has records below."""
+        return max(0, self.first_sequence - 1)
+
+    @property
     def is_fed(self) -> bool:
         """It takes messages from other streams."""
         return bool(self.mirror or self.sources)
@@ -601,6 +615,8 @@ class StreamConfig(BaseModel):
                 raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")
         if self.discard == "new":
             raise InvalidStreamConfig("discard: new is not for a mirror, which refuses no message")
+        if self.first_sequence:
+            raise InvalidStreamConfig("stream mirrors can not have first sequence configured")
 
     def _check_group(self) -> None:
         if self.group:
@@ -617,6 +633,8 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig(f"storage: {self.name} is an internal stream")
         if self.subjects:
             raise InvalidStreamConfig(f"subjects: {self.name} is an internal stream, and has none")
+        if self.first_sequence:
+            raise InvalidStreamConfig(f"first_sequence: {self.name} is an internal stream")
         if self.name == ACTIVITY_STREAM:
             if self.is_compacted:
                 raise InvalidStreamConfig(f"cleanup_policy: {self.name} is not compacted")

@@ -86,6 +86,8 @@ class LogOpening:
     settings: LogSettings
     offsets: Offsets
     """What the checkpoints say."""
+    first_offset: int = 0
+    """The log begins there, or after it."""
 
 
 Opened = tuple[LogOpening, PartitionLog | StreamlogError]
@@ -161,6 +163,7 @@ class LogOpener:
                 encrypts_all=not here.stream.once_clear,
             ),
             self._checkpoints.get(here.log_id),
+            here.stream.config.first_offset,
         )
 
     async def _begin_again(
@@ -215,7 +218,7 @@ class LogOpener:
                     opening.settings,
                     disk=self._disk,
                     files=self._files,
-                    log_start_offset=known.log_start,
+                    log_start_offset=max(known.log_start, opening.first_offset),
                     recovery_point=known.recovery_point,
                     high_watermark=known.high_watermark,
                     first_dirty_offset=known.first_dirty,
