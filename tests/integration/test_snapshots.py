@@ -432,3 +432,22 @@ async def test_advisories_tell_of_both(stands: dict[str, Stand], name: str) -> N
         said[its.name] = sorted(told)
     assert said[OURS] == said[THEIRS]
     assert len(said[OURS]) == 4
+
+
+@pytest.mark.parametrize("target", BOTH)
+@pytest.mark.parametrize("source", BOTH)
+@pytest.mark.parametrize("first", [1_000, 10**12])
+@pytest.mark.parametrize("count", [0, 3])
+async def test_stream_that_begins_late_is_moved_with_its_sequences(
+    stands: dict[str, Stand], name: str, source: str, target: str, first: int, count: int
+) -> None:
+    await stands[source].create(name, first_seq=first, storage="memory")
+    await stands[source].publish(name, count)
+    before = await stands[source].messages(name)
+    await moved(stands[source], stands[target], name)
+    assert await stands[target].messages(name) == before
+    config = (await stands[target].api(f"STREAM.INFO.{name}"))["config"]
+    storage = "file" if (source, target) == (OURS, THEIRS) else "memory"
+    assert (config["first_seq"], config["storage"]) == (first, storage)
+    await stands[target].publish(name, 1)
+    assert (await stands[target].api(f"STREAM.INFO.{name}"))["state"]["last_seq"] == first + count

@@ -280,7 +280,8 @@ class SnapshotService:
             times = {"start": rfc3339(started_ms), "end": rfc3339(wall_ms())}
             self._tell("snapshot_complete", name, **times, **({"error": error} if error else {}))
 
-        return {"config": info["config"], "state": state}, work
+        # nats-server restores this form to its disk alone. What is restored here is in memory again.
+        return {"config": {**info["config"], "storage": "file"}, "state": state}, work
 
     def _is_deliverable(self, subject: str) -> bool:
         if not subject or "*" in subject or ">" in subject:
@@ -608,7 +609,8 @@ def _with_own_settings(wanted: StreamConfig, received: ReceivedSnapshot) -> Stre
         return wanted
     try:
         own = json.loads(files[OWN_STATE])
-        names = [row.name for row in SETTINGS if row.jetstream is None and row.name in own]
+        ours = [row.name for row in SETTINGS if row.jetstream is None or row.name == "storage"]
+        names = [name for name in ours if name in own]
         changes = {name: own[name] for name in names}
     except (ValueError, TypeError, RecursionError):
         raise CorruptData("the snapshot's settings do not decode") from None

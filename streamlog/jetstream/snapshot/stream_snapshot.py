@@ -178,6 +178,7 @@ class StreamSnapshot:
         yield S2_HEAD
         name, config = self._stream.name, self._stream.config
         meta = {"Created": rfc3339(self._stream.created_ms), **config_to_json(config)}
+        meta["storage"] = "file"
         own = json.dumps(config.model_dump(mode="json")).encode()
         encoded = json.dumps(meta).encode()
         files = [(META, encoded), (META_SUM, checksum(encoded, name)), (OWN_STATE, own)]
