@@ -451,3 +451,16 @@ async def test_stream_that_begins_late_is_moved_with_its_sequences(
     assert (config["first_seq"], config["storage"]) == (first, storage)
     await stands[target].publish(name, 1)
     assert (await stands[target].api(f"STREAM.INFO.{name}"))["state"]["last_seq"] == first + count
+
+
+async def test_stream_begins_where_its_state_says(stands: dict[str, Stand], name: str) -> None:
+    """Files of older nats-servers have messages that were purged."""
+    ours = stands[OURS]
+    await ours.create(name)
+    await ours.publish(name, 7)
+    before = await ours.messages(name)
+    kept = await backup(ours.client, ours.prefix, name)
+    await ours.api(f"STREAM.DELETE.{name}")
+    told = kept._replace(state={**kept.state, "first_seq": 5})
+    await restore(ours.client, ours.prefix, told)
+    assert await ours.messages(name) == [5, *before[5:]]

@@ -34,7 +34,9 @@ FREE_BYTES_MIN: Final = 512 * 1024 * 1024
 class ReceivedSnapshot:
     """``add`` what comes, ``finish`` at its end, then read ``batches``; ``remove`` in any case."""
 
-    def __init__(self, path: Path, stream: str) -> None:
+    def __init__(self, path: Path, stream: str, begins_at: int = 0) -> None:
+        """``begins_at``: messages of lower sequences had been removed."""
+        self._begins_at = begins_at
         self._path = path
         self._stream = stream
         self._files = SnapshotFiles(stream)
@@ -125,7 +127,8 @@ class ReceivedSnapshot:
                 for it in files.feed(data):
                     if isinstance(it, SnapshotMessage) and it.sequence > last:
                         last = it.sequence
-                        if it.sequence - 1 not in self._removed:
+                        is_gone = it.sequence < self._begins_at
+                        if not is_gone and it.sequence - 1 not in self._removed:
                             yield it
 
     def remove(self) -> None:

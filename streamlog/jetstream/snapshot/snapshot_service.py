@@ -128,18 +128,21 @@ _RESTORE_TYPE: Final = "io.nats.jetstream.api.v1.stream_restore_response"
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
-class _AnyState(Shape):
-    """What the client says of the stream's state is of no use: the snapshot says it."""
+class _ToldState(Shape):
+    """What the client says of the stream's state; the snapshot says the rest. A nats-server of 2.10 keeps purged
+    messages in the files that it sends, and tells only by this where the stream begins.
+    """
 
     def __init__(self) -> None:
         super().__init__()
 
     def read(self, value: Any, *, strict: bool = True) -> dict[str, Any]:
-        return {}
+        first = value.get("first_seq") if isinstance(value, dict) else None
+        return {"first_seq": first} if type(first) is int and first > 0 else {}
 
 
 _RESTORE: Final = Shape(
-    config=an_object(request_schemas.STREAM_CONFIG), state=an_object(_AnyState())
+    config=an_object(request_schemas.STREAM_CONFIG), state=an_object(_ToldState())
 )
 
 Advise = Callable[[str, str, dict[str, Any]], None]
@@ -304,7 +307,9 @@ class SnapshotService:
     ) -> tuple[dict[str, Any], Callable[[], Any]]:
         if is_empty(request.data):
             raise ApiRefused(BAD_REQUEST)
-        config = dict(needed(request.data, _RESTORE).get("config", {}))
+        asked = needed(request.data, _RESTORE)
+        config = dict(asked.get("config", {}))
+        begins_at = asked.get("state", {}).get("first_seq", 0)
         config["name"] = config.get("name") or name
         if config["name"] != name:
             raise ApiRefused(NAME_MISMATCH)
@@ -329,7 +334,13 @@ class SnapshotService:
         async def work() -> None:
             try:
                 await self._restore(
-                    restore_id, chunks, wanted, verbs, request.connection, is_sealed=is_sealed
+                    restore_id,
+                    chunks,
+                    wanted,
+                    verbs,
+                    request.connection,
+                    is_sealed=is_sealed,
+                    begins_at=begins_at,
                 )
             finally:
                 chunks.close()
@@ -356,6 +367,7 @@ class SnapshotService:
         connection: Answering,
         *,
         is_sealed: bool,
+        begins_at: int,
     ) -> None:
         name, started_ms, outcome = wanted.name, wall_ms(), "none"
         self._tell("restore_create", name)
@@ -363,7 +375,8 @@ class SnapshotService:
         reply = ""
         try:
             self._folder.mkdir(exist_ok=True)
-            received = await asyncio.to_thread(ReceivedSnapshot, self._folder / restore_id, name)
+            path = self._folder / restore_id
+            received = await asyncio.to_thread(ReceivedSnapshot, path, name, begins_at)
             while True:
                 found = await chunks.next()
                 if found is None:
