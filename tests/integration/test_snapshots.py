@@ -241,10 +241,12 @@ async def test_newest_of_each_subject_and_seal_are_kept(
     await its.publish(name, 30)
     config = (await its.api(f"STREAM.INFO.{name}"))["config"]
     await its.api(f"STREAM.UPDATE.{name}", {**config, "sealed": True})
+    before = (await its.api(f"STREAM.INFO.{name}"))["state"]  # an erasure takes a sequence
     await moved(its, ours, name)
     info = await ours.api(f"STREAM.INFO.{name}")
     assert info["config"]["sealed"] and info["state"]["messages"] == 6
-    assert (info["state"]["first_seq"], info["state"]["last_seq"]) == (25, 30)
+    for end in ("first_seq", "last_seq"):
+        assert info["state"][end] == before[end]
 
 
 async def test_own_settings_are_kept(stands: dict[str, Stand], name: str) -> None:
