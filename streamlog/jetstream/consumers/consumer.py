@@ -487,6 +487,7 @@ class Consumer:
         for partition, offset in offsets.items():
             self._acknowledged_late(partition, offset, self.delivery.next_offset(partition))
         self.delivery.reset(offsets)
+        self.epochs.clear()  # they end where it had read to
         self._forget_ahead()
         self._in_hand.clear()
         self._replays.clear()

@@ -220,6 +220,7 @@ class StreamSource:
         epochs: Sequence[EpochStart],
     ) -> StreamPart:
         partition = self._led(tp, stream_id)
+        leader_epoch = partition.leader_epoch
         start, end = partition.log_start_offset, partition.high_watermark
         shared_end = partition.shared_end(epochs, offset)
         if shared_end < offset and offset > start:
@@ -239,6 +240,8 @@ class StreamSource:
             else:
                 counted = self._matching(partition, stream_id, filters, end - 1)
                 beyond = await counted.count(next_offset)
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            raise NotLeader(f"{tp} was led by another node meanwhile")  # whose epochs these may be
         read = partition.epochs_between(max(asked, start), min(next_offset, end))
         return StreamPart(found, next_offset, beyond, start, end, read)
 

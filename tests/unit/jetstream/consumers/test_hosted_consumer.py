@@ -107,3 +107,22 @@ async def test_last_messages_are_found_again_where_some_were_lost(offset: int) -
     assert hosted.kept.resume_at == {0: min(offset, 5)}
     assert bool(written) == (offset < 5)
     assert hosted._unpicked == {0}
+
+
+async def test_consumer_that_is_reset_beyond_what_it_has_read_stays_there() -> None:
+    """What it knows of leader epochs ends where it had come to."""
+    config = ConsumerConfig(name="c", ack_policy="explicit", max_waiting=9)
+    core = Consumer(
+        config, Delivery(limits_of(config), starts={0: 3}), now_ms=clock_ms(), rng=Random(1)
+    )
+    core.note_epochs(0, [EpochStart(1, 0)])
+    source = Source()
+    source.epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(2, 5)])
+    coordinator: Any = SimpleNamespace(around=SimpleNamespace(source=source), may_act=False)
+    kept = KeptConsumer(config, UUID(int=1), 1, None, {})
+    hosted = HostedConsumer(coordinator, ConsumerKey("s", "c"), kept, core, picked={}, partitions=1)
+    hosted.reset({0: 8})
+    core.pull("i", b'{"batch": 100}', clock_ms())
+    await hosted._read(0, 100)
+    delivered = [it.delivered.place.offset for it in one_by_one(core.take())]  # type: ignore[union-attr]
+    assert delivered == [8]
