@@ -299,3 +299,26 @@ def test_there_is_no_room() -> None:
         assert 100 < full < 10_000
         assert index.next_offset == full == index.message_count
         assert index.note(body_of(names), 10_000, 0, 10_000) == full
+
+
+def test_what_is_missing_at_the_beginning_is_passed_over() -> None:
+    """As in a mirror. Looking at each of so many offsets would take half an hour."""
+    far = 10**12
+    index = compiled.SubjectIndex(SEED, bytes_max=ROOM)
+    index.advance(far)
+    index.note(body_of([b"a", b"b"]), 2, far, far + 2)
+    assert index.totals(b">", far + 2) == [(b"a", 1), (b"b", 1)]
+    assert index.subject_count(far + 1) == 1
+    marks = bytearray()
+    index.mark(b">", marks, low=0, high=index.number_end)
+    assert index.message_total(marks, 0, far + 2) == 2
+    index.forget_below(far)
+    index.cut(far + 1)
+    assert (index.start_offset, index.next_offset, index.message_count) == (far, far + 1, 1)
+    index.cut(0)
+    assert (index.next_offset, index.message_count) == (far, 0)
+    empty = compiled.SubjectIndex(SEED, bytes_max=ROOM)
+    empty.advance(far)
+    empty.cut(5)
+    empty.forget_below(3)
+    assert (empty.start_offset, empty.next_offset) == (3, 5)

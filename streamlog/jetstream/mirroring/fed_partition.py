@@ -169,17 +169,19 @@ class FedPartition:
         StreamlogError.
         """
         partition = self._partition
-        start = partition.log_start_offset
-        if start >= partition.high_watermark:
-            return
-        try:
-            with await partition.read(start, 1) as part:
-                data = await asyncio.to_thread(part.read)
-        except OffsetOutOfRange:  # it begins later by now
-            return
-        header = read_header(data)
-        if is_gap(header):
-            await partition.purge(header.next_offset)
+        start = first = partition.log_start_offset
+        while first < partition.high_watermark:  # a gap batch reaches over 2**31 offsets at most
+            try:
+                with await partition.read(first, 1) as part:
+                    data = await asyncio.to_thread(part.read)
+            except OffsetOutOfRange:  # it begins later by now
+                return
+            header = read_header(data)
+            if not is_gap(header):
+                break
+            first = header.next_offset
+        if first > start:
+            await partition.purge(first)
 
     # Sources
 

@@ -64,8 +64,10 @@ to each are checked.
 DESCRIPTION_BYTES_MAX = 4 * KIB
 METADATA_BYTES_MAX = 128 * KIB
 DUPLICATE_WINDOW_MS = 120_000
-FIRST_SEQUENCE_MAX: Final = 2**44
-"""A mirror has a gap batch for each 2**31 offsets that are missing at its beginning: 8,192 of them."""
+FIRST_SEQUENCE_MAX: Final = 2**40
+"""A mirror has a segment with a gap batch for each 2**31 offsets that are missing at its beginning: 512 of them take
+it less than a second, and 8,192 would take most of a minute.
+"""
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]

@@ -200,10 +200,18 @@ cdef class SubjectIndex:
 
     # Forgetting
 
+    cdef int64_t _map_start(self) noexcept nogil:
+        """No message is noted before."""
+        return max(self.start_offset, self._map.base << CHUNK_BITS)
+
+    cdef int64_t _map_end(self) noexcept nogil:
+        """No message is noted from there on."""
+        return min(self.next_offset, (self._map.base + self._map.count) << CHUNK_BITS)
+
     def forget_below(self, int64_t offset):
-        """The log begins there now."""
+        """The log begins there now. Only offsets in chunks are looked at: a mirror may begin with a gap of 10^12."""
         cdef int64_t each, number, gone
-        for each in range(max(self.start_offset, self._map.base << CHUNK_BITS), min(offset, self.next_offset)):
+        for each in range(self._map_start(), min(offset, self._map_end())):
             number = number_at(&self._map, each)
             if number:
                 self._drop(each, number)
@@ -217,7 +225,7 @@ cdef class SubjectIndex:
         """The log ends there now."""
         cdef int64_t each, number, kept
         offset = max(offset, self.start_offset)
-        for each in range(self.next_offset - 1, offset - 1, -1):
+        for each in range(self._map_end() - 1, max(offset, self._map_start()) - 1, -1):
             number = number_at(&self._map, each)
             if number:
                 self._drop(each, number)
@@ -260,7 +268,7 @@ cdef class SubjectIndex:
         for number in range(1, self._names.entry_end):
             if marks[number]:
                 count += self._names.entries[number].count
-        for at in range(max(below, self.start_offset), self.next_offset):
+        for at in range(max(below, self._map_start()), self._map_end()):
             number = number_at(&self._map, at)
             if number and marks[number]:
                 count -= 1
@@ -481,7 +489,7 @@ cdef class SubjectIndex:
     def message_total(self, bytearray marks not None, int64_t low, int64_t high):
         cdef uint8_t* marked = self._lengthened(marks)
         cdef int64_t at, number, count = 0
-        for at in range(max(low, self.start_offset), min(high, self.next_offset)):
+        for at in range(max(low, self._map_start()), min(high, self._map_end())):
             number = number_at(&self._map, at)
             count += number != 0 and marked[number] != 0
         return count
@@ -504,7 +512,7 @@ cdef class SubjectIndex:
         """Of each number that has any, the messages at and above."""
         cdef dict counts = {}
         cdef int64_t at, number
-        for at in range(max(below, self.start_offset), self.next_offset):
+        for at in range(max(below, self._map_start()), self._map_end()):
             number = number_at(&self._map, at)
             if number:
                 counts[number] = counts.get(number, 0) + 1
@@ -549,7 +557,7 @@ cdef class SubjectIndex:
             raise MemoryError
         for number in range(1, self._names.entry_end):
             counts[number] = self._names.entries[number].count
-        for at in range(max(below, self.start_offset), self.next_offset):
+        for at in range(max(below, self._map_start()), self._map_end()):
             number = number_at(&self._map, at)
             if number:
                 counts[number] -= 1

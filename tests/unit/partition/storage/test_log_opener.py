@@ -61,9 +61,14 @@ class Bench:
         return log.log_end_offset
 
     def log(
-        self, offsets: Offsets = NOTHING, stream_id: UUID = ID, incarnation: int = ASSIGNED
+        self,
+        offsets: Offsets = NOTHING,
+        stream_id: UUID = ID,
+        incarnation: int = ASSIGNED,
+        *,
+        first_offset: int = 0,
     ) -> PartitionLog:
-        opening = LogOpening(tp("s"), stream_id, incarnation, LogSettings(), offsets)
+        opening = LogOpening(tp("s"), stream_id, incarnation, LogSettings(), offsets, first_offset)
         ((_, opened),) = self._opener._open_some([opening], None)
         if isinstance(opened, StreamlogError):
             raise opened
@@ -196,3 +201,17 @@ def test_sweep_keeps_a_deleted_streams_folder_that_has_lost_its_mark_from_its_na
     path.mkdir(parents=True)
     sweep(bench.folders, image, frozenset(), ONE, [here._replace(stream_id=OTHER)])
     assert path.exists(), "an empty one was cut short by a crash"
+
+
+def test_new_log_begins_at_the_first_offset_of_its_stream(bench: Bench) -> None:
+    for _ in range(2):  # the second time it is there, and no checkpoint says so
+        log = bench.log(first_offset=99)
+        assert (log.log_start_offset, log.log_end_offset) == (99, 99)
+        assert not log.lost_end.is_noted
+        log.close()
+
+
+def test_log_that_begins_later_by_now_stays_there(bench: Bench) -> None:
+    log = bench.log(Offsets(150, 150, 150), first_offset=99)
+    assert (log.log_start_offset, log.log_end_offset) == (150, 150)
+    log.close()
