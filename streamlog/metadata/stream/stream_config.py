@@ -256,7 +256,7 @@ class StreamConfig(BaseModel):
     storage: Annotated[Storage, Field(exclude_if="file".__eq__), Setting(
         "What is promised of records if all replicas lose their power at once. file: what {sync} says."
         " memory: nothing, as of a stream in memory. It is stored in files, too, and never waits for the"
-        " disk; {sync} must not be set. It is not changed afterwards.",
+        " disk; {sync} can be nothing but os. It is not changed afterwards.",
         jetstream="storage", see="streams.md#streams-in-memory", level=3,
     )] = "file"
     sync: Annotated[SyncPolicy | None, Setting(
@@ -348,19 +348,21 @@ class StreamConfig(BaseModel):
         jetstream="republish", omitempty=True, form=REPUBLISH, default="none",
         see="streams.md#published-again",
     )] = ""
-    mirror: Annotated[str, Setting(
+    mirror: Annotated[str, Field(exclude_if="".__eq__), Setting(
         "The stream whose messages this one copies, under the sequences that they have there. A"
         " mirror has no subjects of its own, and takes no other messages.",
         jetstream="mirror", omitempty=True, form=ORIGIN, default="none", see="mirrors.md",
+        level=3,
     )] = ""
-    sources: Annotated[str, Setting(
+    sources: Annotated[str, Field(exclude_if="".__eq__), Setting(
         "Streams whose messages are appended to this one, beside those of its own subjects.",
         jetstream="sources", omitempty=True, form=ORIGINS, default="none", see="mirrors.md",
+        level=3,
     )] = ""
-    mirror_direct: Annotated[bool, Setting(
+    mirror_direct: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
         "Answer direct gets for the stream that is mirrored, too, where no stream of this cluster"
         " has its name.",
-        jetstream="mirror_direct", see="mirrors.md#key-value-buckets",
+        jetstream="mirror_direct", see="mirrors.md#key-value-buckets", level=3,
     )] = False
     sealed: Annotated[bool, Setting(
         "Add and remove no records any more. It cannot be set at the creation, nor turned off.",

@@ -24,6 +24,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.unit.schemas import whole_numbers
 
 INT64_MAX = 2**63 - 1
+KEPT = Path(__file__).parents[3] / "kept"
 LISTED_MAX = 14
 """Settings that one module may name: those that it is about."""
 
@@ -91,6 +92,13 @@ def test_a_setting_of_a_later_level_is_left_out_at_its_default() -> None:
         if row.about.level > 1:
             exclude_if = StreamConfig.model_fields[row.name].exclude_if
             assert exclude_if is not None and exclude_if(row.default), row.name
+
+
+def test_a_setting_that_the_first_release_did_not_have_is_of_a_later_level() -> None:
+    """Its nodes refuse a record with a field that they do not know."""
+    known = (KEPT / "0.1.0" / "stream_settings.txt").read_text().split()
+    assert {row.name for row in SETTINGS if row.about.level == 1} == set(known)
+    assert StreamConfig.of(name="s").model_dump().keys() <= {"name", "metadata", *known}
 
 
 def test_the_level_of_a_configuration_is_the_highest_of_what_is_set(
