@@ -34,9 +34,11 @@ from streamlog.errors import (
     RequestTimedOut,
     StorageFailed,
     StreamlogError,
+    StreamNotFound,
 )
+from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.metadata.stream.stream_config import StreamConfig, is_hidden
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -65,6 +67,25 @@ class Operations:
         self._caller = caller
         self._access = caller.access
         self._metadata = service.metadata_for(caller.access)
+
+    def _known(self, name: str) -> StreamImage:
+        """A stream of the image. What is for nodes alone is not there, nor what is not restored yet; other internal
+        streams may be read. Raises StreamNotFound.
+        """
+        if is_hidden(name):
+            raise StreamNotFound(f"{name!r} is an internal stream")
+        stream = self._metadata.image.stream(name)
+        if stream.config.is_restoring:
+            raise StreamNotFound(f"there is no stream {name!r}: it is being restored")
+        return stream
+
+    async def _find(self, name: str) -> StreamImage:
+        """Raises StreamNotFound, but not for a stream that this node is about to hear of."""
+        try:
+            return self._known(name)
+        except StreamNotFound:
+            await self._service.freshness.catch_up()
+        return self._known(name)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from streamlog.errors import (
     PartlyDone,
     StreamExists,
     StreamlogError,
-    StreamNotFound,
 )
 from streamlog.metadata import controller
 from streamlog.metadata.commands import (
@@ -35,7 +34,6 @@ from streamlog.metadata.stream.stream_config import (
     RESTORING,
     StreamConfig,
     check_writable_by_clients,
-    is_hidden,
 )
 from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
@@ -183,20 +181,11 @@ class StreamOperations(Operations):
 
     async def find(self, name: str) -> StreamImage:
         """Raises StreamNotFound, but not for a stream that this node is about to hear of."""
-        try:
-            return self.known(name)
-        except StreamNotFound:
-            await self.catch_up()
-        return self.known(name)
+        return await self._find(name)
 
     def known(self, name: str) -> StreamImage:
-        """A stream of the image. What is for nodes alone is not there; other internal streams may be read."""
-        if is_hidden(name):
-            raise StreamNotFound(f"{name!r} is an internal stream")
-        stream = self._metadata.image.stream(name)
-        if stream.config.is_restoring:
-            raise StreamNotFound(f"there is no stream {name!r}: it is being restored")
-        return stream
+        """A stream of the image. Raises StreamNotFound."""
+        return self._known(name)
 
     def described(self, name: str) -> StreamImage:
         """As ``known``, for a caller that may DESCRIBE it. Raises TopicForbidden."""

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import nats.errors
 
-from streamlog.acl.rules import Operation
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.visibility import Metadata
@@ -35,7 +34,12 @@ from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import DEFAULT_PAYLOAD_BYTES_MAX
 from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
-from streamlog.jetstream.auth.identity import NOT_ASKED, ReplayGuard, RequestIdentities
+from streamlog.jetstream.auth.identity import (
+    NOT_ASKED,
+    ReplayGuard,
+    RequestIdentities,
+    RequestIdentity,
+)
 from streamlog.jetstream.connection import (
     AdminConnection,
     NatsLatency,
@@ -410,7 +414,7 @@ class ManagementApi:
             extra = {"subject": request.subject[:SHOWN_CHARS], "reply": request.reply[:SHOWN_CHARS]}
             logger.warning(REPLY_SUBJECT_REFUSED, extra=extra)
             return
-        if request.connection is not self._client and self._is_pulled(request):
+        if request.connection is not self._client and self._pull_at_once(request):
             return
         try:
             self._requests.put(request)
@@ -418,24 +422,24 @@ class ManagementApi:
             assert self._tasks is not None, "run has begun"
             self._tasks.create_task(_telling(self._refuse_client(request)))
 
-    def _is_pulled(self, request: Request) -> bool:
-        """It is a pull request, and its consumer, which is coordinated here, has it. False: answer it otherwise."""
+    def _pull_at_once(self, request: Request) -> bool:
+        """Give a pull request to its consumer, if that is coordinated here. False: answer it otherwise."""
         verb = self._verb(request.subject)
         if self._consumers is None or not verb.startswith(MSG_NEXT):
             return False
-        stream, _, consumer = verb.removeprefix(MSG_NEXT).partition(".")
+        verbs = self._verbs
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(request)
-                if asking.counts_once:
-                    return False
-                if asking.access is not None:
-                    asking.access.check_topic(Operation.READ, stream)
             except StreamlogError:
                 return False
-        if not self._requests.has_turn():
+            if asking.counts_once:
+                return False
+            verbs = self._of(asking)
+        if not self._requests.take_turn():
             return False
-        return self._consumers.pull_here(stream, consumer, request.reply, request.data)
+        name = verb.removeprefix(MSG_NEXT)
+        return verbs.consumers.next_here(name, request.reply, request.data)
 
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)
@@ -456,9 +460,7 @@ class ManagementApi:
             except StreamlogError as error:
                 await self._refuse_asker(request, verb, error)
                 return
-        verbs = self._verbs
-        if asking is not NOT_ASKED:
-            verbs = verbs.of(Caller(asking.session, asking.access, by="NATS"))
+        verbs = self._of(asking)
         if verb.startswith(DIRECT):
             await self._direct.answer(request, verb, verbs)
         elif verb.startswith(MSG_NEXT):
@@ -480,6 +482,11 @@ class ManagementApi:
         audit = self._advisories.of_request(verb, request.subject, request.data, reply)
         if audit is not None:
             self._telling.tell(audit)
+
+    def _of(self, asking: RequestIdentity) -> RequestDispatcher:
+        if asking is NOT_ASKED:
+            return self._verbs
+        return self._verbs.of(Caller(asking.session, asking.access, by="NATS"))
 
     async def _deliver_next(self, request: Request, verb: str, verbs: RequestDispatcher) -> None:
         """MSG.NEXT: the consumer's coordinator answers, but for a consumer that is not there."""

@@ -213,15 +213,7 @@ class AdminConnection:
         await self._write(self._publication(subject, payload, block, reply))
 
     def hear(self, subject: str, taken: Taken) -> Callable[[], None]:
-        sid = self._subscriptions.add(Subscription(self._endpoint, subject.encode(), target=taken))
-        self._link.subscribe([sid])
-
-        def end() -> None:
-            self._subscriptions.remove(sid)
-            self._link.unsubscribe([sid])
-            self._link.forget([sid])
-
-        return end
+        return self._link.hear(Subscription(self._endpoint, subject.encode(), target=taken))
 
     def interest(self, _: str) -> int | None:
         return None

@@ -5,7 +5,7 @@ own, and wakes no worker of its own: each worker that begins a request calls one
 which goes on with them if the first has to wait for something.
 
 A request that needs no worker at all, a pull request whose consumer is here, is answered in the turn that brings it
-(``has_turn``).
+(``take_turn``).
 
 Requests that came with one read of the socket are answered in one turn of the event loop, a limited
 number of them: then all others have their turn, and the answers leave, so that the NATS server and the
@@ -54,9 +54,9 @@ class RequestQueue:
         """Have what is put answered by tasks of ``group``, until ``end``."""
         self._group = group
 
-    def has_turn(self) -> bool:
-        """A request that needs no wait may be answered at once, out of the queue: none that came before waits, and it
-        is one of those of this turn.
+    def take_turn(self) -> bool:
+        """For a request that needs no wait and is answered by the caller at once. False: others wait that came before,
+        or this turn has had enough.
         """
         if self._waiting or not self._left:
             return False

@@ -466,3 +466,48 @@ async def test_stream_begins_where_its_state_says(stands: dict[str, Stand], name
     told = kept._replace(state={**kept.state, "first_seq": 5})
     await restore(ours.client, ours.prefix, told)
     assert await ours.messages(name) == [5, *before[5:]]
+
+
+async def test_nothing_is_delivered_before_the_stream_is_there(
+    stands: dict[str, Stand], name: str
+) -> None:
+    """Its consumers come one after the other; the first one delivers to a subject that a client listens to."""
+    ours = stands[OURS]
+    await ours.create(name)
+    await ours.publish(name, 3)
+    deliver = ours.client.new_inbox()
+    await ours.durable(name, "a", deliver_subject=deliver)
+    for number in range(80):
+        await ours.durable(name, f"b{number}")
+    kept = await backup(ours.client, ours.prefix, name)
+    await ours.api(f"STREAM.DELETE.{name}")
+    seen, inbox = list[int](), ours.client.new_inbox()
+    asked = asyncio.Event()
+
+    async def take(message: Msg) -> None:
+        if not message.reply.startswith("$JS.ACK."):
+            return  # there is no such consumer yet, or nothing for it
+        if not seen:
+            seen.append(0)
+            try:
+                seen[0] = (await ours.api(f"STREAM.INFO.{name}"))["state"]["messages"]
+            finally:
+                asked.set()
+        await message.ack()
+
+    async def pull_all_the_time() -> None:
+        subject = f"{ours.prefix}.CONSUMER.MSG.NEXT.{name}.b0"
+        while not asked.is_set():
+            await ours.client.publish(subject, b'{"no_wait":true}', reply=inbox)
+            await asyncio.sleep(0.001)
+
+    early = await ours.client.subscribe(inbox, cb=take)
+    pushed = await ours.client.subscribe(deliver, cb=take)
+    pulling = asyncio.create_task(pull_all_the_time())
+    await restore(ours.client, ours.prefix, kept)
+    async with asyncio.timeout(10):
+        await asked.wait()
+    await pulling
+    assert seen == [3]
+    await early.unsubscribe()
+    await pushed.unsubscribe()

@@ -20,9 +20,9 @@ from streamlog.control.messages.publication import (
 )
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.control.operation import Operations, operation
-from streamlog.errors import DeletionDenied, InvalidRequest, StreamNotFound
+from streamlog.errors import DeletionDenied, InvalidRequest
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.stream_config import check_writable_by_clients, is_hidden
+from streamlog.metadata.stream.stream_config import check_writable_by_clients
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.metadata.stream.write_state import check_may_be_cut, check_takes_records
 from streamlog.model import TopicPartition
@@ -127,7 +127,12 @@ class MessageOperations(Operations):
 
     async def readable(self, name: str) -> StreamImage:
         """A stream that the caller may READ. Raises TopicForbidden, StreamNotFound."""
-        stream = await self._stream(name)
+        await self._find(name)
+        return self.known_readable(name)
+
+    def known_readable(self, name: str) -> StreamImage:
+        """The same of the image as it is. Raises TopicForbidden, StreamNotFound."""
+        stream = self._known(name)
         if self._access is not None:
             self._access.check_topic(Operation.READ, name)
         return stream
@@ -188,7 +193,7 @@ class MessageOperations(Operations):
         default that of the key's hash, or the first. ``subject`` has to be one that the partition listens on, by
         default the first one without wildcards. 180 KiB at most.
         """
-        found = await self._stream(stream)
+        found = await self._find(stream)
         check_writable_by_clients(stream)
         if self._access is not None:
             self._access.check_topic(Operation.WRITE, stream)
@@ -209,7 +214,7 @@ class MessageOperations(Operations):
     @operation("DELETE /streams/{stream}/message", about=("stream", "offset"), act=True)
     async def delete(self, stream: str, offset: int, partition: int = 0) -> None:
         """Delete one message: it is erased on every replica. Its offset is not used again."""
-        found = await self._stream(stream)
+        found = await self._find(stream)
         if self._access is not None:
             self._access.check_topic(Operation.DELETE, stream)
         check_writable_by_clients(stream)
@@ -218,16 +223,3 @@ class MessageOperations(Operations):
             raise DeletionDenied(f"{stream!r} denies that messages are deleted")
         found.partition(partition)  # raises PartitionNotFound
         await self._service.leaders.delete(found, partition, offset + 1)
-
-    async def _stream(self, name: str) -> StreamImage:
-        """Raises StreamNotFound, but not for a stream that this node is about to hear of."""
-        if is_hidden(name):
-            raise StreamNotFound(f"{name!r} is an internal stream")
-        try:
-            stream = self._metadata.image.stream(name)
-        except StreamNotFound:
-            await self._service.freshness.catch_up()
-            stream = self._metadata.image.stream(name)
-        if stream.config.is_restoring:
-            raise StreamNotFound(f"there is no stream {name!r}: it is being restored")
-        return stream

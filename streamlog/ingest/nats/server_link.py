@@ -27,7 +27,7 @@ from streamlog.ingest.nats.errors import EndedEarly, InTheClear, SlowConsumerCut
 from streamlog.ingest.nats.options import PING_INTERVAL_S, PINGS_OUTSTANDING_MAX, NatsOptions
 from streamlog.ingest.nats.subscription_list import Subscriptions, unsubscribe_commands
 from streamlog.nats.links import OutgoingCall, connect_url, dialled
-from streamlog.nats.router import Router
+from streamlog.nats.router import Router, Subscription
 from streamlog.nats.server_connection import ServerConnection
 from streamlog.nats.sockets import CloseReason, Sockets, TlsFilter
 
@@ -232,6 +232,18 @@ class ServerLink:
                 return await pong
         except TimeoutError:
             return False
+
+    def hear(self, subscription: Subscription) -> Callable[[], None]:
+        """Have it told of messages, now or when the server is there; what this returns ends that at once."""
+        sid = self._subscriptions.add(subscription)
+        self.subscribe([sid])
+
+        def end() -> None:
+            self._subscriptions.remove(sid)
+            self.unsubscribe([sid])
+            self.forget([sid])
+
+        return end
 
     def subscribe(self, sids: Sequence[int]) -> None:
         """Say those of the subscriptions in one write, now or when the server is there."""

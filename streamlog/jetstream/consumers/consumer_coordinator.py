@@ -302,6 +302,8 @@ class HostedConsumer:
         self.kept_epochs: Mapping[int, tuple[EpochStart, ...]] = {}
         """The same of its leader epochs."""
         self.is_unblocking = False
+        self.awaits_stream = False
+        """Its stream is being restored."""
 
     @property
     def is_kept(self) -> bool:
@@ -1345,6 +1347,9 @@ class ConsumerCoordinator:
         for key, hosted in tuple(self.consumers.items()):
             stream = streams.get(key.stream)
             if stream is not None and stream.stream_id == hosted.kept.stream_id:
+                if hosted.awaits_stream and not stream.config.is_restoring:
+                    self._pause(hosted, stream)
+                    hosted.settle()
                 if len(stream.partitions) > hosted.partitions:
                     hosted.grow(len(stream.partitions))
             else:
@@ -1664,10 +1669,14 @@ class ConsumerCoordinator:
         self._pause(hosted)
         return hosted
 
-    @staticmethod
-    def _pause(hosted: HostedConsumer) -> None:
+    def _pause(self, hosted: HostedConsumer, stream: StreamImage | None = None) -> None:
+        """As it is set to; while its stream is restored, until that is whole (``apply``)."""
         until_ms, now_ms = hosted.kept.paused_until_ms, clock_ms()
-        if until_ms is not None:
+        stream = stream or self.around.image().streams.get(hosted.key.stream)
+        hosted.awaits_stream = stream is not None and stream.config.is_restoring
+        if hosted.awaits_stream:
+            until_ms = _LATER_MS
+        elif until_ms is not None:
             until_ms = now_ms + until_ms - wall_ms()
         hosted.core.pause(until_ms, now_ms)
 

@@ -50,7 +50,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, min_isr_of
-from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig, is_hidden
+from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.nats.router import Router
 from streamlog.partition.internal_partition import InternalPartitions
@@ -256,8 +256,14 @@ class ConsumerService:
             return await self._answer(request)
 
         if request.verb == "NEXT":
+            stream = self._metadata.image.streams.get(request.stream)
+            is_known = stream is not None and stream.stream_id == request.stream_id
             body = request.body.encode()
-            if self.pull_here(request.stream, request.consumer, request.inbox, body):
+            if (
+                stream is not None
+                and is_known
+                and self.pull_here(stream, request.consumer, request.inbox, body)
+            ):
                 return {}
             self._pulls.note(tp.partition, request.inbox, request.body)
         return await self._leaders.at_leader(
@@ -269,16 +275,15 @@ class ConsumerService:
             repeatable=request.verb != "DELETE",
         )
 
-    def pull_here(self, stream: str, consumer: str, inbox: str, body: bytes) -> bool:
+    def pull_here(self, stream: StreamImage, consumer: str, inbox: str, body: bytes) -> bool:
         """Put a pull request to a consumer that this node coordinates; False: it does not."""
-        image = self._metadata.image.streams.get(stream)
-        if image is None or self._state.stream is None or is_hidden(stream):
+        if self._state.stream is None:
             return False
-        coordinator = self._coordinators.get(self._place(stream).partition)
+        coordinator = self._coordinators.get(self._place(stream.name).partition)
         if coordinator is None or not self._coordinates(coordinator):
             return False
-        hosted = coordinator.consumers.get(ConsumerKey(stream, consumer))
-        if hosted is None or hosted.closed or hosted.kept.stream_id != image.stream_id:
+        hosted = coordinator.consumers.get(ConsumerKey(stream.name, consumer))
+        if hosted is None or hosted.closed or hosted.kept.stream_id != stream.stream_id:
             return False
         hosted.pull(inbox, body)
         return True
@@ -540,6 +545,7 @@ class ConsumerService:
                 change.new is None
                 or change.old.stream_id != change.new.stream_id
                 or len(change.old.partitions) != len(change.new.partitions)
+                or change.old.config.is_restoring != change.new.config.is_restoring
             ):
                 is_any_other = True
         if is_any_other:

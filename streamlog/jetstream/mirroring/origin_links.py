@@ -107,15 +107,7 @@ class ServerOriginLink:
         return self._link.is_connected
 
     def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
-        sid = self._subscriptions.add(Subscription(self._endpoint, subject.encode(), target=heard))
-        self._link.subscribe([sid])
-
-        def end() -> None:
-            self._subscriptions.remove(sid)
-            self._link.unsubscribe([sid])
-            self._link.forget([sid])
-
-        return end
+        return self._link.hear(Subscription(self._endpoint, subject.encode(), target=heard))
 
     def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
         place = b"%b %b" % (subject, reply) if reply else subject

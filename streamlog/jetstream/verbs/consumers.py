@@ -5,6 +5,7 @@ errors, out. What they do is ``consumers.consumer_service``'s.
 from typing import Any, Final
 
 from streamlog.control.control import Control
+from streamlog.errors import StreamlogError
 from streamlog.jetstream.consumers.consumer_service import ConsumerRequest, ConsumerService
 from streamlog.jetstream.errors import BAD_REQUEST, CONSUMER_NOT_FOUND, ApiRefused, no_consumer
 from streamlog.jetstream.requests.fields import Fields
@@ -54,6 +55,17 @@ class ConsumerVerbs:
     async def next(self, name: str, inbox: str, body: bytes) -> None:
         """MSG.NEXT: messages go to ``inbox``. Raises ApiRefused, StreamlogError."""
         await self._ask("NEXT", name, inbox=inbox, body=body.decode(errors="replace"))
+
+    def next_here(self, name: str, inbox: str, body: bytes) -> bool:
+        """MSG.NEXT of a consumer that this node coordinates. False: answer it by ``next``, also where it is refused."""
+        stream_name, _, consumer = name.partition(".")
+        if self._service is None:
+            return False
+        try:
+            stream = self._control.messages.known_readable(stream_name)
+        except StreamlogError:
+            return False
+        return self._service.pull_here(stream, consumer, inbox, body)
 
     async def check(self, name: str) -> None:
         """Raises TopicForbidden, StreamNotFound, ApiRefused."""

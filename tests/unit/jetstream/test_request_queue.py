@@ -116,14 +116,14 @@ async def test_what_needs_no_wait_is_answered_out_of_the_queue_a_few_in_a_turn()
     async def answer(_: Request) -> None: ...
 
     async with answering(answer) as queue:
-        assert [queue.has_turn() for _ in range(IN_A_TURN_MAX + 2)] == [True] * IN_A_TURN_MAX + [
+        assert [queue.take_turn() for _ in range(IN_A_TURN_MAX + 2)] == [True] * IN_A_TURN_MAX + [
             False,
             False,
         ]
         queue.put(request(1))
         await queue.wait_all_done()
         await asyncio.sleep(0)
-        assert queue.has_turn()
+        assert queue.take_turn()
         queue.put(request(2))
-        assert not queue.has_turn(), "it would overtake"
+        assert not queue.take_turn(), "it would overtake"
         await queue.wait_all_done()
