@@ -111,10 +111,12 @@ def test_a_pause_of_the_node_is_a_gap_and_nothing_is_lost(new_dev: Callable[...,
         drill.send_signal(signal.SIGINT)
         out, err = drill.communicate(timeout=TIMEOUT_S)
         assert (drill.returncode, err) == (0, "")
-    figures = {line[:26].strip(): line[26:].strip() for line in out.splitlines()[1:]}
+    # A busy machine may make further gaps.
+    first, *rest = [it for it in out.splitlines() if "nothing acknowledged for" not in it]
+    figures = {line[:26].strip(): line[26:].strip() for line in rest}
     assert figures["lost after an ack"] == figures["stored twice"] == "0"
     assert figures["without an ack"] == "0"
-    published = int(out.split()[0].replace(",", ""))
+    published = int(first.split()[0].replace(",", ""))
     assert int(figures["acknowledged"].replace(",", "")) == published
     assert stored(cli, "drill") == published + 1
 
