@@ -68,11 +68,6 @@ def _name_of_ours(it: Difference) -> bool:
     return it.path == "error" and _ODD_NAME.search(_verb(it)) is not None
 
 
-def _both_refuse(it: Difference) -> bool:
-    unsupported = "not supported" in str(it.streamlog)
-    return it.path == "error.description" and unsupported
-
-
 def _purged_beyond(it: Difference) -> bool:
     return b'"seq": 99' in it.request.body or it.scene == "purges by subject"
 
@@ -123,11 +118,6 @@ KNOWN: Final[tuple[Known, ...]] = (
         "an empty `subject_transform` or `republish` is not echoed",
         "it asks for nothing",
         _path(r"config\.(subject_transform|republish)\.(src|dest)"),
-    ),
-    Known(
-        "... also where JetStream refuses the same request for another reason",
-        "the refusal names what is missing",
-        _both_refuse,
     ),
     Known(
         "durations are whole milliseconds, rounded up",

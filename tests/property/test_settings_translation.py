@@ -133,6 +133,15 @@ def configs(draw: st.DrawFn) -> StreamConfig:
     by_hand["storage"] = draw(st.sampled_from(["file", "memory"]))
     if by_hand["storage"] == "memory":
         by_hand["sync"] = draw(st.sampled_from([None, "os"]))
+    may_be_async = by_hand["storage"] == "file" and draw(st.booleans())
+    by_hand["persist_mode"] = "async" if may_be_async else "default"
+    if may_be_async:
+        by_hand |= {
+            "replicas": 1,
+            "min_isr": 1,
+            "allow_atomic": False,
+            "sync": draw(st.sampled_from([None, "os"])),
+        }
     others = {
         row.name: draw(st.one_of(st.just(row.default), values_of(row)))
         for row in SETTINGS

@@ -64,7 +64,6 @@ STREAM_CONFIG: Final = Shape(
     first_seq=UINT,
     subject_delete_marker_ttl=DURATION,
     allow_msg_schedules=FLAG,
-    persist_mode=choice("default", "async", ""),
     allow_batched=FLAG,
     pedantic=FLAG,
 )

@@ -65,7 +65,6 @@ def _anything(value: Any) -> bool:
 
 
 FIXED: dict[str, Fixed] = {
-    "persist_mode": Fixed(None, _one_of("default", "")),
     "pedantic": Fixed(None, _anything),
 }
 """Fields that the table does not translate. Any other field must be empty."""
@@ -201,7 +200,6 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
     "metadata": {},
     "subject_delete_marker_ttl": 0,
-    "persist_mode": "default",
     **dict.fromkeys(("allow_msg_schedules", "pedantic"), False),
     **{
         row.jetstream: _unset(row)

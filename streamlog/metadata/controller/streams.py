@@ -164,6 +164,8 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
         )
     if known.storage != config.storage:
         raise InvalidStreamConfig("stream configuration update can not change storage type")
+    if known.persist_mode != config.persist_mode:
+        raise InvalidStreamConfig("stream configuration update can not change persist mode")
     if known.first_sequence != config.first_sequence:
         raise InvalidStreamConfig(
             f"first_sequence: cannot be changed (from {known.first_sequence} to"

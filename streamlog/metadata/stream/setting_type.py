@@ -111,6 +111,14 @@ def _compression_from_json(value: Any) -> Any:
     return "snappy" if value == "s2" else value
 
 
+def _default_to_nothing(value: str) -> str:
+    return "" if value == "default" else value
+
+
+def _nothing_to_default(value: Any) -> Any:
+    return None if value == "" else value
+
+
 def _transform_to_json(value: str) -> Any:
     source, _, destination = value.partition(ARROW)
     return {"src": source, "dest": destination} if value else None
@@ -178,6 +186,13 @@ CHOICE: Final = Form("choice", "CHOICE")
 POLICIES: Final = replace(CHOICE, from_text=policies_in_order)
 COMPRESSION: Final = Form(
     "choice", "CHOICE", _compression_to_json, _compression_from_json, json_choices=("none", "s2")
+)
+PERSIST_MODE: Final = Form(
+    "choice",
+    "CHOICE",
+    _default_to_nothing,
+    _nothing_to_default,
+    json_choices=("default", "async", ""),
 )
 TRANSFORM: Final = Form("transform", "'SRC -> DEST'", _transform_to_json, _transform_from_json)
 REPUBLISH: Final = Form("republish", "'SRC -> DEST'", _republish_to_json, _republish_from_json)

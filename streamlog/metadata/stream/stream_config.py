@@ -33,6 +33,7 @@ from streamlog.metadata.stream.setting_type import (
     NO_LIMIT,
     ORIGIN,
     ORIGINS,
+    PERSIST_MODE,
     POLICIES,
     REPUBLISH,
     SIZE32,
@@ -74,6 +75,7 @@ Acks = Literal["all", "leader", "none"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 Retention = Literal["limits", "interest", "workqueue"]
 Storage = Literal["file", "memory"]
+PersistMode = Literal["default", "async"]
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
@@ -259,6 +261,13 @@ class StreamConfig(BaseModel):
         " disk; {sync} can be nothing but os. It is not changed afterwards.",
         jetstream="storage", see="streams.md#streams-in-memory", level=3,
     )] = "file"
+    persist_mode: Annotated[PersistMode, Field(exclude_if="default".__eq__), Setting(
+        "Whether an ack waits for the disk. default: as {sync} says. async: no, as with {sync} os, which must not be"
+        " set to anything else; for a stream on file storage with one replica and without {allow_atomic}. It is not"
+        " changed afterwards.",
+        jetstream="persist_mode", omitempty=True, form=PERSIST_MODE,
+        see="streams.md#acks-that-do-not-wait-for-the-disk", level=3,
+    )] = "default"
     sync: Annotated[SyncPolicy | None, Setting(
         "When records are synced to the disk. commit: before the ack; interval: every"
         " log.sync_interval_ms of the node; os: when the operating system decides.",
@@ -450,7 +459,8 @@ class StreamConfig(BaseModel):
 
     def sync_by(self, node_sync: SyncPolicy) -> SyncPolicy:
         """When its records are synced, on a node with this ``log.sync``."""
-        return "os" if self.storage == "memory" else self.sync or node_sync
+        waits = self.storage == "file" and self.persist_mode == "default"
+        return self.sync or node_sync if waits else "os"
 
     @property
     def first_offset(self) -> int:
@@ -635,6 +645,8 @@ class StreamConfig(BaseModel):
         """What the nodes keep of groups they need, whatever its age; activity is a history."""
         if self.storage != "file":
             raise InvalidStreamConfig(f"storage: {self.name} is an internal stream")
+        if self.persist_mode != "default":
+            raise InvalidStreamConfig(f"persist_mode: {self.name} is an internal stream")
         if self.subjects:
             raise InvalidStreamConfig(f"subjects: {self.name} is an internal stream, and has none")
         if self.first_sequence:
@@ -698,6 +710,18 @@ class StreamConfig(BaseModel):
     def _check_storage(self) -> None:
         if self.storage == "memory" and self.sync not in (None, "os"):
             raise InvalidStreamConfig(f"sync: {self.sync} is not for a stream in memory")
+        if self.persist_mode == "async":
+            self._check_async()
+
+    def _check_async(self) -> None:
+        for broken, told in (
+            (self.storage != "file", "only supported on file storage"),
+            (self.replicas > 1, "not supported on replicated streams"),
+            (self.allow_atomic, "not supported with atomic batch publish"),
+            (self.sync not in (None, "os"), f"not supported with sync {self.sync}"),
+        ):
+            if broken:
+                raise InvalidStreamConfig(f"async persist mode is {told}")
 
     def _check_limits(self) -> None:
         for key in _LIMITS:
