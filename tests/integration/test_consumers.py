@@ -474,6 +474,58 @@ async def test_durable_consumer_goes_on_after_kill_9(tmp_path: Path) -> None:
         node.kill()
 
 
+async def test_ephemeral_consumer_goes_on_after_kill_9_unless_it_is_in_memory(
+    tmp_path: Path,
+) -> None:
+    node = port_node(tmp_path / "node")
+    try:
+        node.start()
+        client = await nats.connect(node.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)
+        js = client.jetstream(domain="streamlog")
+        await js.add_stream(name="orders", subjects=["orders.>"])
+        for number in range(10):
+            await js.publish("orders.x", b"%d" % number)
+        common: dict[str, Any] = {
+            "ack_policy": api.AckPolicy.EXPLICIT,
+            "inactive_threshold": 60.0,
+            "ack_wait": 2.0,
+        }
+        for config in (
+            api.ConsumerConfig(name="kept", **common),
+            api.ConsumerConfig(name="lost", mem_storage=True, **common),
+            api.ConsumerConfig(name="late", mem_storage=True, **common),
+        ):
+            await js.add_consumer("orders", config)
+        subscription = await js.pull_subscribe_bind("kept", "orders")
+        for it in (await subscription.fetch(6, timeout=5))[:4]:
+            await it.ack_sync(timeout=5)
+        late = api.ConsumerConfig(durable_name="late", name="late", mem_storage=True, **common)
+        lately = await js.pull_subscribe_bind("late", "orders")
+        for it in await lately.fetch(2, timeout=5):
+            await it.ack_sync(timeout=5)
+        await js.add_consumer("orders", late)  # from now on it is to outlive its coordinator
+        node.kill()
+        node.start()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    info = await js.consumer_info("orders", "kept")
+                    break
+                except (NatsTimeoutError, NoRespondersError, nats.js.errors.APIError):
+                    await asyncio.sleep(0.05)
+        assert info.ack_floor.stream_seq == 4
+        assert (await js.consumer_info("orders", "late")).ack_floor.stream_seq == 2
+        with pytest.raises(NotFoundError):
+            await js.consumer_info("orders", "lost")
+        found = list[int]()
+        while len(set(found)) < 6:
+            found += [int(it.data) for it in await subscription.fetch(6, timeout=10)]
+        assert sorted(set(found)) == list(range(4, 10))
+        await client.close()
+    finally:
+        node.kill()
+
+
 # Priority groups, samples, resets
 
 

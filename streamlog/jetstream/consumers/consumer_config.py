@@ -139,6 +139,11 @@ class ConsumerConfig:
         return bool(self.durable_name)
 
     @property
+    def is_kept(self) -> bool:
+        """It outlives its coordinator: it is durable, or neither asked to be in memory nor one of a mirror."""
+        return self.is_durable or not (self.mem_storage or self.direct)
+
+    @property
     def is_push(self) -> bool:
         return bool(self.deliver_subject)
 

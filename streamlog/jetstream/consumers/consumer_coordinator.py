@@ -308,7 +308,7 @@ class HostedConsumer:
     @property
     def is_kept(self) -> bool:
         """It outlives its coordinator."""
-        return self.kept.config.is_durable
+        return self.kept.config.is_kept
 
     def interests(self) -> dict[int, Interest]:
         """By partition, what it has come to."""
@@ -799,8 +799,7 @@ class ConsumerCoordinator:
         self.reports = InterestReports(self, around.interest, around.image, leader_epoch)
         self._names: dict[str, list[str]] = {}
         """Sorted, of streams whose consumers were listed."""
-        self.kept_count = 0
-        """Of consumers that outlive this coordinator."""
+        self.durable_count = 0
         self._coming = Counter[str]()
         """Consumers that are being made, by stream."""
         self._locks: WeakValueDictionary[ConsumerKey, asyncio.Lock] = WeakValueDictionary()
@@ -918,14 +917,14 @@ class ConsumerCoordinator:
             self._push[hosted.key] = hosted
         self._counts[hosted.key.stream] += 1
         self._by_stream.setdefault(hosted.key.stream, {})[hosted.key] = hosted
-        self.kept_count += hosted.is_kept
+        self.durable_count += hosted.kept.config.is_durable
         names = self._names.get(hosted.key.stream)
         if names is not None:
             insort(names, hosted.key.consumer)
 
     def _drop(self, key: ConsumerKey) -> None:
         """Acknowledgements of a stream without consumers are of no interest."""
-        self.kept_count -= self.consumers.pop(key).is_kept
+        self.durable_count -= self.consumers.pop(key).kept.config.is_durable
         self._push.pop(key, None)
         names = self._names.get(key.stream)
         if names is not None:
@@ -1107,7 +1106,7 @@ class ConsumerCoordinator:
             DeliveryState.decode(state, PENDING_CEILING)
             state_kept = state_record(key, kept.created_ms, state)
             told.take(*state_kept)
-            if config.is_durable:
+            if config.is_kept:
                 records = [consumer_record(key, kept), state_kept]
                 if given_up := told.given_up_of(key):
                     records.append(given_up_record(key, kept.created_ms, given_up))
@@ -1248,11 +1247,19 @@ class ConsumerCoordinator:
         kept = hosted.kept._replace(config=config)
         if begins is not None and carried is not None:
             kept = kept._replace(begins=begins, carried=carried)
-        if hosted.is_kept:
-            await self._append([consumer_record(hosted.key, kept)])
-        before, hosted.kept = hosted.is_kept, kept._replace(resume_at=hosted.kept.resume_at)
+        if config.is_kept:
+            records = [consumer_record(hosted.key, kept)]
+            if not hosted.is_kept:
+                interests = hosted.interests()
+                records += [*_state_records(hosted), *_given_up_records(hosted)]
+            await self._append(records)
+            if not hosted.is_kept:
+                hosted.kept_interests = interests
+        elif hosted.is_kept:
+            await self._append(_tombstones(hosted.key))
+        before, hosted.kept = hosted.kept, kept._replace(resume_at=hosted.kept.resume_at)
         if self.consumers.get(hosted.key) is hosted:
-            self.kept_count += hosted.is_kept - before
+            self.durable_count += config.is_durable - before.config.is_durable
         hosted.core.reconfigure(config, clock_ms())
         if hosted.kept_interests is not None:  # its state is what it was
             hosted.kept_interests = {

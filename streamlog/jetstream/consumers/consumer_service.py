@@ -469,7 +469,7 @@ class ConsumerService:
     def statistics(self) -> ConsumerStatistics:
         """Of what this node coordinates."""
         coordinators, counts = self._coordinators.values(), self._around.counts
-        durable = sum(it.kept_count for it in coordinators)
+        durable = sum(it.durable_count for it in coordinators)
         return ConsumerStatistics(
             durable=durable,
             ephemeral=sum(len(it.consumers) for it in coordinators) - durable,
