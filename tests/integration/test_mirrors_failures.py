@@ -177,6 +177,26 @@ async def pause_hub(cluster: Cluster) -> None:
     hub_of(cluster).resume()
 
 
+async def test_stream_tells_of_its_mirrors(trio: Cluster) -> None:
+    ports = [trio[number].port_url for number in (1, 2, 3)]
+    async with api_of(ports[0], OURS, *ports[1:]) as ours:
+
+        async def alternates() -> list[str]:
+            info = await ours.ask("STREAM.INFO.c")
+            assert all(it["domain"] == "streamlog" for it in info.get("alternates", ()))
+            return [it["name"] for it in info.get("alternates", ())]
+
+        await ours.create("c", subjects=["c"])
+        assert await alternates() == []
+        for name in ("m2", "m1"):
+            await ours.create(name, mirror={"name": "c"})
+        assert await alternates() == ["c", "m1", "m2"]
+        await ours.ask("STREAM.DELETE.m1")
+        assert await alternates() == ["c", "m2"]
+        await ours.ask("STREAM.DELETE.m2")
+        assert await alternates() == []
+
+
 @pytest.mark.parametrize(
     "fault",
     [

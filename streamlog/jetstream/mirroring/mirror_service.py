@@ -35,7 +35,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.origin_circles import all_origins
 from streamlog.metadata.stream.stream_config import StreamConfig
-from streamlog.metadata.stream.stream_origin import StreamOrigin
+from streamlog.metadata.stream.stream_origin import StreamOrigin, origin_of
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -111,6 +111,7 @@ class MirrorService:
         """``own_apis``: prefixes of the API by which this cluster answers. ``link``: makes one to all others."""
         self._node_id = node_id
         self._own_apis = frozenset(it.rstrip(".") for it in own_apis)
+        self._domain = domain
         self._inbox = f"_INBOX.{domain}"
         self._partitions = partitions
         self._nodes = nodes
@@ -121,6 +122,8 @@ class MirrorService:
         self._lease = lease
         self._wanted: dict[str, tuple[Feeding, ...]] = {}
         """By stream."""
+        self._mirrors: dict[str, set[str]] = {}
+        """Of this cluster, by their origin in it."""
         self._running: dict[Feeding, asyncio.Task[None]] = {}
         self._ending: dict[TopicPartition, list[asyncio.Task[None]]] = {}
         """That have been cancelled."""
@@ -137,12 +140,26 @@ class MirrorService:
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         for change in new.changes(old):
             name = (change.new or change.old or _nobody()).name
+            if (origin := self._mirrored(change.old)) is not None:
+                mirrors = self._mirrors.get(origin, set())
+                mirrors.discard(name)
+                if not mirrors:
+                    self._mirrors.pop(origin, None)
+            if (origin := self._mirrored(change.new)) is not None:
+                self._mirrors.setdefault(origin, set()).add(name)
             wanted = () if change.new is None else tuple(self._led(change.new))
             if wanted != self._wanted.get(name, ()):
                 self._wanted[name] = wanted
                 self._changed.set()
             if not wanted:
                 self._wanted.pop(name, None)
+
+    def _mirrored(self, stream: StreamImage | None) -> str | None:
+        """The stream of this cluster that it mirrors."""
+        if stream is None or not stream.config.mirror:
+            return None
+        origin = origin_of(stream.config.mirror)
+        return origin.name if self._is_here(origin) else None
 
     def look(self, tp: TopicPartition) -> None:
         """It may be led here by now."""
@@ -372,6 +389,17 @@ class MirrorService:
             for origin in all_origins(config)
         ]
         return {"mirror": told[0]} if config.mirror else {"sources": told}
+
+    def alternates(self, name: str) -> dict[str, Any]:
+        """``alternates`` of STREAM.INFO: the stream and its mirrors here, if it has any. As nats-server, a node that
+        is alone tells of none.
+        """
+        image = self._image()
+        mirrors = sorted(self._mirrors.get(name, ()))
+        if not mirrors or len(image.nodes) < 2:
+            return {}
+        place = {"domain": self._domain, "cluster": image.cluster_id}
+        return {"alternates": [{"name": it, **place} for it in (name, *mirrors)]}
 
     async def _states_at(self, node: NodeId, stream: str) -> list[OriginState]:
         if node == self._node_id:

@@ -131,6 +131,8 @@ class Streams:
             info["state"]["num_subjects"] = sum(filter(None, counts))
         if self._consumers is not None:
             info["state"]["consumer_count"] = await self._consumers.count(stream)
+        if self._mirrors is not None:
+            info |= self._mirrors.alternates(name)
         if pattern:
             page = await page_of(await self._subjects(stream, pattern), offset)
             if page.subjects:
