@@ -674,8 +674,9 @@ class ConsumersNode:
                 names = sorted(key.consumer for key in it.consumers if key.stream == stream)
                 if it.names_of(stream) != names or it.count_of(stream) != len(names):
                     raise Violation(f"{it.names_of(stream)} are listed, and {names} are there")
-            if it.kept_count != sum(hosted.is_kept for hosted in it.consumers.values()):
-                raise Violation(f"{it.kept_count} consumers are counted")
+            durable = sum(hosted.kept.config.is_durable for hosted in it.consumers.values())
+            if it.durable_count != durable:
+                raise Violation(f"{it.durable_count} durable consumers are counted, not {durable}")
 
     def hear(self, subject: str, payload: bytes, reply: str) -> None:
         """A client has published, and this node's subscriptions match."""
