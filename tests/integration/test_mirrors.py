@@ -400,6 +400,21 @@ async def test_what_cannot_be_mirrored_is_refused_or_told(ours: Api) -> None:
     assert (await ours.info("circle-a"))["sources"][0]["error"]["err_code"] == 10059
 
 
+async def test_origin_that_begins_too_far_is_told_and_holds_nothing_up(
+    ours: Api, theirs: Api
+) -> None:
+    await theirs.create("far", subjects=["far"], first_seq=2**50)
+    await theirs.publish("far", b"1")
+    await ours.create("far-m", mirror={"name": "far", "external": {"api": HUB}})
+
+    async def is_told() -> bool:
+        error = (await ours.info("far-m"))["mirror"].get("error", {})
+        return "sequences are missing" in error.get("description", "")
+
+    await until(is_told, "the mirror tells why")
+    assert (await ours.state("far-m"))["messages"] == 0
+
+
 async def test_origin_that_comes_later_is_mirrored_then(ours: Api, theirs: Api) -> None:
     await ours.create("late-m", mirror={"name": "late-o"})
     await ours.create("late-js", mirror={"name": "late-o", "external": {"api": HUB}})

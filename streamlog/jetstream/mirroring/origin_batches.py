@@ -14,7 +14,9 @@ of all sources; it takes an offset, and is said again when a segment begins, and
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from streamlog.errors import InvalidRequest
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
+from streamlog.metadata.stream.stream_config import FIRST_SEQUENCE_MAX
 from streamlog.metadata.stream.stream_origin import StreamOrigin
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
@@ -27,7 +29,16 @@ KEY_HEADER: Final = b"Streamlog-Key"
 BATCH_BYTES: Final = 512 * 1024
 """A batch ends with the message that reaches this size."""
 
+MISSING_FIRST_MAX: Final = FIRST_SEQUENCE_MAX
+"""Sequences before the first message."""
+MISSING_BETWEEN_MAX: Final = 2**32
+"""Sequences between two messages. The erasures that name them are made in 0.6 s."""
+
 RecordHeaders = list[tuple[bytes, bytes | None]]
+
+
+class TooManyMissing(InvalidRequest):
+    """So many sequences are missing that their place in the log would hold up the node."""
 
 
 def mirrored_batches(
@@ -39,7 +50,7 @@ def mirrored_batches(
     is_keyed: bool = False,
 ) -> Iterator[bytes]:
     """Batches that follow a log that ends at ``end_offset``; of messages that it has, none. ``is_keyed``: a
-    record has its subject for a key where its headers name none.
+    record has its subject for a key where its headers name none. Raises TooManyMissing.
     """  # fmt: skip
     run = RecordRun(attributes=PUBLISHED)
     first_ms = latest_ms = 0
@@ -76,17 +87,22 @@ def mirrored_batches(
 
 
 def first_gap(end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """In place of all that is before the first message."""
+    """In place of all that is before the first message. Raises TooManyMissing."""
     return b"".join(_missing(0, end, leader_epoch, timestamp_ms))
 
 
 def gap_at_end(start: int, end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """In place of ``[start, end)``, behind all messages."""
+    """In place of ``[start, end)``, behind all messages. Raises TooManyMissing."""
     return b"".join(_missing(start, end, leader_epoch, timestamp_ms))
 
 
 def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
-    """In place of ``[start, end)``."""
+    """In place of ``[start, end)``. Raises TooManyMissing."""
+    most = MISSING_BETWEEN_MAX if start else MISSING_FIRST_MAX
+    if end - start > most:
+        raise TooManyMissing(
+            f"{end - start} sequences are missing from {start + 1} on, where a log leaves out at most {most}"
+        )
     erasures = list[bytes]()
     gap_end = end
     if start:

@@ -1,9 +1,13 @@
 """Records of mirrored and sourced messages."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.jetstream.mirroring.origin_batches import (
+    MISSING_BETWEEN_MAX,
+    MISSING_FIRST_MAX,
+    TooManyMissing,
     headers_of,
     mirrored_batches,
     source_place,
@@ -11,7 +15,7 @@ from streamlog.jetstream.mirroring.origin_batches import (
 )
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage, delivery_of
 from streamlog.metadata.stream.stream_origin import StreamOrigin, Transform
-from streamlog.record.batch import batches, check_batch
+from streamlog.record.batch import batches, check_batch, read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.erasure import erased_by
 from streamlog.record.offset_set import OffsetSet
@@ -21,6 +25,19 @@ def message(sequence: int, **changes: object) -> OriginMessage:
     subject = f"o.{sequence}"
     made = OriginMessage(subject, sequence, 1_000 + sequence, b"", b"%d" % sequence, subject)
     return made._replace(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "most"), [(0, MISSING_FIRST_MAX), (10, MISSING_BETWEEN_MAX)]
+)
+def test_no_more_is_left_out_than_a_log_bears(end_offset: int, most: int) -> None:
+    def made(sequence: int) -> list[bytes]:
+        return list(mirrored_batches([message(sequence)], end_offset, leader_epoch=0))
+
+    sequence = end_offset + most + 1
+    assert read_header(made(sequence)[-1]).next_offset == sequence
+    with pytest.raises(TooManyMissing, match="sequences are missing"):
+        made(sequence + 1)
 
 
 @given(st.sets(st.integers(1, 60)).map(sorted), st.integers(0, 30), st.sampled_from([0, 1, 3]))
