@@ -526,6 +526,32 @@ async def test_ephemeral_consumer_goes_on_after_kill_9_unless_it_is_in_memory(
         node.kill()
 
 
+@pytest.mark.parametrize("kind", ["nats-server", "streamlog"])
+async def test_client_that_waits_is_told_of_the_end_of_a_server_that_is_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    is_ours = kind == "streamlog"
+    server: Any = port_node(tmp_path / "node") if is_ours else JetStreamServer(tmp_path)
+    try:
+        server.start()
+        client = await nats.connect(server.url, allow_reconnect=False)
+        js = client.jetstream(domain="streamlog") if is_ours else client.jetstream()
+        await js.add_stream(name="s", subjects=["s"])
+        await js.add_consumer("s", durable_name="c")
+        inbox = await client.subscribe("_INBOX.waiting")
+        prefix = "$JS.streamlog.API" if is_ours else "$JS.API"
+        await client.publish(
+            f"{prefix}.CONSUMER.MSG.NEXT.s.c", b'{"expires":30000000000}', reply="_INBOX.waiting"
+        )
+        await client.flush()  # it waits before the server hears of its end
+        stopping = asyncio.create_task(asyncio.to_thread(server.stop))
+        told = await inbox.next_msg(timeout=10)
+        assert status_of(told) == ("409", "Server Shutdown")
+        await stopping
+    finally:
+        server.kill()
+
+
 # Priority groups, samples, resets
 
 

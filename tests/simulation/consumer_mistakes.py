@@ -136,7 +136,7 @@ def delete_in_memory_alone(patch: pytest.MonkeyPatch) -> None:
     """The next coordinator finds it again."""
 
     async def remove(self: ConsumerCoordinator, hosted: HostedConsumer) -> None:
-        hosted.close(409, "Consumer Deleted")
+        hosted.close("Consumer Deleted")
         self._drop(hosted.key)
 
     patch.setattr(ConsumerCoordinator, "_remove", remove)

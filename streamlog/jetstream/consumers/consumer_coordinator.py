@@ -156,6 +156,8 @@ _NONE: Final = OffsetSet()
 _LATER_MS: Final = 2**62
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
+LEADERSHIP_CHANGE: Final = "Leadership Change"
+"""Another node delivers from now on."""
 NO_SUCH_GROUP: Final = ApiError(
     400, 10160, "Provided priority group does not exist for this consumer"
 )
@@ -334,12 +336,12 @@ class HostedConsumer:
             return NOT_KEPT
         return interests.get(number) or Interest(self.kept.config.filters, 0, _NONE)
 
-    def close(self, code: int = 409, description: str = "Leadership Change") -> None:
+    def close(self, description: str) -> None:
         """Those that wait for messages are told why none comes from here any more."""
         if self.closed:
             return
         self.closed = True
-        self.core.end_pulls(code, description)
+        self.core.end_pulls(409, description)
         for it in self.core.take():
             if isinstance(it, Tell) and self._around.lease_held():  # else it has been told
                 self._tell(it)
@@ -872,14 +874,16 @@ class ConsumerCoordinator:
                 if not self.may_act:
                     return  # they go on when the lease returns
 
-    def close(self) -> None:
-        """Another node coordinates them from now on; or this one stops."""
+    def close(self, description: str = LEADERSHIP_CHANGE) -> None:
+        """Another node coordinates them from now on; or this one stops. ``description``: what those are told that
+        wait for messages.
+        """
         if self.closed:
             return
         if self.leads:
             self._write()
         for hosted in self.consumers.values():
-            hosted.close()
+            hosted.close(description)
         self.closed, self.is_open = True, False
         if self._flush is not None:
             self._flush.cancel()
@@ -1123,7 +1127,7 @@ class ConsumerCoordinator:
         """By its own lock, and that of a work queue."""
         found = self.consumers.get(key)
         if found is not None and found.kept.stream_id != stream.stream_id:
-            found.close(409, "Consumer Deleted")  # ``apply`` is about to come
+            found.close("Consumer Deleted")  # ``apply`` is about to come
             self._drop(key)
             found = None
         if found is None or found.closed:
@@ -1360,7 +1364,7 @@ class ConsumerCoordinator:
                 if len(stream.partitions) > hosted.partitions:
                     hosted.grow(len(stream.partitions))
             else:
-                hosted.close(409, "Consumer Deleted")
+                hosted.close("Consumer Deleted")
                 self._drop(key)
                 if hosted.is_kept:
                     self.run_task(partial(self._forget, key))
@@ -1412,7 +1416,7 @@ class ConsumerCoordinator:
             hosted.is_leaving = False
             self.changed(hosted)
             raise
-        hosted.close(409, "Consumer Deleted")
+        hosted.close("Consumer Deleted")
         if self.consumers.get(hosted.key) is hosted:
             self._drop(hosted.key)
         self.reports.changed(hosted.key.stream)

@@ -36,6 +36,7 @@ from streamlog.jetstream.consumers.consumer_config import (
     unpinned_group,
 )
 from streamlog.jetstream.consumers.consumer_coordinator import (
+    LEADERSHIP_CHANGE,
     NAMES,
     ConsumerCoordinator,
     Surroundings,
@@ -90,7 +91,7 @@ KNOWN_S: Final = 2.0
 
 COUNTS_S: Final = 1.0
 """How long a list of streams waits for the numbers of their consumers."""
-LEADERSHIP_CHANGE: Final = b"NATS/1.0 409 Leadership Change\r\n\r\n"
+_CHANGED: Final = f"NATS/1.0 409 {LEADERSHIP_CHANGE}\r\n\r\n".encode()
 PULL_S_MAX: Final = 600.0
 """How long a pull request is remembered that does not end earlier."""
 PLACES_MAX: Final = 100_000
@@ -583,13 +584,14 @@ class ConsumerService:
         for number, (was, has) in enumerate(zip(before.partitions, now.partitions, strict=False)):
             if was.leader not in (NO_LEADER, self._node_id, has.leader):
                 for inbox in self._pulls.take(number):
-                    self._router.publish(inbox.encode(), b"", block=LEADERSHIP_CHANGE)
+                    self._router.publish(inbox.encode(), b"", block=_CHANGED)
 
     async def stop(self) -> None:
         """Nothing is coordinated here any more."""
         self._stopping = True
+        is_alone = len(self._metadata.image.nodes) < 2
         for coordinator in self._coordinators.values():
-            coordinator.close()
+            coordinator.close("Server Shutdown" if is_alone else LEADERSHIP_CHANGE)
         self._coordinators.clear()
 
     def _lead(self, stream: StreamImage | None) -> None:
