@@ -33,7 +33,8 @@ from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import DEFAULT_PAYLOAD_BYTES_MAX
-from streamlog.jetstream.advisories import Advisories, AdvisoryPublisher
+from streamlog.ingest.pub_ack_format import PREFIX
+from streamlog.jetstream.advisories import METRICS_PREFIX, Advisories, AdvisoryPublisher
 from streamlog.jetstream.auth.identity import (
     NOT_ASKED,
     ReplayGuard,
@@ -499,10 +500,18 @@ class ManagementApi:
 
     def _advise(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
         """Of what a consumer does."""
-        self._telling.tell(self._advisories.of_consumer(subject, kind, fields))
+        if self._is_heard(f"{PREFIX}.{subject}"):
+            self._telling.tell(self._advisories.of_consumer(subject, kind, fields))
 
     def _tell_metric(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
-        self._telling.tell(self._advisories.of_measured_consumer(subject, kind, fields))
+        if self._is_heard(f"{METRICS_PREFIX}.{subject}"):
+            self._telling.tell(self._advisories.of_measured_consumer(subject, kind, fields))
+
+    def _is_heard(self, subject: str) -> bool:
+        """Consumers come by the thousands in a second, mostly without a subscription to this. A client of NATS cannot
+        know.
+        """
+        return self._client is not None or bool(self._local.interest(subject))
 
     async def _not_again(self, request: Request, session: Session) -> None:
         """Raises StreamlogError."""

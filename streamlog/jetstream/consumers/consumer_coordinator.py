@@ -1201,7 +1201,8 @@ class ConsumerCoordinator:
             hosted.core.note_epochs(number, (epoch,))
         if hosted.is_kept:
             await self._append([consumer_record(key, kept), *_state_records(hosted)])
-        hosted.kept_interests = hosted.interests()
+        if self.reports.concerns(key.stream):
+            hosted.kept_interests = hosted.interests()
         if self.closed:
             raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
         known = self.around.image().streams.get(key.stream)
@@ -1689,6 +1690,8 @@ class ConsumerCoordinator:
             until_ms = _LATER_MS
         elif until_ms is not None:
             until_ms = now_ms + until_ms - wall_ms()
+        elif not hosted.core.is_paused:
+            return
         hosted.core.pause(until_ms, now_ms)
 
     # Advisories

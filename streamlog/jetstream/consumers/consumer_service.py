@@ -249,7 +249,7 @@ class ConsumerService:
             if not request.verb.endswith(MAKES):
                 return _of_none(request)
             await self._state.make()
-        if request.verb.endswith("CREATE"):
+        if request.verb.endswith("CREATE") and not request.consumer:
             request = request._replace(new_name=_new_name())
         tp = self._place(request.stream)
 
