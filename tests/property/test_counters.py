@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import NotLeader, StorageFull
-from streamlog.ingest.admission.counters import body_of, total_of
+from streamlog.ingest.admission.counters import CounterState, body_of, sourced, total_of
 from tests.ingest_way import Way, message
 
 START = 10
@@ -176,3 +176,36 @@ def test_the_next_leader_reads_what_the_log_has(steps: list[int], lost: int) -> 
         assert int(answer["val"]) == wanted
 
     asyncio.run(story())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "A", "B", "A:x"]),
+            st.sampled_from(["a", "b.c"]),
+            st.integers(-(10**40), 10**40),
+        ),
+        max_size=20,
+    )
+)
+def test_sourced_counter_is_the_sum_of_its_own_and_of_the_last_of_each_origin(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    """Without an origin: an increment of its own."""
+    state, own, last = CounterState(), 0, dict[tuple[str, str], int]()
+    for origin, subject, value in steps:
+        if origin:
+            made = sourced(state, origin, subject, value)
+            assert made is not None
+            assert made.state.total == state.total + made.increment
+            state, last[origin, subject] = made.state, value
+        else:
+            state, own = state._replace(total=state.total + value), own + value
+        assert state.total == own + sum(last.values())
+    told = json.loads(state.sources or b"{}")
+    assert {(it, subject): int(value) for it in told for subject, value in told[it].items()} == last
+
+
+def test_what_was_sourced_and_cannot_be_read_is_told() -> None:
+    for header in (b"x", b"[]", b'{"A":1}', b'{"A":{"a":1}}', b'{"A":{"a":"x"}}'):
+        assert sourced(CounterState(0, header), "A", "a", 1) is None
