@@ -106,7 +106,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "what streamlog does not have is refused with 500/10052, and named",
-        "schedules, sources of counters, delete markers: not there yet",
+        "schedules, sources of counters: not there yet",
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(
@@ -123,7 +123,10 @@ KNOWN: Final[tuple[Known, ...]] = (
         "durations are whole milliseconds, rounded up",
         "so fine are the times of records",
         lambda it: (
-            _path(r"config\.(max_age|duplicate_window|consumer_limits\.inactive_threshold)")(it)
+            _path(
+                r"config\.(max_age|duplicate_window|subject_delete_marker_ttl"
+                r"|consumer_limits\.inactive_threshold)"
+            )(it)
             and -(-it.jetstream // 1_000_000) * 1_000_000 == it.streamlog
         ),
     ),

@@ -123,6 +123,10 @@ def _rules() -> Iterator[Request]:
         {"allow_msg_counter": True, "allow_msg_ttl": True},
         {"discard_new_per_subject": True}, {"discard_new_per_subject": True, "discard": "new"},
         {"subject_delete_marker_ttl": 1}, {"subject_delete_marker_ttl": -1},
+        {"subject_delete_marker_ttl": second}, {"subject_delete_marker_ttl": 1_500_000_000},
+        {"subject_delete_marker_ttl": second, "pedantic": True},
+        {"subject_delete_marker_ttl": second, "deny_purge": True},
+        {"subject_delete_marker_ttl": second, "discard": "new", "max_age": second},
         {"allow_msg_schedules": True, "discard": "new"},
         {"persist_mode": "async", "storage": "memory"},
         {"persist_mode": "async", "num_replicas": 3},
@@ -169,6 +173,7 @@ def _origins() -> Iterator[dict[str, Any]]:
         {"sources": [{"name": "y"}]}, {"first_seq": 5}, {"allow_atomic": True}, {"mirror_direct": True},
         {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "deny_delete": True},
         {"duplicate_window": 1_000_000_000}, {"max_age": 1_000_000_000}, {"sealed": True},
+        {"subject_delete_marker_ttl": 1_000_000_000},
     ):  # fmt: skip
         yield {"mirror": {"name": "x"}, **more}
 

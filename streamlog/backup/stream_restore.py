@@ -148,7 +148,7 @@ async def _begin(cluster: Cluster, wanted: StreamConfig, mark: str) -> bool:
         description=mark, readonly=True, sealed=False, republish="", retention_bytes=-1,
         retention_messages=-1, retention_ms=-1, max_messages_per_subject=-1,
         discard="old", discard_new_per_subject=False, cleanup_policy="delete", allow_ttl=False,
-        allow_rollup=False, deny_purge=False,
+        allow_rollup=False, deny_purge=False, subject_delete_marker_ttl_ms=-1,
     )  # fmt: skip
     try:
         made = await _operate(cluster, "streams.create", config=_shown(blank))

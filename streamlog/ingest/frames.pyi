@@ -68,6 +68,8 @@ class RecordCollector:
     ``admit``, about each message. The run that it goes to, and the payload that it gets there; None:
     it is not stored. It sees to the answer.
     """
+    lifetime: bytes | None
+    """``admit`` sets it: in place of the ``Nats-TTL`` of the message that it admits."""
     transform: Callable[[bytes], bytes] | None
     """Makes another subject of a message's."""
 

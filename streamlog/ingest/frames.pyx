@@ -11,7 +11,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memmove
 
 from streamlog.ingest.admission.publish_checks cimport (
     Asked, PublishChecks, ask_nothing, note_asked
@@ -162,6 +162,22 @@ cdef class Headers:
             self.key = envelope.key
         return 0
 
+    cdef int replace(self, Span name, Span content) except -1:
+        """The first header of that name goes, if there is one, and another one comes to the end."""
+        cdef Py_ssize_t place
+        for place in range(self.count):
+            if self.spans[2 * place].size == name.size and not memcmp(
+                self.spans[2 * place].data, name.data, name.size
+            ):
+                memmove(
+                    self.spans + 2 * place,
+                    self.spans + 2 * (place + 1),
+                    2 * (self.count - place - 1) * sizeof(Span),
+                )
+                self.count -= 1
+                break
+        return self.add(name, content)
+
     cdef int take_pair(self, Span name, Span content) except -1:
         self.add(name, content)
         if begins_with(name, b"nats-", 5) or begins_with(name, b"streamlog-ack", 13):
@@ -195,6 +211,7 @@ cdef class RecordCollector:
     cdef public object open_envelope
     cdef public object count
     cdef public object transform
+    cdef public object lifetime
     cdef public object owner
     cdef bint touched  # it is in the list of its endpoint
     cdef Buffer _replies
@@ -250,7 +267,7 @@ cdef class RecordCollector:
         cdef Span value = message.payload
         cdef Span reply = message.reply
         cdef object opened = None  # what was in an envelope: it keeps what spans point into
-        cdef bytes changed  # so does this
+        cdef bytes changed, lifetime  # so do these
         cdef Py_ssize_t extra_bytes = 0
         cdef bint is_routed = message.is_routed and message.reply.size
         if not message.is_routed and reply.size and reply.data[0] == ROUTED:
@@ -307,6 +324,9 @@ cdef class RecordCollector:
             headers.turn += 1
             if not admitted:
                 return 0
+            if self.lifetime is not None:
+                lifetime, self.lifetime = self.lifetime, None
+                headers.replace(literal(b"Nats-TTL", 8), of_bytes(lifetime))
             if isinstance(admitted, RecordRun):  # it is answered by ``admit``, in its time
                 if self.keyed and value.size == 0:
                     value.size = -1

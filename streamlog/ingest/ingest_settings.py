@@ -23,6 +23,8 @@ class IngestSettings(NamedTuple):
     batches: bool = False
     """Atomic batches are taken."""
     lifetimes: Lifetimes = Lifetimes.NONE
+    lifetime_min_s: int = 0
+    """A shorter lifetime becomes so long."""
     counters: bool = False
     """Each message adds to the value of its subject."""
     rollups: bool = False

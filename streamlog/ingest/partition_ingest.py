@@ -9,6 +9,7 @@ from typing import Final
 
 from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
+from streamlog.ingest.admission import message_ttl
 from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Deduplicator
@@ -215,7 +216,8 @@ class PartitionIngest:
     """
 
     __slots__ = (
-        "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_metrics",
+        "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_lifetime_min_s",
+        "_metrics",
         "_now_ms", "_opener", "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering",
         "batching", "bounds", "closed", "counters", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
         "partition", "sequences", "sids", "sources", "subjects",
@@ -304,6 +306,11 @@ class PartitionIngest:
     def target(self) -> RecordCollector:
         """Where the messages go that it listens to."""
         return self.inflow
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing that a former leader began is undone, and no message is judged that is not appended."""
+        return self.opened and not (self.closed or self._rollups.owed or self.inflow.run.count)
 
     @property
     def pending_count(self) -> int:
@@ -481,6 +488,7 @@ class PartitionIngest:
         self.deduplicator.rolls_up = settings.rollups
         self.deduplicator.lifetimes = settings.lifetimes
         self.deduplicator.counts = settings.counters
+        self._lifetime_min_s = settings.lifetime_min_s
         if settings.counters and self.counters is None:  # which is as the stream was made
             self.counters = self.batching.counters = CounterTotals(self.partition, self.sequences)
             self.inflow.count = self._count
@@ -691,8 +699,13 @@ class PartitionIngest:
         self, header_block: bytes, subject: bytes, reply: bytes, position: int
     ) -> bool | RecordRun:
         """The parser asks about a message whose headers want something."""
+        self.inflow.lifetime = None
         try:
-            return self._judged(header_block, subject, reply, position)
+            admitted = self._judged(header_block, subject, reply, position)
+            if admitted and self._lifetime_min_s and b"\r\nNats-TTL:" in header_block:
+                headers = publish_headers(header_block)
+                self.inflow.lifetime = message_ttl.lengthened(headers, self._lifetime_min_s)
+            return admitted
         finally:
             self._asked = (
                 True  # not before: to make room for a batch, ``take`` may be called in there

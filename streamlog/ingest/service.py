@@ -52,6 +52,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.domain import domain_prefix
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
+from streamlog.partition.deletes.message_ttl import ExpiryRules
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
@@ -377,7 +378,7 @@ class IngestService:
                     ingest = self._new_ingest(
                         partition, leader_epoch, config, prepared.deduplicator
                     )
-                    self._ingests[tp] = ingest
+                    self._ingests[tp] = partition.expiry.admission = ingest
                     self._by_stream.setdefault(name, []).append(tp)
                     # It listens when its deduplicator knows the ids in the log.
                     ingest.opened = knows_all_ids(ingest, partition, prepared.known_offset)
@@ -479,6 +480,7 @@ class IngestService:
             bounded=config.discard == "new",
             batches=config.allow_atomic,
             lifetimes=_lifetimes(config),
+            lifetime_min_s=ExpiryRules.of(config).lifetime_min_s,
             counters=config.allow_counter,
             rollups=config.allow_rollup and not config.mirror,
             transform=_subject_change(config),

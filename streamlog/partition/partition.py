@@ -42,7 +42,13 @@ from streamlog.partition.producer_state_manager import ProducerAppend, ProducerS
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
-from streamlog.partition.state import Acknowledgement, PartitionState, PartitionStatistics, Step
+from streamlog.partition.state import (
+    UNAWAITED,
+    Acknowledgement,
+    PartitionState,
+    PartitionStatistics,
+    Step,
+)
 from streamlog.partition.storage.flusher import Flusher
 from streamlog.partition.storage.restore import restamped
 from streamlog.partition.stream_limits import log_settings, sync_policy
@@ -217,7 +223,14 @@ class Partition(PartitionEnd):
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
         )
-        self.expiry = MessageTtl(self.state, self.reader, self.erasing)
+        self.expiry = MessageTtl(
+            self.state,
+            self.reader,
+            self.erasing,
+            subjects=self.subjects,
+            config=lambda: self.config,
+            append=lambda run: self.append(run, UNAWAITED),
+        )
         self.surplus = MaxPerSubject(self.state, self.subjects, self.erasing, lambda: self.config)
 
     @property

@@ -17,7 +17,7 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
         segment_age_ms=segment_age_ms,
         index_interval_bytes=_either(config.index_interval_bytes, node.index_interval_bytes),
         retention_bytes=config.retention_bytes if goes else UNLIMITED,
-        retention_ms=config.retention_ms if kept else UNLIMITED,
+        retention_ms=config.retention_ms if kept and not config.leaves_markers else UNLIMITED,
         retention_messages=config.retention_messages if goes else UNLIMITED,
         compaction=_compaction(config) if config.is_compacted else None,
         encrypts=config.encrypted,

@@ -130,6 +130,17 @@ def configs(draw: st.DrawFn) -> StreamConfig:
     by_hand["allow_counter"] = may_count and draw(st.booleans())
     if by_hand["allow_counter"]:
         by_hand["allow_ttl"] = False
+    may_mark = (
+        takes != "mirror"
+        and cleanup_policy == "delete"
+        and not by_hand["allow_counter"]
+        and not by_hand["deny_purge"]
+        and (by_hand["partition_by"] == "subject" or by_hand["partitions"] == 1)
+    )
+    marker_ttl = draw(st.one_of(st.just(-1), st.integers(1_000, 2**40))) if may_mark else -1
+    by_hand["subject_delete_marker_ttl_ms"] = marker_ttl
+    if marker_ttl != -1:
+        by_hand |= {"allow_ttl": True, "allow_rollup": True}
     by_hand["storage"] = draw(st.sampled_from(["file", "memory"]))
     if by_hand["storage"] == "memory":
         by_hand["sync"] = draw(st.sampled_from([None, "os"]))

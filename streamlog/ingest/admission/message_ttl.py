@@ -44,5 +44,12 @@ def objection_in_batch(headers: Headers, allowed: Lifetimes) -> PublishRefusal |
     return late_objection(headers, allowed)
 
 
+def lengthened(headers: Headers, shortest_s: int) -> bytes | None:
+    """The lifetime that is stored in place of a shorter one; None: it is long enough, or there is none."""
+    lifetime = _asked(headers)
+    is_too_short = lifetime is not None and 0 < lifetime < shortest_s
+    return str(shortest_s).encode() if is_too_short else None
+
+
 def _asked(headers: Headers) -> int | None:
     return lifetime_s(headers.get(b"Nats-TTL", b""))

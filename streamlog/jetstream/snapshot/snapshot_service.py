@@ -602,7 +602,7 @@ def _blank(wanted: StreamConfig, mark: str) -> StreamConfig:
         sealed=False, republish="", subject_transform="", sources="", retention=kept, retention_bytes=-1,
         retention_messages=-1, retention_ms=-1, max_messages_per_subject=-1, discard="old",
         discard_new_per_subject=False, cleanup_policy="delete", allow_ttl=False, allow_rollup=False, deny_purge=False,
-        deny_delete=False,
+        deny_delete=False, subject_delete_marker_ttl_ms=-1,
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 
 OMITTED_IF_EMPTY = frozenset(
     {
-        "mirror", "sources", "subject_delete_marker_ttl",
+        "mirror", "sources",
         "allow_msg_schedules", "allow_batched", "metadata",
         *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }
@@ -199,7 +199,6 @@ def _unset(row: StreamSetting) -> Any:
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
     "metadata": {},
-    "subject_delete_marker_ttl": 0,
     **dict.fromkeys(("allow_msg_schedules", "pedantic"), False),
     **{
         row.jetstream: _unset(row)

@@ -26,6 +26,7 @@ MIRROR_WITH_ATOMIC: Final = ApiError(
     400, 10198, "stream mirrors can not also use atomic publishing"
 )
 MIRROR_WITH_COUNTERS: Final = ApiError(400, 10173, "stream mirrors can not also calculate counters")
+MIRROR_WITH_MARKERS: Final = invalid_config("subject delete markers forbidden on mirrors")
 MIRROR_CHANGED: Final = ApiError(400, 10055, "stream mirror configuration can not be updated")
 DUPLICATE_SOURCES: Final = ApiError(400, 10140, "duplicate source configuration detected")
 CYCLE: Final = invalid_config("detected cycle")
@@ -86,6 +87,8 @@ def check_origins(config: Mapping[str, Any]) -> None:
             raise ApiRefused(MIRROR_WITH_ATOMIC)
         if config["allow_msg_counter"]:
             raise ApiRefused(MIRROR_WITH_COUNTERS)
+        if config["subject_delete_marker_ttl"]:
+            raise ApiRefused(MIRROR_WITH_MARKERS)
         _check(mirror, _MIRROR, config["name"])
         _honoured(origin_text, mirror)
     seen = set[str]()

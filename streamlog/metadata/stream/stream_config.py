@@ -415,6 +415,13 @@ class StreamConfig(BaseModel):
         "Let NATS publishers send messages that remove those before them, by Nats-Rollup.",
         jetstream="allow_rollup_hdrs", see="subjects.md#taking-the-place-of-what-was-before",
     )] = False
+    subject_delete_marker_ttl_ms: Annotated[Limit, Field(exclude_if=NO_LIMIT.__eq__), Setting(
+        "When the last message of a subject goes by {retention_ms} or by its Nats-TTL, store a marker in its"
+        " place, which stays so long, at least 1 s. Messages then go one by one when they are too old, not"
+        " with their segment. It brings {allow_ttl} and {allow_rollup} along.",
+        jetstream="subject_delete_marker_ttl", omitempty=True, minus_one="no markers",
+        see="streams.md#markers-for-subjects-that-end", level=3,
+    )] = NO_LIMIT
     allow_counter: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
         "Add up what NATS publishers send by Nats-Incr: each message is stored with the sum of its"
         " subject. It is set at the creation.",
@@ -487,6 +494,11 @@ class StreamConfig(BaseModel):
         return "delete" in self.cleanup_policy and not self.sealed
 
     @property
+    def leaves_markers(self) -> bool:
+        """The last message of a subject leaves a marker when it goes by its age or its lifetime."""
+        return self.subject_delete_marker_ttl_ms != NO_LIMIT and not self.sealed
+
+    @property
     def is_consumed(self) -> bool:
         """Acknowledgements by JetStream consumers remove messages."""
         return self.retention != "limits" and not self.sealed
@@ -531,6 +543,8 @@ class StreamConfig(BaseModel):
             filled.setdefault("subjects", ())
         elif not filled.get("subjects") and isinstance(filled.get("name"), str):
             filled["subjects"] = (filled["name"],)
+        if filled.get("subject_delete_marker_ttl_ms", NO_LIMIT) != NO_LIMIT:
+            filled |= {"allow_ttl": True, "allow_rollup": True}
         if filled.get("sealed") is True:
             filled |= {"retention_ms": NO_LIMIT, "deny_purge": True, "deny_delete": True}
             filled["allow_rollup"] = False
@@ -563,6 +577,7 @@ class StreamConfig(BaseModel):
         self._check_other_subjects()
         self._check_limits()
         self._check_discard()
+        self._check_markers()
         self._check_counter()
         self._check_storage()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
@@ -624,6 +639,8 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig("stream mirrors can not also contain other sources")
         if self.allow_atomic:
             raise InvalidStreamConfig("stream mirrors can not also use atomic publishing")
+        if self.subject_delete_marker_ttl_ms != NO_LIMIT:
+            raise InvalidStreamConfig("subject delete markers forbidden on mirrors")
         for name in ("allow_ttl", "group", "subject_transform"):
             if getattr(self, name):
                 raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")
@@ -681,6 +698,23 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig("discard new per subject requires max msgs per subject > 0")
         if self.discard == "new" and self.is_compacted:
             raise InvalidStreamConfig("discard: new is not for a stream that is compacted")
+
+    def _check_markers(self) -> None:
+        """The first as JetStream says it. All messages of a subject must be in one log."""
+        if self.subject_delete_marker_ttl_ms == NO_LIMIT:
+            return
+        if self.subject_delete_marker_ttl_ms < 1_000:
+            raise InvalidStreamConfig("subject delete marker TTL must be at least 1 second")
+        if self.is_compacted:
+            raise InvalidStreamConfig(
+                "cleanup_policy: compact is not for a stream with subject_delete_marker_ttl_ms: a"
+                " marker has no key"
+            )
+        if self.is_spread:
+            raise InvalidStreamConfig(
+                "partition_by: a stream with subject_delete_marker_ttl_ms and several partitions has"
+                " subject, so that the messages of a subject stay in one partition"
+            )
 
     def _check_counter(self) -> None:
         """As JetStream says it, but for what it does not have. All messages of a subject must be in one

@@ -8,6 +8,7 @@ that goes takes along what it has foreseen and not appended; the next one sees i
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from streamlog.clock import wall_ms
@@ -149,16 +150,29 @@ class MessageDeletes:
                 self._later, self._latest, self._waits = self._latest, OffsetSet(), 0
         if not self._foreseen or self._said:
             return
-        self._said, self._foreseen = self._foreseen, OffsetSet()
-        try:
-            self.append(self._said, _Said(self._committed_as_said, self._forget))
-        except StreamlogError:  # which has been told
-            self._foreseen.update(self._said)
-            self._said = OffsetSet()
+        with suppress(StreamlogError):  # which has been told
+            self._say_foreseen()
 
-    def _committed_as_said(self) -> None:
+    def say_at_once(self) -> None:
+        """Append all that is foreseen, before what is appended next builds on it: a leader that comes to have the
+        one has the other, too. Raises as ``erase``.
+        """
+        self._foreseen.update(self._later)
+        self._foreseen.update(self._latest)
+        self._later, self._latest = OffsetSet(), OffsetSet()
+        if self._foreseen:
+            self._say_foreseen()
+
+    def _say_foreseen(self) -> None:
+        said = self._foreseen
+        self.append(said, _Said(lambda: self._committed_as_said(said), self._forget))
+        self._foreseen = OffsetSet()
+        self._said.update(said)
+
+    def _committed_as_said(self, said: OffsetSet) -> None:
         self.committed()
-        self._said, self._gone = OffsetSet(), None
+        self._said.remove_all(said)
+        self._gone = None
 
     def _forget(self) -> None:
         """Who leads next foresees it again."""

@@ -109,7 +109,8 @@ class MessageLimitsTask:
         try:
             if _expires(partition):
                 await partition.expiry.settle(self._now_ms())
-            self._follow(partition, wanted=partition.surplus.kept is not None)
+            by_subject = partition.surplus.kept is not None or partition.config.leaves_markers
+            self._follow(partition, wanted=by_subject)
             await partition.surplus.settle()
             partition.erasing.say()
             await free_front(partition)
