@@ -431,6 +431,36 @@ async def test_key_value_bucket_is_watched(stand: Stand) -> None:
     assert await kv.keys() == ["a.x"]
 
 
+@pytest.mark.parametrize("ttl", [None, 2.0])
+async def test_watcher_hears_that_keys_expire(stand: Stand, ttl: float | None) -> None:
+    """By the bucket's age or by their own; of a key that was purged it hears nothing more."""
+    bucket = f"b{time.monotonic_ns()}"
+    kv = await stand.js.create_key_value(bucket=bucket, ttl=ttl, limit_marker_ttl=60.0)
+    assert (await kv.status()).marker_ttl == 60.0
+    own = None if ttl else 1.0
+    watcher: Any = await kv.watchall()
+    assert await watcher.updates(timeout=5) is None
+    found = []
+
+    async def heard() -> None:
+        entry = await watcher.updates(timeout=10)
+        found.append((entry.key, entry.operation))
+
+    async with asyncio.timeout(20):
+        for key in "abc":
+            await kv.create(key, b"1", msg_ttl=own)
+            await heard()
+        await kv.purge("b", msg_ttl=1.0)
+        for _ in range(3):
+            await heard()
+        assert found[:4] == [("a", None), ("b", None), ("c", None), ("b", "PURGE")]
+        assert sorted(found[4:]) == [("a", "PURGE"), ("c", "PURGE")]
+        await kv.put("a", b"2")
+        entry = await watcher.updates(timeout=5)
+        assert (entry.key, entry.value) == ("a", b"2")
+    await watcher.stop()
+
+
 async def test_object_is_put_and_got(stand: Stand) -> None:
     store = await stand.js.create_object_store(bucket=f"o{time.monotonic_ns()}")
     data = bytes(range(256)) * 2_000
