@@ -29,7 +29,12 @@ from streamlog.jetstream.consumers.acks import MS_NS
 from streamlog.jetstream.consumers.consumer_records import ConsumerKey
 from streamlog.jetstream.consumers.consumer_service import ConsumerRequest, ConsumerService
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
-from streamlog.jetstream.consumers.stream_source import ConsumerStart, StartQuery, StreamPart
+from streamlog.jetstream.consumers.stream_source import (
+    ConsumerStart,
+    StartQuery,
+    StreamMessage,
+    StreamPart,
+)
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.log.leader_epochs import EpochStart
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -250,6 +255,10 @@ class StreamMessages:
             and (not filters or any(_matches(name, it.subject) for name in filters))
         ]
 
+    def at(self, offset: int) -> StoredMessage | None:
+        """None: it is gone."""
+        return self.messages[offset] if self.start <= offset < self.end else None
+
 
 def _matches(pattern: str, subject: str) -> bool:
     return pattern in (subject, ">") or (
@@ -293,34 +302,44 @@ class SimSource:
         epochs: Sequence[EpochStart] = (),
     ) -> StreamPart:
         await self._travel()
-        found = await self._partition(tp, stream_id)
+        part = self._part(await self._partition(tp, stream_id), filters, offset, limit, picked)
+        await self._travel()
+        return part
+
+    def _part(
+        self,
+        found: StreamMessages,
+        filters: tuple[str, ...],
+        offset: int,
+        limit: int,
+        picked: Sequence[int] | None,
+    ) -> StreamPart:
         start, end = found.start, found.end
         most = self._node.world.rng.choice((1, 3, 1_000))
         if picked is not None:
             taken = list(picked[:most])
-            messages = [
-                it
-                for place in taken
-                if place >= start and (it := found.messages[place]) is not None
-            ]
-            part = StreamPart(run_of(messages), taken[-1] + 1, len(picked) - len(taken), start, end)
-        else:
-            first = max(offset, start)
-            messages = found.matching(filters, first) if limit else []
-            chosen = messages[:most]
-            next_offset = chosen[-1].sequence if len(chosen) < len(messages) else max(end, first)
-            next_offset = next_offset if limit else first
-            beyond = len(found.matching(filters, next_offset))
-            part = StreamPart(run_of(chosen), next_offset, beyond, start, end)
-        await self._travel()
-        return part
+            messages = [it for place in taken if (it := found.at(place)) is not None]
+            return StreamPart(run_of(messages), taken[-1] + 1, len(picked) - len(taken), start, end)
+        first = max(offset, start)
+        messages = found.matching(filters, first) if limit else []
+        chosen = messages[:most]
+        next_offset = chosen[-1].sequence if len(chosen) < len(messages) else max(end, first)
+        next_offset = next_offset if limit else first
+        beyond = len(found.matching(filters, next_offset))
+        return StreamPart(run_of(chosen), next_offset, beyond, start, end)
 
     async def message(
-        self, tp: TopicPartition, stream_id: UUID, offset: int
-    ) -> StoredMessage | None:
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        offset: int,
+        *,
+        end: int,
+        epochs: Sequence[EpochStart],
+    ) -> StreamMessage:
         await self._travel()
         found = await self._partition(tp, stream_id)
-        message = found.messages[offset] if offset >= found.start else None
+        message = StreamMessage(found.at(offset))
         await self._travel()
         return message
 
@@ -504,9 +523,9 @@ class ConsumersNode:
         """The metadata offset of the registration of this process, before which it does nothing."""
         requests = SimRequests(self)
         self._requests = requests
-        local: Any = None
+        local: Any = self.local_leader()
         metadata: Any = self
-        source: Any = SimSource(requests)
+        source: Any = self.source(requests)
         self.service = ConsumerService(
             node_id=host.node_id,
             domain="",
@@ -526,6 +545,13 @@ class ConsumersNode:
             ),
         )
         self.loop.call_soon(self._begin)
+
+    def source(self, requests: SimRequests) -> SimSource:
+        """Of the messages of all streams."""
+        return SimSource(requests)
+
+    def local_leader(self) -> Any:
+        """Of the streams' partitions that this node leads; None: nothing asks for one."""
 
     def _begin(self) -> None:
         self.loop.create_task(self._guarded(self.service.run()))

@@ -25,7 +25,7 @@ no client was there for.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -482,12 +482,25 @@ class Consumer:
             self._beat_ms = now_ms + config.idle_heartbeat_ms
         self.pump(now_ms)
 
-    def reset(self, offsets: Mapping[int, int], now_ms: int) -> None:
-        """Begin again at these offsets, by partition; what was delivered before is forgotten."""
+    def reset(
+        self,
+        offsets: Mapping[int, int],
+        now_ms: int,
+        *,
+        epochs: Mapping[int, Sequence[EpochStart]] | None = None,
+    ) -> None:
+        """Begin again at these offsets, by partition; what was delivered before is forgotten. ``epochs``: in which the
+        messages before an offset were written that it has not come to.
+        """
         for partition, offset in offsets.items():
-            self._acknowledged_late(partition, offset, self.delivery.next_offset(partition))
+            next_offset = self.delivery.next_offset(partition)
+            self._acknowledged_late(partition, offset, next_offset)
+            if offset > next_offset:  # it knows nothing of what is in between
+                self.epochs.pop(partition, None)
+                self.note_epochs(partition, (epochs or {}).get(partition, ()))
+            elif partition in self.epochs:
+                self.epochs[partition].truncate(offset)
         self.delivery.reset(offsets)
-        self.epochs.clear()  # they end where it had read to
         self._forget_ahead()
         self._in_hand.clear()
         self._replays.clear()
@@ -681,8 +694,10 @@ class Consumer:
             if not given_up:
                 del self.given_up[partition]
 
-    def note_epochs(self, partition: int, epochs: Iterable[EpochStart]) -> None:
+    def note_epochs(self, partition: int, epochs: Sequence[EpochStart]) -> None:
         """Of messages that were read next; what was read after the first of them was forgotten."""
+        if not epochs:
+            return
         known = self.epochs.setdefault(partition, LeaderEpochs())
         for number, it in enumerate(epochs):
             if not number:

@@ -34,7 +34,7 @@ from weakref import WeakValueDictionary
 from streamlog.clock import wall_ms
 from streamlog.condition import CHECK_NODES, FAULT, Condition
 from streamlog.config import ConsumersSection
-from streamlog.delivery.delivery import PENDING_CEILING, Delivery
+from streamlog.delivery.delivery import PENDING_CEILING, Delivery, Place
 from streamlog.delivery.state_encoding import DeliveryState
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError, StreamNotFound
 from streamlog.jetstream.consumers.ack_intake import AckIntake, AckRun
@@ -84,7 +84,7 @@ from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits
-from streamlog.model import NO_EPOCH, NodeId, TopicPartition
+from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.partition.internal_partition import InternalPartition, until
 from streamlog.record.codec import RecordRun
@@ -439,12 +439,10 @@ class HostedConsumer:
 
     async def _step(self) -> bool:
         """Read what is wanted; False: nothing further is, or is there."""
-        core, source, kept = self.core, self._around.source, self.kept
+        core = self.core
         place = core.needs_message
         if place is not None:
-            tp = TopicPartition(self.key.stream, place.partition)
-            message = await source.message(tp, kept.stream_id, place.offset)
-            core.provide(place, message, clock_ms())
+            await self._provide(place)
             return True
         if self._coordinator.is_behind(core):
             core.block(True, clock_ms())
@@ -467,6 +465,23 @@ class HostedConsumer:
                 self._coordinator.feed(self, number).wait(self, end)
         return False
 
+    async def _provide(self, place: Place) -> None:
+        """Read the message that is due again, unless the stream has another one in its place."""
+        core, number = self.core, place.partition
+        end = core.next_offset(number)
+        epochs = core.read_epochs(number, end)
+        found = await self._around.source.message(
+            TopicPartition(self.key.stream, number),
+            self.kept.stream_id,
+            place.offset,
+            end=end,
+            epochs=epochs,
+        )
+        if found.shared_end is None:
+            core.provide(place, found.message, clock_ms())
+        elif self._has_read(number, end, epochs):
+            self._rewind(number, found.shared_end)
+
     async def _count(self) -> bool:
         """Whether there are enough messages by now for some request."""
         core, ends = self.core, {}
@@ -488,21 +503,26 @@ class HostedConsumer:
         if number in self._unpicked:
             await self._pick(tp)
         picked, filters = self._picked.get(number), core.config.filters
-        offset = core.next_offset(number)
+        offset = known_end = core.next_offset(number)
+        if picked:  # by the messages below that offset
+            known_end = max(offset, kept.resume_at.get(number, 0))
+        epochs = core.read_epochs(number, known_end)
         part = await self._around.source.read(
             tp,
             kept.stream_id,
             filters,
-            offset,
+            known_end,
             limit=limit,
             picked=picked[:limit] if picked else None,
-            epochs=core.read_epochs(number, offset),
+            epochs=epochs,
         )
         self._has_complained = False
-        if core.config.filters != filters or core.next_offset(number) < offset:
+        is_other = core.next_offset(number) != offset or self._picked.get(number) is not picked
+        if core.config.filters != filters or is_other:
             return True, 0  # they were changed while this was read, or it was reset
         if part.shared_end is not None:
-            self._rewind(number, part.shared_end)
+            if self._has_read(number, known_end, epochs):
+                self._rewind(number, part.shared_end)
             return True, 0
         now_ms = clock_ms()
         core.note_epochs(number, part.epochs)
@@ -520,6 +540,14 @@ class HostedConsumer:
         core.pump(now_ms)
         is_more = bool(part.messages.count) or next_offset < part.high_watermark
         return is_more, max(part.high_watermark, next_offset)
+
+    def _has_read(self, number: int, end: int, epochs: Sequence[EpochStart]) -> bool:
+        """What a leader was shown is so still: it has read, or picked, what was below ``end``. Another answer may have
+        had it go back before this one came, and it may have read the messages that are there now.
+        """
+        core = self.core
+        known_end = max(core.next_offset(number), self.kept.resume_at.get(number, 0))
+        return known_end >= end and core.read_epochs(number, end) == epochs
 
     def _rewind(self, number: int, offset: int) -> None:
         """The stream has lost what was read from there on. What was picked is found again."""
@@ -571,9 +599,26 @@ class HostedConsumer:
                 raise _not_reset("not allowed")
         return dict.fromkeys(numbers, sequence - 1)
 
-    def reset(self, offsets: Mapping[int, int]) -> None:
-        """What was picked is found again."""
-        self.core.reset(offsets, clock_ms())
+    async def reset_epochs(self, offsets: Mapping[int, int]) -> dict[int, Sequence[EpochStart]]:
+        """In which leader epochs the messages before these offsets were written, where it has not come to them. Raises
+        StreamlogError.
+        """
+        found = dict[int, Sequence[EpochStart]]()
+        for number, offset in offsets.items():
+            if offset > self.core.delivery.next_offset(number):
+                tp = TopicPartition(self.key.stream, number)
+                query = StartQuery("by_start_sequence", value=offset)
+                start = await self._around.source.start(tp, self.kept.stream_id, query)
+                found[number] = start.epochs
+        return found
+
+    def reset(
+        self,
+        offsets: Mapping[int, int],
+        epochs: Mapping[int, Sequence[EpochStart]] | None = None,
+    ) -> None:
+        """What was picked is found again. ``epochs``: of ``reset_epochs``."""
+        self.core.reset(offsets, clock_ms(), epochs=epochs)
         resume_at = self.kept.resume_at
         self._picked.clear()
         self._unpicked = {it for it, offset in offsets.items() if offset < resume_at.get(it, 0)}
@@ -751,16 +796,17 @@ class HostedConsumer:
         if picked:
             offset = max(offset, self.kept.resume_at.get(number, 0))
         core = self.core
+        epochs = core.read_epochs(number, offset)
         part = await self._around.source.read(
             TopicPartition(self.key.stream, number),
             self.kept.stream_id,
             core.config.filters,
             offset,
             limit=0,
-            epochs=core.read_epochs(number, offset),
+            epochs=epochs,
         )
         if part.shared_end is not None:
-            if core.next_offset(number) >= offset:
+            if self._has_read(number, offset, epochs):
                 self._rewind(number, part.shared_end)
             return await self._beyond(number)
         return len(picked) + part.beyond, max(part.high_watermark, offset)
@@ -1176,7 +1222,8 @@ class ConsumerCoordinator:
     async def _begun(
         self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
     ) -> HostedConsumer:
-        starts, picked, resume_at, epochs = {}, {}, {}, {}
+        starts, picked, resume_at = {}, {}, {}
+        epochs = dict[int, Sequence[EpochStart]]()
         value = max(0, config.opt_start_seq - 1)
         if config.deliver_policy == "by_start_time":
             value = config.opt_start_time_ms or 0
@@ -1185,8 +1232,7 @@ class ConsumerCoordinator:
             tp = TopicPartition(stream.name, number)
             start = await self.around.source.start(tp, stream.stream_id, query)
             starts[number] = start.offset
-            if start.epoch != NO_EPOCH:
-                epochs[number] = EpochStart(start.epoch, start.offset - 1)
+            epochs[number] = start.epochs
             if start.picked is not None:
                 resume_at[number] = start.offset
                 if start.picked:
@@ -1197,8 +1243,8 @@ class ConsumerCoordinator:
             limits_of(config), starts=starts, needs_acks=config.ack_policy != "none"
         )
         hosted = self._host(key, kept, delivery, len(stream.partitions), picked=picked)
-        for number, epoch in epochs.items():
-            hosted.core.note_epochs(number, (epoch,))
+        for number, entries in epochs.items():
+            hosted.core.note_epochs(number, entries)
         if hosted.is_kept:
             await self._append([consumer_record(key, kept), *_state_records(hosted)])
         if self.reports.concerns(key.stream):
@@ -1326,13 +1372,14 @@ class ConsumerCoordinator:
         async with self._locks.setdefault(key, asyncio.Lock()):
             hosted = self.find(key)
             offsets = await hosted.reset_offsets(sequence)
+            epochs = await hosted.reset_epochs(offsets)
             hosted.core.pause(_LATER_MS, clock_ms())
             try:
                 if self.reports.is_queue(key.stream):
                     # What it skips it has not done with: as with other filters, they hold from there on.
                     await self._finish(hosted)
                     await self._update(hosted, hosted.core.config, begins=offsets, carried={})
-                hosted.reset(offsets)
+                hosted.reset(offsets, epochs)
                 if hosted.is_kept:
                     interests = hosted.interests()
                     await self._append(_state_records(hosted))

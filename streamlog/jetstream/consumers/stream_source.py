@@ -32,6 +32,7 @@ from streamlog.control.messages.stored_messages import (
     message_at,
 )
 from streamlog.errors import MessageNotFound, NotLeader, Overloaded
+from streamlog.jetstream.consumers.consumer import EPOCHS_MAX
 from streamlog.jetstream.consumers.consumer_records import epochs_of
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.log.leader_epochs import EpochStart
@@ -71,8 +72,8 @@ class ConsumerStart(NamedTuple):
     offset: int
     picked: list[int] | None = None
     """Before it reads on at ``offset``: just these offsets."""
-    epoch: int = NO_EPOCH
-    """In which the message before ``offset`` was written; -1: not known."""
+    epochs: Sequence[EpochStart] = ()
+    """In which the last messages before ``offset`` were written, oldest first, as far as they are known."""
 
 
 class StartQuery(NamedTuple):
@@ -100,6 +101,15 @@ class StreamPart(NamedTuple):
     """Below the offset that was asked for: there are other messages from here on than its reader has read. Nothing was
     read.
     """
+
+
+class StreamMessage(NamedTuple):
+    """What is at an offset."""
+
+    message: StoredMessage | None
+    """None: it is gone."""
+    shared_end: int | None = None
+    """As that of a ``StreamPart``. No message was read."""
 
 
 class StreamSource:
@@ -156,21 +166,29 @@ class StreamSource:
         )
 
     async def message(
-        self, tp: TopicPartition, stream_id: UUID, offset: int
-    ) -> StoredMessage | None:
-        """None: it is gone. Raises NotLeader, NodeUnreachable, StreamNotFound."""
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        offset: int,
+        *,
+        end: int,
+        epochs: Sequence[EpochStart],
+    ) -> StreamMessage:
+        """The message at ``offset``, for one that has read up to ``end``; ``epochs``: in which the messages before
+        ``end`` were written, as far as they are known. Raises NotLeader, NodeUnreachable, StreamNotFound.
+        """
         try:
             return await self._leaders.at_leader(
                 tp,
                 MESSAGE,
-                {**_fields(tp, stream_id), "offset": offset},
-                here=lambda: self._message(tp, stream_id, offset),
-                decode=message_of,
+                {**_fields(tp, stream_id), "offset": offset, "end": end, "epochs": epochs},
+                here=lambda: self._message(tp, stream_id, offset, end=end, epochs=epochs),
+                decode=_message_of,
                 stream_id=stream_id,
                 repeatable=True,
             )
         except MessageNotFound:
-            return None
+            return StreamMessage(None)
 
     async def wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
         """The log start offset and the high watermark, as soon as this is above ``offset``, or after a time."""
@@ -190,11 +208,7 @@ class StreamSource:
             START,
             {**_fields(tp, stream_id), "query": query._asdict()},
             here=lambda: self._start(tp, stream_id, query),
-            decode=lambda answer: ConsumerStart(
-                int(answer.fields["offset"]),
-                answer.fields["picked"],
-                int(answer.fields.get("epoch", NO_EPOCH)),
-            ),
+            decode=_start_of,
             stream_id=stream_id,
             repeatable=True,
         )
@@ -289,8 +303,24 @@ class StreamSource:
         self._kept.move_to_end(key)
         return found
 
-    async def _message(self, tp: TopicPartition, stream_id: UUID, offset: int) -> StoredMessage:
-        return await message_at(self._led(tp, stream_id), offset + 1)
+    async def _message(
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        offset: int,
+        *,
+        end: int,
+        epochs: Sequence[EpochStart],
+    ) -> StreamMessage:
+        partition = self._led(tp, stream_id)
+        leader_epoch = partition.leader_epoch
+        shared_end = partition.shared_end(epochs, end)
+        if shared_end < end and end > partition.log_start_offset:
+            return StreamMessage(None, max(shared_end, partition.log_start_offset))
+        message = await message_at(partition, offset + 1)
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            raise NotLeader(f"{tp} was led by another node meanwhile")  # whose message this may be
+        return StreamMessage(message)
 
     async def _wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
         partition = self._led(tp, stream_id)
@@ -314,8 +344,8 @@ class StreamSource:
         offset = found.offset
         if not partition.log_start_offset < offset <= partition.high_watermark:
             return found
-        before = partition.epochs_between(offset - 1, offset)
-        return found._replace(epoch=before[0].epoch) if before else found
+        before = partition.epochs_between(partition.log_start_offset, offset)
+        return found._replace(epochs=before[-EPOCHS_MAX:])
 
     async def _started(self, partition: Partition, query: StartQuery) -> ConsumerStart:
         tp, start, end = partition.tp, partition.log_start_offset, partition.high_watermark
@@ -367,11 +397,17 @@ class StreamSource:
         query = StartQuery(**fields["query"])
         query = query._replace(filters=tuple(query.filters))
         found = await self._start(tp_of(fields), UUID(fields["stream_id"]), query)
-        return NodeAnswer(found._asdict())  # an older node passes over what it does not know
+        last = found.epochs[-1].epoch if found.epochs else NO_EPOCH  # as an older node asks for it
+        return NodeAnswer({**found._asdict(), "epoch": last})
 
     async def _answer_message(self, fields: Fields) -> NodeAnswer:
         place = tp_of(fields), UUID(fields["stream_id"])
-        return answer_of(await self._message(*place, int(fields["offset"])))
+        offset = int(fields["offset"])
+        end, epochs = int(fields.get("end", 0)), epochs_of(fields.get("epochs", ()))
+        found = await self._message(*place, offset, end=end, epochs=epochs)
+        if found.message is None:
+            return NodeAnswer({"shared_end": found.shared_end})
+        return answer_of(found.message)
 
 
 async def _picked(partition: Partition, picked: Sequence[int]) -> StreamPart:
@@ -400,6 +436,23 @@ async def _last(partition: Partition, filters: tuple[str, ...], start: int, end:
 
 def _fields(tp: TopicPartition, stream_id: UUID) -> dict[str, Any]:
     return {"stream": tp.stream, "partition": tp.partition, "stream_id": str(stream_id)}
+
+
+def _message_of(answer: NodeAnswer) -> StreamMessage:
+    """What ``_answer_message`` answers. Raises as ``_part_of``."""
+    if "shared_end" in answer.fields:
+        return StreamMessage(None, int(answer.fields["shared_end"]))
+    return StreamMessage(message_of(answer))
+
+
+def _start_of(answer: NodeAnswer) -> ConsumerStart:
+    """What ``_answer_start`` answers. Raises as ``_part_of``."""
+    fields = answer.fields
+    offset, epoch = int(fields["offset"]), int(fields.get("epoch", NO_EPOCH))
+    epochs = epochs_of(fields.get("epochs", ()))
+    if not epochs and epoch != NO_EPOCH:  # of an older node
+        epochs = [EpochStart(epoch, offset - 1)]
+    return ConsumerStart(offset, fields["picked"], epochs)
 
 
 def _part_of(answer: NodeAnswer) -> StreamPart:
