@@ -4,8 +4,14 @@ Told are messages that are stored, deliveries as they leave a node, acknowledgem
 confirmed, and consumers as they are made and deleted. A consumer is known by its name and the mark in the reply
 subjects of its messages, or the time when it was made: another one may have its name later. A *tenure* is the time of
 one coordinator.
+
+A stream can lose messages that it had acknowledged, and have others at their offsets: the leader epoch tells them
+apart. An acknowledgement names an offset alone. It may end what is there by then, once that was delivered.
+
+A consumer that is reset forgets. When it did so lies between the request and its answer, so meanwhile little is judged.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +29,12 @@ class MessageId(NamedTuple):
     stream_id: str
     partition: int
     offset: int
+    leader_epoch: int = 0
+    """In which it was written."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.stream_id, self.partition, self.offset
 
 
 class ConsumerId(NamedTuple):
@@ -57,6 +69,8 @@ class Promises:
 
     stream_id: str = ""
     """Empty: that of its first message."""
+    asked_of: str = ""
+    """The stream that was there when it was asked for, and when that was answered; empty: not known."""
     filter: str = ""
     start_offset: int = 0
     start_is_known: bool = True
@@ -94,6 +108,8 @@ class _Known:
     """By partition, below this offset."""
     ended: set[MessageId] = field(default_factory=set)
     """An acknowledgement that ends it was sent, whatever became of it."""
+    ended_places: set[tuple[str, int, int]] = field(default_factory=set)
+    """The same, of any message that was there at some time."""
     covered: set[MessageId] = field(default_factory=set)
     ended_through: dict[int, int] = field(default_factory=dict)
     """These three count where an acknowledgement covers all messages before its own."""
@@ -108,6 +124,16 @@ class _Known:
     """Messages that were stored after so many events are meant, if the start is not known."""
     dead: int | None = None
     """It was deleted for certain when so many events had been told."""
+    is_doubtful: bool = False
+    """Its deletion was asked for."""
+    reset_after: int = 0
+    """What was told of it before was forgotten by a reset."""
+    settled_after: int = 0
+    """The reset was answered after so many events."""
+    again_from: int | None = None
+    """From that offset on it delivers again what it had delivered before the reset."""
+    skipped: int = 0
+    """Below that offset a reset may have it deliver nothing."""
 
     @property
     def acks_all(self) -> bool:
@@ -116,10 +142,16 @@ class _Known:
 
     def is_ended(self, message: MessageId) -> bool:
         """An acknowledgement may have ended it."""
-        if message in self.ended:
+        if message in self.ended or (
+            message.place in self.ended_places and message in self.of_message
+        ):
             return True
         through = self.ended_through.get(message.partition, 0)
         return self.acks_all and (message in self.covered or message.offset < through)
+
+    def since(self, emissions: Iterable[Emission]) -> list[Emission]:
+        """Those that no reset has it forget."""
+        return [it for it in emissions if it.number > self.reset_after]
 
 
 class ConsumerHistory:
@@ -136,7 +168,11 @@ class ConsumerHistory:
         self.stored: dict[MessageId, tuple[str, int]] = {}
         """By subject, and after how many events."""
         self.gone: set[MessageId] = set()
+        self.lost: set[MessageId] = set()
+        """Of those that are gone: what was acknowledged, and lost with its leader."""
         self._consumers: dict[ConsumerId, _Known] = {}
+        self._resets = Counter[str]()
+        """That are asked for and not answered, by the name of the consumer."""
 
     def _next(self) -> int:
         self.events += 1
@@ -154,6 +190,119 @@ class ConsumerHistory:
         """A purge, retention or an erasure took them."""
         self.gone |= set(messages)
 
+    def lose(self, messages: Iterable[MessageId]) -> None:
+        """A leader was elected that lacks these, the last ones of a partition."""
+        lost = set(messages)
+        self.gone |= lost
+        self.lost |= lost
+        ends = dict[tuple[str, int], int]()
+        for it in lost:
+            key = it.stream_id, it.partition
+            ends[key] = min(it.offset, ends.get(key, it.offset))
+        for known in self._consumers.values():
+            for stream_id in {it.stream_id for it in known.of_message}:
+                for number, through in known.finished_through.items():
+                    known.finished_through[number] = min(
+                        through, ends.get((stream_id, number), through)
+                    )
+
+    def reset_asked(self, name: str, offset: int | None) -> int:
+        """A consumer of that name is to begin again at ``offset``; None: at its acknowledgement floor. Returns when."""
+        self._resets[name] += 1
+        for key, it in self._consumers.items():
+            if key.name == name:
+                it.skipped = max(it.skipped, offset or 0)
+        return self._next()
+
+    def reset_done(self, consumer: ConsumerId, offset: int | None, asked: int) -> None:
+        """A client was told so, of this one."""
+        known = self._known(consumer)
+        self._resets[consumer.name] -= 1
+        now = self._next()
+        known.finished.clear()
+        known.finished_through.clear()
+        known.sealed_count.clear()
+        known.sealed_sequence, known.sealed_by = 0, None
+        known.reset_after, known.settled_after = asked, now
+        known.again_from = offset
+        if offset is not None:
+            known.skipped = offset
+
+    def release(self, messages: Iterable[MessageId], *, stream_id: str, is_queue: bool) -> None:
+        """A leader removes them, since consumers are done with them."""
+        released = set(messages)
+        living = [
+            (key, it)
+            for key, it in self._consumers.items()
+            if it.promises is not None
+            and it.dead is None
+            and not it.is_doubtful
+            and not self._resets[key.name]
+            and stream_id in (it.promises.stream_id, it.promises.asked_of)
+        ]
+        for message in released - self.gone:
+            if is_queue:
+                if not any(it.is_ended(message) for it in self._consumers.values()):
+                    raise BrokenPromise(f"{message} is removed, and no consumer has done with it")
+                continue
+            for key, known in living:
+                if self._wants(known, message) and not self._has_ended(known, message):
+                    raise BrokenPromise(f"{message} is removed although {key} wants it")
+        self.gone |= released
+
+    def _wants(self, known: _Known, message: MessageId) -> bool:
+        promises = known.promises
+        assert promises is not None, "a client knows it"
+        subject, number = self.stored[message]
+        if promises.filter and not subject.startswith(promises.filter):
+            return False
+        if message.offset < known.skipped:
+            return False
+        if number > known.first_after:
+            return message.offset >= promises.start_offset
+        return promises.start_is_known and message.offset >= promises.start_offset
+
+    def _has_ended(self, known: _Known, message: MessageId) -> bool:
+        if not known.is_ended(message):
+            return False
+        again = known.again_from
+        if again is None or message.offset < again or not self.clients_stay:
+            return True
+        return bool(known.since(known.of_message.get(message, ())))
+
+    def check_removed(
+        self, there: Iterable[MessageId], living: Iterable[ConsumerId], *, is_queue: bool
+    ) -> None:
+        """What the consumers of a stream have done with, as was confirmed, is not in it in the end. ``living``: all of
+        them; of a work queue one of them is enough.
+        """
+        known = [self._known(it) for it in living]
+        for message in there:
+            if is_queue:
+                is_done = any(self._is_finished(it, message) for it in known)
+            else:
+                is_done = all(
+                    self._is_finished(it, message) or not self._matches(it, message) for it in known
+                )
+            if is_done:
+                raise BrokenPromise(f"{message} is there, although consumers have done with it")
+
+    @staticmethod
+    def _is_finished(known: _Known, message: MessageId) -> bool:
+        if message in known.finished:
+            return True
+        through = known.finished_through.get(message.partition, 0) if known.acks_all else 0
+        promises, emissions = known.promises, known.of_message.get(message, ())
+        # What was given up is not covered by the acknowledgement of a later one.
+        is_given_up = promises is not None and any(
+            0 < promises.max_deliver <= it.count for it in emissions
+        )
+        return message.offset < through and not is_given_up
+
+    def _matches(self, known: _Known, message: MessageId) -> bool:
+        promises = known.promises
+        return promises is None or self.stored[message][0].startswith(promises.filter)
+
     def created(self, consumer: ConsumerId, promises: Promises) -> None:
         """A client was told that it is there."""
         known = self._known(consumer)
@@ -164,6 +313,11 @@ class ConsumerHistory:
     def living(self, name: str) -> list[ConsumerId]:
         """Those of that name that a client knows of; a deletion that is asked for now ends them."""
         return [key for key, it in self._consumers.items() if key.name == name and it.dead is None]
+
+    def deletion_asked(self, consumers: Iterable[ConsumerId]) -> None:
+        """From now on they may be deleted at any time."""
+        for it in consumers:
+            self._known(it).is_doubtful = True
 
     def deleted(self, consumers: Iterable[ConsumerId]) -> None:
         """A client was told so of what was ``living`` when it asked."""
@@ -178,30 +332,41 @@ class ConsumerHistory:
         known = self._known(consumer)
         if ends:
             known.ended.add(message)
+            known.ended_places.add(message.place)
         if covers:
             before = known.ended_through.get(message.partition, 0)
             known.ended_through[message.partition] = max(before, message.offset + 1)
             # Of other partitions it ends what was delivered first before it.
             others = (it for it in known.of_message if it.partition != message.partition)
             known.covered.update(others)
-        return SentAck(consumer, message, ends, covers, len(known.emissions))
+        return SentAck(consumer, message, ends, covers, self._next())
 
     def confirmed(self, sent: SentAck, *, by: Tenure | None = None) -> None:
         """A client was told that it is kept. ``by``: who said so."""
         known, now = self._known(sent.consumer), self._next()
+        if sent.after <= known.settled_after or self._resets[sent.consumer.name]:
+            return  # a reset may have come after it
         if sent.ends:
             known.finished.setdefault(sent.message, now)
             if sent.covers:
-                number, end = sent.message.partition, sent.message.offset + 1
+                number, end = sent.message.partition, self._end_of(sent.message)
                 known.finished_through[number] = max(known.finished_through.get(number, 0), end)
         # What the one that confirms had delivered by then is kept with it.
-        for it in known.emissions[: sent.after]:
-            if by is not None and it.tenure == by:
+        for it in known.emissions:
+            is_known = known.settled_after < it.number < sent.after
+            if by is not None and it.tenure == by and is_known:
                 known.sealed_count[it.message] = max(
                     known.sealed_count.get(it.message, 0), it.count
                 )
                 known.sealed_sequence = max(known.sealed_sequence, it.sequence)
                 known.sealed_by = by
+
+    def _end_of(self, message: MessageId) -> int:
+        """An acknowledgement of it covers what is left of the messages below."""
+        lost = (
+            it.offset for it in self.lost if it[:2] == message[:2] and it.offset <= message.offset
+        )
+        return min(lost, default=message.offset + 1) if message in self.lost else message.offset + 1
 
     def of_stream(self, stream_id: str) -> list[ConsumerId]:
         """Those that delivered messages of it."""
@@ -240,11 +405,15 @@ class ConsumerHistory:
         stored = self.stored.get(it.message)
         if stored is None or stored[0] != subject:
             raise BrokenPromise(f"{what} was never stored as {subject}")
+        if self._resets[consumer.name]:
+            return
         through = known.finished_through.get(it.message.partition, 0) if known.acks_all else 0
         if it.message in known.finished or it.message.offset < through:
             raise BrokenPromise(f"{what} is delivered although its end is confirmed")
         before = [
-            other for other in known.of_message.get(it.message, ()) if other.tenure == it.tenure
+            other
+            for other in known.since(known.of_message.get(it.message, ()))
+            if other.tenure == it.tenure and other.number > known.settled_after
         ]
         if before and it.count <= before[-1].count:
             raise BrokenPromise(f"{what}: the count falls from {before[-1].count}")
@@ -265,23 +434,26 @@ class ConsumerHistory:
             raise BrokenPromise(f"{what} is of another stream")
         if promises.filter and not subject.startswith(promises.filter):
             raise BrokenPromise(f"{what} on {subject} does not match")
-        if promises.start_is_known and it.message.offset < promises.start_offset:
+        start = promises.start_offset
+        if known.again_from is not None:
+            start = max(start, known.again_from)
+        if promises.start_is_known and it.message.offset < start:
             raise BrokenPromise(f"{what} is before the start")
         if 0 < promises.max_deliver < it.count:
             raise BrokenPromise(f"{what} is delivered too often")
         self._check_pending(what, known, it, promises)
 
-    @staticmethod
-    def _check_order(what: str, known: _Known, it: Emission) -> None:
+    def _check_order(self, what: str, known: _Known, it: Emission) -> None:
         """Deliveries have ascending numbers, and a message is delivered first in the order of its partition."""
         for other in known.emissions:
-            if other.tenure != it.tenure:
+            if other.tenure != it.tenure or other.number <= known.settled_after:
                 continue
             if other.sequence >= it.sequence:
                 raise BrokenPromise(f"{what}: the sequence falls from {other.sequence}")
             is_later = (
                 other.message.partition == it.message.partition
                 and other.message.offset >= it.message.offset
+                and other.message not in self.lost
             )
             if it.count == 1 and is_later:
                 raise BrokenPromise(f"{what} comes after {other}")
@@ -293,6 +465,7 @@ class ConsumerHistory:
             message
             for message, emissions in known.of_message.items()
             if not known.is_ended(message)
+            and emissions[-1].number > known.settled_after
             and message not in self.gone
             and not 0 < promises.max_deliver <= emissions[-1].count
             # Another coordinator may have given it up, or read the partitions in another order.
@@ -321,7 +494,7 @@ class ConsumerHistory:
                     if promises.start_is_known
                     else number > known.first_after
                 )
-                if meant:
+                if meant and message.offset >= known.skipped:
                     self._check_delivered(key, known, message, promises, now_ms - slack_ms)
 
     def _check_lasts(self, key: ConsumerId, known: _Known, promises: Promises) -> None:
@@ -340,7 +513,9 @@ class ConsumerHistory:
     def _check_delivered(
         self, key: ConsumerId, known: _Known, message: MessageId, promises: Promises, since_ms: int
     ) -> None:
-        emissions = known.of_message.get(message)
+        emissions = known.of_message.get(message, [])
+        if known.again_from is not None and message.offset >= known.again_from:
+            emissions = known.since(emissions)
         if not emissions:
             # What could not be handed over waits for another client, and may be covered meanwhile.
             if self.clients_stay or not known.is_ended(message):

@@ -15,6 +15,8 @@ from streamlog.jetstream.consumers.consumer_coordinator import (
 )
 from streamlog.jetstream.consumers.consumer_records import KeptConsumers, consumer_record
 from streamlog.jetstream.consumers.consumer_service import ConsumerService
+from streamlog.jetstream.consumers.interest import Interest, Interests, Releases
+from streamlog.record.offset_set import OffsetSet
 
 
 def act_without_a_lease(patch: pytest.MonkeyPatch) -> None:
@@ -155,3 +157,44 @@ def ignore_the_limit_of_pending_messages(patch: pytest.MonkeyPatch) -> None:
 def never_wait_for_acknowledgements(patch: pytest.MonkeyPatch) -> None:
     """What nobody acknowledges waits for ever."""
     patch.setattr(DeliveryLimits, "wait_ms", lambda _self, _count: 3_600_000)
+
+
+# Streams that lose messages, or that consumers empty
+
+
+def show_no_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+    """A consumer goes on after what was lost with a leader."""
+    patch.setattr(Consumer, "read_epochs", lambda _self, _partition, _offset: ())
+
+
+def go_back_by_any_answer(patch: pytest.MonkeyPatch) -> None:
+    """Also by one of before it went back."""
+    patch.setattr(HostedConsumer, "_has_read", lambda *_: True)
+
+
+def forget_leader_epochs_at_a_reset(patch: pytest.MonkeyPatch) -> None:
+    def reset(self: Consumer, *arguments: Any, **more: Any) -> None:
+        self.epochs.clear()
+        inner(self, *arguments, **more)
+
+    inner = Consumer.reset
+    patch.setattr(Consumer, "reset", reset)
+
+
+def remove_what_is_delivered(patch: pytest.MonkeyPatch) -> None:
+    """It is not acknowledged yet."""
+
+    def interests(self: HostedConsumer) -> dict[int, Interest]:
+        return {number: it._replace(open=OffsetSet()) for number, it in inner(self).items()}
+
+    inner = HostedConsumer.interests
+    patch.setattr(HostedConsumer, "interests", interests)
+
+
+def remove_what_is_in_the_place_of_lost_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Interests, "where", lambda self, _shared_end: self)
+
+
+def remember_removals_that_failed(patch: pytest.MonkeyPatch) -> None:
+    """As if they had been carried out."""
+    patch.setattr(Releases, "forget", lambda _self: None)

@@ -168,6 +168,8 @@ class _Fault:
 class ConsumersStory:
     """All of it follows from the seed."""
 
+    node_type: type[ConsumersNode] = ConsumersNode
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = random.Random(seed)
@@ -207,6 +209,8 @@ class ConsumersStory:
         """A promise is, in the midst of a node's work, which would go on."""
         self._marks: dict[tuple[str, int], int] = {}
         self.epoch = 0
+        self.replaced: list[tuple[object, object]] = []
+        """Functions of the product, and what is in their place."""
         self.ends: dict[tuple[str, str], ConsumerId] = {}
         """Consumers that are there in the end, by place."""
 
@@ -229,6 +233,7 @@ class ConsumersStory:
         replaced: list[tuple[object, object]] = [
             (deliver_run, deliver_one_by_one),
             (FAULT, _Fault(self)),
+            *self.replaced,
         ]
         Host.current = Host.latest = None
         try:
@@ -297,7 +302,7 @@ class ConsumersStory:
         self.tell(f"node {host.node_id} starts")
 
         def start() -> None:
-            host.start(ConsumersNode(host, self, self.images[0]))
+            host.start(self.node_type(host, self, self.images[0]))
             for client in self.clients.values():
                 if client.is_there:
                     host.process.router.know(client.name.encode(), is_there=True)
@@ -504,6 +509,7 @@ class ConsumersStory:
         asked = {"stream_name": place[0], "config": config}
         client = self.rng.choice(list(self.clients.values()))
         lasts = dict[tuple[int, str], int]()
+        stream_id = self._stream_id(place[0])
         if config["deliver_policy"] == "last_per_subject":
             lasts = self._lasts(place[0], config.get("filter_subject", "").removesuffix(">"))
         self.ask(
@@ -511,8 +517,13 @@ class ConsumersStory:
             "CREATE",
             *place,
             fields=CONSUMER_CREATE.read(asked, strict=False),
-            answered=lambda found: self._is_there(place, config, found, lasts),
+            answered=lambda found: self._is_there(place, config, found, lasts, stream_id),
         )
+
+    def _stream_id(self, name: str) -> str:
+        """Empty: there is none."""
+        stream = self.image.streams.get(name)
+        return "" if stream is None else str(stream.stream_id)
 
     def _lasts(self, name: str, prefix: str) -> dict[tuple[int, str], int]:
         """The last message of each subject now."""
@@ -532,6 +543,7 @@ class ConsumersStory:
         config: dict[str, Any],
         found: Any,
         lasts: dict[tuple[int, str], int],
+        stream_id: str,
     ) -> None:
         if isinstance(found, Exception):
             self.tell(f"{place}: {found!r}")
@@ -539,7 +551,7 @@ class ConsumersStory:
         for host in self.hosts.values():
             if host.process is not None:
                 host.process.check_counts()
-        key = self.consumer_of(place[1], _ms_of(found["created"]))
+        key = self.consumer_of(place[1], ms_of(found["created"]))
         known = self.history.consumers().get(key)
         if known is None:
             self.tell(f"{key} of {place} is there: {found['created']}")
@@ -551,6 +563,7 @@ class ConsumersStory:
                 max_ack_pending=config["max_ack_pending"],
                 acks_all=config["ack_policy"] == "all",
                 lasts=lasts,
+                asked_of=stream_id if stream_id == self._stream_id(place[0]) else "",
                 partitions=1 if place[0] == STREAMS[0] else 2,
             )
         if self.events.now_us > self.calm_us + S:
@@ -792,6 +805,6 @@ def message_of(payload: bytes) -> MessageId:
     return MessageId(*json.loads(payload))
 
 
-def _ms_of(time: str) -> int:
+def ms_of(time: str) -> int:
     found = datetime.fromisoformat(time.replace("Z", "+00:00"))
     return round(found.timestamp() * 1_000)

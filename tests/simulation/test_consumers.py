@@ -7,6 +7,7 @@ import pytest
 
 from tests.simulation import consumer_mistakes as mistakes
 from tests.simulation.consumers_world import ConsumersStory, CoordinatorsChange
+from tests.simulation.retention_world import RetentionStory
 from tests.simulation.seeds import LONG_BUDGET, Make, Player, chosen, told
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -20,6 +21,15 @@ def test_coordinators_that_change(player: Player) -> None:
     player.play(CoordinatorsChange, chosen(range(5)))
 
 
+def test_streams_that_lose_messages_or_that_consumers_empty(player: Player) -> None:
+    player.play(RetentionStory, chosen(range(15)))
+
+
+@pytest.mark.slow
+def test_such_streams_at_length(player: Player) -> None:
+    player.play(RetentionStory, chosen(range(1_000, 6_000)), LONG_BUDGET)
+
+
 @pytest.mark.slow
 def test_consumers_at_length(player: Player) -> None:
     player.play(ConsumersStory, chosen(range(1_000, 6_000)), LONG_BUDGET)
@@ -27,10 +37,13 @@ def test_consumers_at_length(player: Player) -> None:
 
 def test_a_seed_tells_the_same_story_again() -> None:
     assert told(ConsumersStory, 7) == told(ConsumersStory, 7)
+    assert told(RetentionStory, 7) == told(RetentionStory, 7)
 
 
 ENDED = "although its end is confirmed"
 FALLS = "the (count|sequence) falls"
+REMOVED = "is removed(,| although)"
+THERE = "is there, although consumers have done with it"
 DELETED = "although it is deleted|is of another stream"
 
 MISTAKES = [
@@ -49,6 +62,12 @@ MISTAKES = [
     (mistakes.keep_what_is_acknowledged_in_hand, ConsumersStory, 1, ENDED),
     (mistakes.ignore_the_limit_of_pending_messages, ConsumersStory, 0, "may be pending"),
     (mistakes.never_wait_for_acknowledgements, ConsumersStory, 1, "never|not delivered|only"),
+    (mistakes.show_no_leader_epochs, RetentionStory, 7, f"never delivered|{REMOVED}"),
+    (mistakes.go_back_by_any_answer, RetentionStory, 38, f"{ENDED}|{FALLS}"),
+    (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 1, "never delivered"),
+    (mistakes.remove_what_is_delivered, RetentionStory, 0, REMOVED),
+    (mistakes.remove_what_is_in_the_place_of_lost_messages, RetentionStory, 9, REMOVED),
+    (mistakes.remember_removals_that_failed, RetentionStory, 1, THERE),
 ]
 """The mistake, where it shows, from which seed on in today's code, and how."""
 
