@@ -170,6 +170,7 @@ class ConsumerHistory:
         self.gone: set[MessageId] = set()
         self.lost: set[MessageId] = set()
         """Of those that are gone: what was acknowledged, and lost with its leader."""
+        self._lost_places: set[tuple[str, int, int]] = set()
         self._consumers: dict[ConsumerId, _Known] = {}
         self._resets = Counter[str]()
         """That are asked for and not answered, by the name of the consumer."""
@@ -195,6 +196,7 @@ class ConsumerHistory:
         lost = set(messages)
         self.gone |= lost
         self.lost |= lost
+        self._lost_places |= {it.place for it in lost}
         ends = dict[tuple[str, int], int]()
         for it in lost:
             key = it.stream_id, it.partition
@@ -437,7 +439,8 @@ class ConsumerHistory:
         start = promises.start_offset
         if known.again_from is not None:
             start = max(start, known.again_from)
-        if promises.start_is_known and it.message.offset < start:
+        is_in_place = it.message.place in self._lost_places  # of what was before the start
+        if promises.start_is_known and it.message.offset < start and not is_in_place:
             raise BrokenPromise(f"{what} is before the start")
         if 0 < promises.max_deliver < it.count:
             raise BrokenPromise(f"{what} is delivered too often")

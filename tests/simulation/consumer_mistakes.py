@@ -13,7 +13,11 @@ from streamlog.jetstream.consumers.consumer_coordinator import (
     ConsumerCoordinator,
     HostedConsumer,
 )
-from streamlog.jetstream.consumers.consumer_records import KeptConsumers, consumer_record
+from streamlog.jetstream.consumers.consumer_records import (
+    KeptConsumer,
+    KeptConsumers,
+    consumer_record,
+)
 from streamlog.jetstream.consumers.consumer_service import ConsumerService
 from streamlog.jetstream.consumers.interest import Interest, Interests, Releases
 from streamlog.record.offset_set import OffsetSet
@@ -198,3 +202,8 @@ def remove_what_is_in_the_place_of_lost_messages(patch: pytest.MonkeyPatch) -> N
 def remember_removals_that_failed(patch: pytest.MonkeyPatch) -> None:
     """As if they had been carried out."""
     patch.setattr(Releases, "forget", lambda _self: None)
+
+
+def keep_where_filters_began(patch: pytest.MonkeyPatch) -> None:
+    """Also where the stream has other messages by now."""
+    patch.setattr(KeptConsumer, "below", lambda self, _number, _end: self)

@@ -303,6 +303,8 @@ class HostedConsumer:
         """What the record says that was appended last."""
         self.kept_epochs: Mapping[int, tuple[EpochStart, ...]] = {}
         """The same of its leader epochs."""
+        self.is_record_due = False
+        """``kept`` is another one than the record says: it is written together with the next state."""
         self.is_unblocking = False
         self.awaits_stream = False
         """Its stream is being restored."""
@@ -553,9 +555,9 @@ class HostedConsumer:
         """The stream has lost what was read from there on. What was picked is found again."""
         extra = {**self.key._asdict(), "partition": number, "offset": offset}
         logger.warning(CUT_BACK, extra={**extra, "was": self.core.next_offset(number)})
-        resume_at = self.kept.resume_at
-        if offset < resume_at.get(number, 0):
-            self.kept = self.kept._replace(resume_at={**resume_at, number: offset})
+        cut = self.kept.below(number, offset)
+        if cut != self.kept:
+            self.kept = cut
             self._coordinator.keep(self)
         self._picked.pop(number, None)
         self.core.rewind(number, offset, clock_ms())
@@ -1283,7 +1285,7 @@ class ConsumerCoordinator:
         """Return once all is gone for good that it has done with. Raises StreamlogError."""
         if hosted.is_kept:
             interests = hosted.interests()
-            await self._append([*_state_records(hosted), *_given_up_records(hosted)])
+            await self._append_state(hosted)
             hosted.kept_interests = interests
         await self.reports.have_gone(hosted.key.stream)
 
@@ -1295,20 +1297,12 @@ class ConsumerCoordinator:
         begins: Mapping[int, int] | None = None,
         carried: Mapping[int, OffsetSet] | None = None,
     ) -> None:
-        kept = hosted.kept._replace(config=config)
+        changes: dict[str, Any] = {"config": config}
         if begins is not None and carried is not None:
-            kept = kept._replace(begins=begins, carried=carried)
-        if config.is_kept:
-            records = [consumer_record(hosted.key, kept)]
-            if not hosted.is_kept:
-                interests = hosted.interests()
-                records += [*_state_records(hosted), *_given_up_records(hosted)]
-            await self._append(records)
-            if not hosted.is_kept:
-                hosted.kept_interests = interests
-        elif hosted.is_kept:
-            await self._append(_tombstones(hosted.key))
-        before, hosted.kept = hosted.kept, kept._replace(resume_at=hosted.kept.resume_at)
+            changes |= {"begins": begins, "carried": carried}
+        before = hosted.kept
+        await self._replace_kept(hosted, changes)
+        kept = hosted.kept
         if self.consumers.get(hosted.key) is hosted:
             self.durable_count += config.is_durable - before.config.is_durable
         hosted.core.reconfigure(config, clock_ms())
@@ -1324,20 +1318,38 @@ class ConsumerCoordinator:
         hosted.look_again()
         hosted.settle()
 
-    def keep(self, hosted: HostedConsumer) -> None:
-        """``kept`` is another one."""
-        if hosted.is_kept:
-            self.run_task(partial(self._keep, hosted))
+    async def _replace_kept(self, hosted: HostedConsumer, changes: Mapping[str, Any]) -> None:
+        """Raises StreamlogError."""
+        before = hosted.kept
+        after = before._replace(**changes)
+        was_kept, is_kept = before.config.is_kept, after.config.is_kept
+        interests = hosted.interests() if is_kept and not was_kept else None
+        records = list[Record]()
+        if interests is not None:  # from now on it outlives its coordinator
+            records += [*_state_records(hosted), *_given_up_records(hosted)]
+        if is_kept:
+            records.append(consumer_record(hosted.key, after))
+        elif was_kept:
+            records = _tombstones(hosted.key)
+        try:
+            if records:
+                await self._append(records)
+        except StreamlogError:
+            _note_failure(hosted)
+            raise
+        if interests is not None:
+            hosted.kept_interests = interests
+        is_other = hosted.kept is not before  # it went back meanwhile
+        hosted.kept = hosted.kept._replace(**changes)
+        if is_other:
+            self.keep(hosted)
 
-    async def _keep(self, hosted: HostedConsumer) -> None:
-        async with self._locks.setdefault(hosted.key, asyncio.Lock()):
-            while self.consumers.get(hosted.key) is hosted and self.leads:
-                try:
-                    await self._append([consumer_record(hosted.key, hosted.kept)])
-                    return
-                except StreamlogError as error:
-                    self._complain(error)
-                    await asyncio.sleep(RETRY_S)
+    def keep(self, hosted: HostedConsumer) -> None:
+        """``kept`` is another one. A state that follows from that is not written without it: a coordinator that finds
+        the one alone does not find out that the other is of before.
+        """
+        hosted.is_record_due = True
+        self.changed(hosted)
 
     async def pause(self, key: ConsumerKey, until_ms: int | None) -> HostedConsumer:
         """``until_ms``: by the wall clock; None: go on. Raises ApiRefused, StreamlogError."""
@@ -1349,10 +1361,7 @@ class ConsumerCoordinator:
     async def _keep_pause(self, hosted: HostedConsumer, until_ms: int | None) -> None:
         if until_ms is not None and until_ms <= wall_ms():
             until_ms = None
-        kept = hosted.kept._replace(paused_until_ms=until_ms)
-        if hosted.is_kept:
-            await self._append([consumer_record(hosted.key, kept)])
-        hosted.kept = kept._replace(resume_at=hosted.kept.resume_at)
+        await self._replace_kept(hosted, {"paused_until_ms": until_ms})
         self._pause(hosted)
         hosted.settle()
         fields: dict[str, Any] = {"paused": until_ms is not None}
@@ -1382,7 +1391,7 @@ class ConsumerCoordinator:
                 hosted.reset(offsets, epochs)
                 if hosted.is_kept:
                     interests = hosted.interests()
-                    await self._append(_state_records(hosted))
+                    await self._append_state(hosted)
                     hosted.kept_interests = interests
                 if self.reports.concerns(key.stream):
                     await self.reports.told(key.stream)  # it holds again what it goes back to
@@ -1593,7 +1602,7 @@ class ConsumerCoordinator:
         def failed(error: StreamlogError) -> None:
             self._complain(error)
             for it in written:
-                it.kept_given_up, it.kept_epochs = {}, {}
+                _note_failure(it)
             if self.leads:
                 for hosted, replies in confirms:
                     hosted.confirms = [*replies, *hosted.confirms][:CONFIRMS_MAX]
@@ -1601,6 +1610,17 @@ class ConsumerCoordinator:
                 self._flush_in(RETRY_S)
 
         self._append_run(records, committed, failed)
+
+    async def _append_state(self, hosted: HostedConsumer) -> None:
+        """As ``_append``."""
+        records = _state_records(hosted)
+        if self.reports.concerns(hosted.key.stream):
+            records += _given_up_records(hosted)
+        try:
+            await self._append(records)
+        except StreamlogError:
+            _note_failure(hosted)
+            raise
 
     async def _append(self, records: list[Record]) -> None:
         """Return once they are committed. Raises StreamlogError."""
@@ -1826,11 +1846,20 @@ def _state_records(hosted: HostedConsumer) -> list[Record]:
     """Its state, and what changes seldom where it is another one than the records say."""
     key, kept = hosted.key, hosted.kept
     records = [state_record(key, kept.created_ms, hosted.core.delivery.encode(clock_ms()))]
+    if hosted.is_record_due:
+        hosted.is_record_due = False
+        records.append(consumer_record(key, kept))
     epochs = _epochs_of(hosted)
     if epochs != hosted.kept_epochs:
         hosted.kept_epochs = epochs
         records.append(epochs_record(key, kept.created_ms, epochs))
     return records
+
+
+def _note_failure(hosted: HostedConsumer) -> None:
+    """What was appended of it may not be kept: the next write has all of it."""
+    hosted.kept_given_up, hosted.kept_epochs = {}, {}
+    hosted.is_record_due = True
 
 
 def _epochs_of(hosted: HostedConsumer) -> dict[int, tuple[EpochStart, ...]]:

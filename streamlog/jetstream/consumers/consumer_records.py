@@ -20,7 +20,7 @@ its time alone, so that one that is made again under the same name begins at the
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from streamlog.errors import CorruptData
@@ -61,6 +61,21 @@ class KeptConsumer(NamedTuple):
     """Of a work queue whose filters were changed: see ``Interest.begin``."""
     carried: Mapping[int, OffsetSet] = {}
     """See ``Interest.carried``."""
+
+    def below(self, number: int, end: int) -> Self:
+        """What is left of it where a partition has other messages from ``end`` on than it was made by."""
+        return self._replace(
+            resume_at=_at_most(self.resume_at, number, end),
+            begins=_at_most(self.begins, number, end),
+            carried={
+                it: offsets.between(0, end) if it == number else offsets
+                for it, offsets in self.carried.items()
+            },
+        )
+
+
+def _at_most(offsets: Mapping[int, int], number: int, end: int) -> Mapping[int, int]:
+    return {it: min(offset, end) if it == number else offset for it, offset in offsets.items()}
 
 
 def consumer_record(key: ConsumerKey, kept: KeptConsumer | None) -> tuple[bytes, bytes | None]:

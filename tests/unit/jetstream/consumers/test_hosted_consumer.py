@@ -21,6 +21,7 @@ from streamlog.jetstream.consumers.stream_source import (
     StreamPart,
 )
 from streamlog.log.leader_epochs import EpochStart, LeaderEpochs
+from streamlog.record.offset_set import OffsetSet
 from tests.message_runs import one_by_one, run_of
 
 END = 9
@@ -245,3 +246,18 @@ async def test_last_messages_are_picked_of_those_that_are_not_lost() -> None:
     for _ in range(3):
         await hosted._read(0, 100)
     assert delivered_by(hosted) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_filters_of_before_hold_for_no_messages_in_the_place_of_lost_ones() -> None:
+    """A work queue removed them undelivered, where such a message was in the hands of a client, or never."""
+    source = Source()
+    hosted = hosted_on(source)
+    await hosted._read(0, 100)
+    carried = {0: OffsetSet((2, 7)), 1: OffsetSet((8,))}
+    hosted.kept = hosted.kept._replace(begins={0: 8, 1: 9}, carried=carried)
+    source.epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(3, 6)])
+    await hosted._read(0, 100)
+    interest = hosted.interests()[0]
+    assert (interest.begin, interest.carried) == (6, OffsetSet((2,)))
+    assert hosted.kept.begins[1] == 9
+    assert hosted.kept.carried[1] == OffsetSet((8,))
