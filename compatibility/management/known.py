@@ -106,7 +106,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "what streamlog does not have is refused with 500/10052, and named",
-        "schedules, sources of counters: not there yet",
+        "sources of counters: not there yet",
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(

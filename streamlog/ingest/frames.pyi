@@ -29,7 +29,8 @@ from streamlog.nats.router import Endpoint, Router, Subscription
 from streamlog.record.codec import RecordRun
 
 Count = Callable[[bytes, bytes, bytes, bytes], tuple[RecordRun, bytes] | None]
-Admit = Callable[[bytes, bytes, bytes, int], bool | RecordRun]
+Admitted = bool | RecordRun | tuple[RecordRun, bytes, bytes]
+Admit = Callable[[bytes, bytes, bytes, int], Admitted]
 OpenEnvelope = Callable[[bytes, bytes, bytes, bytes], TranslatedEnvelope | None]
 EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
 SOURCES: int
@@ -39,7 +40,8 @@ class RecordCollector:
 
     ``admit(header_block, subject, reply, position)`` decides about a message with a header that
     asks for something; if it says no, the message is not stored and it has seen to the answer; so
-    it has where it names a run, which has room, for the message to go to: this one or another.
+    it has where it names a run, which has room, for the message to go to: this one or another. A name
+    and a value beside the run are a header that the message gets besides its own.
     ``position`` is the message's place in this one.
 
     ``open_envelope(payload, header_block, subject, reply)`` looks into what begins as an envelope

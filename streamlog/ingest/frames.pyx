@@ -327,6 +327,10 @@ cdef class RecordCollector:
             if self.lifetime is not None:
                 lifetime, self.lifetime = self.lifetime, None
                 headers.replace(literal(b"Nats-TTL", 8), of_bytes(lifetime))
+            if isinstance(admitted, tuple):  # with a header besides its own
+                extended = admitted
+                headers.add(of_bytes(extended[1]), of_bytes(extended[2]))
+                admitted = extended[0]
             if isinstance(admitted, RecordRun):  # it is answered by ``admit``, in its time
                 if self.keyed and value.size == 0:
                     value.size = -1

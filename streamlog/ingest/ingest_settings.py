@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import PublishRefusal
+from streamlog.ingest.admission.schedules import SchedulingRules
 from streamlog.ingest.admission.verdict import AckPolicy
 
 
@@ -27,6 +28,8 @@ class IngestSettings(NamedTuple):
     """A shorter lifetime becomes so long."""
     counters: bool = False
     """Each message adds to the value of its subject."""
+    schedules: SchedulingRules | None = None
+    """Messages may be published later."""
     rollups: bool = False
     """Messages may have others go."""
     transform: Callable[[bytes], bytes] | None = None

@@ -9,11 +9,18 @@ from typing import Final
 
 from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
-from streamlog.ingest.admission import message_ttl
-from streamlog.ingest.admission.batch_staging import BatchStaging, BatchStagingLimit, RunBatch
+from streamlog.ingest.admission import message_ttl, schedules
+from streamlog.ingest.admission.batch_staging import (
+    BatchStaging,
+    BatchStagingLimit,
+    Extended,
+    RunBatch,
+    extended,
+)
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
+from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.admission.publish_headers import Headers, publish_headers
@@ -28,12 +35,13 @@ from streamlog.ingest.admission.refusal import (
     refusal_of,
 )
 from streamlog.ingest.admission.rollup_deletes import (
+    NOT_KNOWN,
     NOT_REMOVED,
     OWED,
     Place,
     Rollups,
 )
-from streamlog.ingest.admission.subject_sequences import SubjectSequences
+from streamlog.ingest.admission.subject_sequences import EVERYTHING, SubjectSequences
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
@@ -56,10 +64,12 @@ from streamlog.ingest.pub_ack_format import (
     select_replies,
 )
 from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
+from streamlog.ingest.schedules.scheduled_message import ScheduledMessage
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.codec import RecordRun
+from streamlog.record.published import asked
 
 logger = logging.getLogger(__name__)
 
@@ -459,6 +469,30 @@ class PartitionIngest:
         self._wishes.clear()
         self._repeats.clear()
 
+    def fire(self, messages: Sequence[ScheduledMessage]) -> int:
+        """Append what schedules publish now, as one batch, between two reads. The offset of the first; -1: not
+        now.
+        """
+        run, partition = self.inflow.run, self.partition
+        base_offset = partition.log_end_offset
+        if (
+            not self.opened
+            or self._barred is not None
+            or run.count
+            or self._rollups.owed
+            or self._room.refusing
+            or partition.below_min_isr
+            or self.sequences.index() is None
+        ):
+            return -1
+        for it in messages:
+            subject = self.inflow.transform(it.subject) if self.inflow.transform else it.subject
+            position = run.append(it.key, it.value, [(b"subject", subject), *it.headers])
+            self._rollups.add(it.rollup, subject, position, purged=it.purged)
+        self._asked = True
+        self.take()
+        return base_offset if partition.log_end_offset > base_offset else -1
+
     def owe(self, rollups: Sequence[Place]) -> None:
         """Messages in the log, of which a former leader may not have appended the erasure."""
         self._asked = True
@@ -489,6 +523,10 @@ class PartitionIngest:
         self.deduplicator.lifetimes = settings.lifetimes
         self.deduplicator.counts = settings.counters
         self._lifetime_min_s = settings.lifetime_min_s
+        if settings.schedules is not None and self.deduplicator.scheduling is None:
+            self.sequences.expect()
+        self.deduplicator.scheduling = settings.schedules
+        self.deduplicator.schedule_on = self._schedule_on
         if settings.counters and self.counters is None:  # which is as the stream was made
             self.counters = self.batching.counters = CounterTotals(self.partition, self.sequences)
             self.inflow.count = self._count
@@ -697,7 +735,7 @@ class PartitionIngest:
 
     def _admit(
         self, header_block: bytes, subject: bytes, reply: bytes, position: int
-    ) -> bool | RecordRun:
+    ) -> bool | RecordRun | Extended:
         """The parser asks about a message whose headers want something."""
         self.inflow.lifetime = None
         try:
@@ -713,7 +751,7 @@ class PartitionIngest:
 
     def _judged(
         self, header_block: bytes, subject: bytes, reply: bytes, position: int
-    ) -> bool | RecordRun:
+    ) -> bool | RecordRun | Extended:
         reply = self._heard(reply)
         if self._barred is not None:
             return True  # and is refused with the rest of the run, in its turn
@@ -722,6 +760,9 @@ class PartitionIngest:
                 headers = publish_headers(header_block)
                 if headers[b"Nats-Batch-Id"]:
                     return self.batching.admit(headers, subject, reply, self._now_ms())
+            if position and b"\r\nNats-Schedule-Next:" in header_block:
+                self._have_in_log(schedules.purged(publish_headers(header_block)))
+                position = self.inflow.run.count
             verdict = self.deduplicator.admit(
                 header_block,
                 subject,
@@ -824,25 +865,50 @@ class PartitionIngest:
 
     def _store(
         self, verdict: Admission, subject: bytes, reply: bytes, position: int
-    ) -> bool | RecordRun:
+    ) -> bool | RecordRun | Extended:
         """It may be: where to; unless what it asks for besides cannot be now."""
         ack = verdict.ack or self.default_ack
+        removes = bool(verdict.rollup or verdict.purged)
         refusal = None
-        if self.partition.below_min_isr and (ack is AckPolicy.COMMITTED or verdict.rollup):
+        if self.partition.below_min_isr and (ack is AckPolicy.COMMITTED or removes):
             refusal = NOT_ENOUGH_REPLICAS
-        elif verdict.rollup:
-            refusal = self._rollups.objection(verdict.rollup)
+        elif removes:
+            refusal = self._rollups.objection(verdict.rollup, verdict.purged)
         if refusal is not None:
             self._abort(self.partition.log_end_offset + position)
             self._answers.refuse_one(self._stream, reply, refusal)
             return False
-        if verdict.rollup:
+        if removes:
             answered = b"" if ack is AckPolicy.NEVER else reply
-            self._rollups.add(verdict.rollup, subject, position, answered)
-            return self.inflow.run
+            self._rollups.add(verdict.rollup, subject, position, answered, purged=verdict.purged)
+            return extended(self.inflow.run, verdict.added)
         if ack is not self.default_ack:
             self._wishes[position] = ack
         return True
+
+    def _have_in_log(self, subject: bytes) -> None:
+        """The newest message of the subject: it is to be read."""
+        index = self.sequences.index() if subject else None
+        if index is not None and index.last(subject, EVERYTHING) >= self.partition.log_end_offset:
+            self.take()
+
+    def _schedule_on(self, subject: bytes) -> bool | PublishRefusal | None:
+        """Whether the newest message there is a schedule; None: there is no message."""
+        index = self.sequences.index()
+        if index is None:
+            return NOT_KNOWN
+        offset = index.last(subject, EVERYTHING)
+        if offset < 0:
+            return None
+        if offset >= self.partition.log_end_offset:
+            return NOT_KNOWN  # the run could not be appended
+        try:
+            record = record_now(self.partition, offset)
+        except StreamlogError as error:
+            return refusal_of(error)
+        if record is None:
+            return NOT_KNOWN
+        return bool(asked(record.headers).get("Nats-Schedule"))
 
     def _await_repeats(self, refusal: PublishRefusal | None) -> None:
         """Now if it is committed, else with it. ``refusal``: why the run is not stored."""

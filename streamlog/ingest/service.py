@@ -17,6 +17,7 @@ from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
+from streamlog.ingest.admission.schedules import SchedulingRules
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.scheduler import (
@@ -40,6 +41,7 @@ from streamlog.ingest.partitioned_stream import (
 )
 from streamlog.ingest.pub_ack_format import PREFIX, advisory
 from streamlog.ingest.pub_acks import PubAcks
+from streamlog.ingest.schedules.firing import ScheduleFiring
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
@@ -164,6 +166,7 @@ class IngestService:
             self._open, snapshots=self._snapshots, now_ms=now_ms
         )
         self._standby = Standby(now_ms=now_ms)
+        self._firing = ScheduleFiring(now_ms=now_ms)
         self._image: MetadataImage | None = None
         """The newest."""
         self._changed: dict[str, None] = {}
@@ -213,7 +216,7 @@ class IngestService:
         self._running = True
         services = (
             self._follow_changed, self._listening.run, self._openings.run, self._standby.run,
-            self._snapshots.run, self._give_up_batches, self._forget_ids,
+            self._snapshots.run, self._give_up_batches, self._forget_ids, self._firing.run,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
@@ -224,6 +227,7 @@ class IngestService:
     async def stop(self) -> None:
         """Listen to nothing more, append what has come, wait for its commit, acknowledge, close."""
         self._stopping = True
+        self._firing.stop()
         for ingest in self._ingests.values():
             ingest.sids = ()
         for spreading in self._spreadings.values():
@@ -379,6 +383,7 @@ class IngestService:
                         partition, leader_epoch, config, prepared.deduplicator
                     )
                     self._ingests[tp] = partition.expiry.admission = ingest
+                    self._firing.heard(ingest)
                     self._by_stream.setdefault(name, []).append(tp)
                     # It listens when its deduplicator knows the ids in the log.
                     ingest.opened = knows_all_ids(ingest, partition, prepared.known_offset)
@@ -482,6 +487,7 @@ class IngestService:
             lifetimes=_lifetimes(config),
             lifetime_min_s=ExpiryRules.of(config).lifetime_min_s,
             counters=config.allow_counter,
+            schedules=_scheduling(config),
             rollups=config.allow_rollup and not config.mirror,
             transform=_subject_change(config),
             shut=None if halt is None else STANDS_STILL[halt],
@@ -521,6 +527,7 @@ class IngestService:
         """Another configuration for a partition ingest; it is subscribed to its sources afterwards."""
         ingest.deduplicator.configure(duplicate_window_ms=config.duplicate_window_ms)
         ingest.configure(self._ingest_settings(config))
+        self._firing.heard(ingest)
         ingest.subjects = config.subjects_of(ingest.partition.tp.partition)
         ingest.sources = _sources(config, ingest.partition.tp)
 
@@ -578,6 +585,13 @@ def _lifetimes(config: StreamConfig) -> Lifetimes:
     if not config.allow_ttl:
         return Lifetimes.NONE
     return Lifetimes.ANY if config.retention_ms == NO_LIMIT else Lifetimes.LIMITED
+
+
+def _scheduling(config: StreamConfig) -> SchedulingRules | None:
+    if not config.allow_schedules:
+        return None
+    subjects = tuple(subject.encode() for subject in config.subjects)
+    return SchedulingRules(subjects, _lifetimes(config))
 
 
 def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[SubjectFilter, ...]:

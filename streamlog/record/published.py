@@ -54,13 +54,13 @@ def lifetime_s(text: bytes) -> int | None:
         return NO_LIFETIME
     if text.lower() == b"never":
         return FOR_EVER
-    duration_ns = _go_duration(text.decode(errors="replace"))
+    duration_ns = go_duration_ns(text.decode(errors="replace"))
     if duration_ns is not None:
         return duration_ns // SECOND_NS if duration_ns >= SECOND_NS else None
     return min(int(text), SECONDS_MAX) if text.isdigit() and len(text) <= _DIGITS_MAX else None
 
 
-def _go_duration(text: str) -> int | None:
+def go_duration_ns(text: str) -> int | None:
     """Nanoseconds of what Go writes as ``1h30m`` or ``1.5s``; None: it is none, or too long."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if rest == "0":

@@ -141,6 +141,13 @@ def configs(draw: st.DrawFn) -> StreamConfig:
     by_hand["subject_delete_marker_ttl_ms"] = marker_ttl
     if marker_ttl != -1:
         by_hand |= {"allow_ttl": True, "allow_rollup": True}
+    may_schedule = (
+        (takes, cleanup_policy, discard) == ("nothing", "delete", "old")
+        and by_hand["partitions"] == 1
+        and by_hand["allow_rollup"]
+        and not by_hand["allow_counter"]
+    )
+    by_hand["allow_schedules"] = may_schedule and draw(st.booleans())
     by_hand["storage"] = draw(st.sampled_from(["file", "memory"]))
     if by_hand["storage"] == "memory":
         by_hand["sync"] = draw(st.sampled_from([None, "os"]))

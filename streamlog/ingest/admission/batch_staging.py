@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
+from streamlog.ingest.admission import schedules
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
@@ -309,7 +310,7 @@ class RunBatch(NamedTuple):
 
     @property
     def rolls_up(self) -> bool:
-        return any(asked_rollup(headers) for _, headers in self.asked)
+        return any(asked_rollup(headers) or schedules.purged(headers) for _, headers in self.asked)
 
     def answer(self, stream: str, base_offset: int) -> tuple[int, bytes]:
         """The offset of its last message, and what its publisher is told once it is committed."""
@@ -321,6 +322,14 @@ class RunBatch(NamedTuple):
 def _never(_subjects: Sequence[bytes], _size_bytes: int) -> PublishRefusal | None:
     """There is always room."""
     return None
+
+
+Extended = tuple[RecordRun, bytes, bytes]
+"""The run that a message goes to, and the name and value of a header that it gets besides its own."""
+
+
+def extended(run: RecordRun, added: tuple[bytes, bytes] | None) -> RecordRun | Extended:
+    return run if added is None else (run, *added)
 
 
 class BatchStaging:
@@ -376,10 +385,11 @@ class BatchStaging:
         now_ms: int,
         *,
         has_payload: bool = False,
-    ) -> bool | RecordRun:
+    ) -> bool | RecordRun | Extended:
         """As an inflow asks: the run that the message goes to, or False: nowhere. ``has_payload``
         matters to counters alone.
         """
+        headers, added = schedules.with_rollup(headers, self._deduplicator.scheduling)
         if not self.allowed:
             return self._refuse(reply, NO_BATCHES)
         step = self._batches.add(headers, now_ms=now_ms)
@@ -389,7 +399,7 @@ class BatchStaging:
         if not step.commits:
             self.has_grown = True
             self._answers.tell(reply, b"")
-            return step.batch.run
+            return extended(step.batch.run, added)
         batch_id = headers[b"Nats-Batch-Id"]
         size_bytes = step.batch.run.size_bytes
         messages = list(step.batch.take_messages())
@@ -405,7 +415,7 @@ class BatchStaging:
             return self._refuse(reply, refusal)
         self._note(RunBatch(0, asked, batch_id, reply))
         self._move(messages, with_last=not step.stores)
-        return self._inflow.run if step.stores else False
+        return extended(self._inflow.run, added) if step.stores else False
 
     @property
     def has_any_in_run(self) -> bool:
@@ -450,7 +460,8 @@ class BatchStaging:
         run = self._inflow.run
         needed = size_bytes + len(asked) * RECORD_GROWTH_BYTES
         needed += self._inflow.message_bytes_max + HEADERS_BYTES_MAX
-        if run.count and run.size_bytes + needed + REST_BYTES_MAX > run.bytes_max:
+        is_full = run.size_bytes + needed + REST_BYTES_MAX > run.bytes_max
+        if run.count and (is_full or any(schedules.purged(headers) for _, headers in asked)):
             self._make_room()
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
@@ -463,8 +474,9 @@ class BatchStaging:
         """At the end of the run."""
         refusal = None
         if self._rollups is not None:
-            wanted = (asked_rollup(headers) for _, headers in asked)
-            refusal = next(filter(None, map(self._rollups.objection, wanted)), None)
+            objection = self._rollups.objection
+            broken = (objection(asked_rollup(it), schedules.purged(it)) for _, it in asked)
+            refusal = next(filter(None, broken), None)
         refusal = refusal or self._deduplicator.admit_batch(
             asked,
             self._inflow.run.count,
@@ -488,7 +500,8 @@ class BatchStaging:
         self._in_run.append(batch._replace(position=position))
         if self._rollups is not None:
             for at, (subject, headers) in enumerate(batch.asked, position):
-                self._rollups.add(asked_rollup(headers), subject, at)
+                purged = schedules.purged(headers)
+                self._rollups.add(asked_rollup(headers), subject, at, purged=purged)
 
     def _move(self, messages: list[StagedMessage], *, with_last: bool) -> None:
         """Into the current run."""

@@ -13,13 +13,12 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.counters import BROKEN, body_of, increment_of, total_of
+from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import INTERNAL, PublishRefusal, refusal_of
 from streamlog.ingest.admission.subject_sequences import EVERYTHING, SubjectSequences
-from streamlog.log.segment.record_places import slice_of
 from streamlog.partition.partition import Partition
-from streamlog.record.batch import batches
-from streamlog.record.codec import Record, RecordRun, may_have, opened, record_in
+from streamlog.record.codec import RecordRun
 
 NOT_KNOWN: Final = PublishRefusal(
     503, 10008, "the counters of the stream are not known yet; ask again", "not_ready"
@@ -134,29 +133,8 @@ class CounterTotals:
             return known
         if offset >= self._partition.log_end_offset:
             return INTERNAL  # a message of the run that was not counted
-        record = self._read(offset)
+        record = record_now(self._partition, offset)
         if record is None:
             return NOT_KNOWN
         total = total_of(record.value or b"")
         return BROKEN if total is None else _Known(offset, total)
-
-    def _read(self, offset: int) -> Record | None:
-        """The message there; None: not now. Blocking, for a few records if its batch was read before."""
-        partition = self._partition
-        segment = partition.segment_of(offset)
-        if segment is not None and (batch := partition.known_batch(segment, offset)) is not None:
-            with slice_of(segment, batch, offset) as part:
-                return batch.record_in(part.read(), offset)
-        part_now = partition.reader.read_now(offset, 1, lambda: partition.log_end_offset)
-        if part_now is None:
-            return None
-        with part_now as part:
-            position, is_plain = part.position, not part.is_encrypted and part.held is None
-            data = part.read()
-        found = next(batches(data), None)
-        if found is None or not may_have(found[0], offset):
-            return None
-        header, batch_bytes = found
-        if segment is not None and is_plain:
-            partition.know_batch(segment, position, header, batch_bytes)
-        return record_in(opened(header, batch_bytes), header, offset)

@@ -7,9 +7,9 @@ Invariant: an id is in the window only if its message is in the log or in the ru
 be appended; a caller that drops a run or hears that an append failed calls ``abort``.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from streamlog.ingest.admission import counters, message_ttl, rollup
+from streamlog.ingest.admission import counters, message_ttl, rollup, schedules
 from streamlog.ingest.admission.duplicate_window import DuplicateWindow, WindowSlot
 from streamlog.ingest.admission.expectations import (
     SubjectSequence,
@@ -26,7 +26,6 @@ from streamlog.ingest.admission.publish_headers import (
     Headers,
     not_in_batches,
     publish_headers,
-    schedules,
     sources,
 )
 from streamlog.ingest.admission.refusal import (
@@ -34,6 +33,12 @@ from streamlog.ingest.admission.refusal import (
     REPEATED_IN_BATCH,
     REPEATED_SOON,
     PublishRefusal,
+)
+from streamlog.ingest.admission.schedules import (
+    ScheduleOn,
+    ScheduleRoom,
+    SchedulingRules,
+    no_message,
 )
 from streamlog.ingest.admission.verdict import AckPolicy, Admission
 
@@ -60,6 +65,10 @@ class Deduplicator:
         """``Nats-Rollup`` is allowed."""
         self.counts = False
         """Each message is an increment."""
+        self.scheduling: SchedulingRules | None = None
+        """Of a stream that takes schedules."""
+        self.schedule_on: ScheduleOn = no_message
+        self.schedule_room = ScheduleRoom()
         self._stream = stream.encode()
         self.window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
 
@@ -84,7 +93,7 @@ class Deduplicator:
         ``messages_end``: from there to the log's end no message has come; None: that is its end.
         ``has_payload`` matters to increments alone.
         """
-        headers = publish_headers(header_block)
+        headers, added = schedules.with_rollup(publish_headers(header_block), self.scheduling)
         wish = headers.get(b"Streamlog-Ack")
         ack = _ACKS.get(wish) if wish is not None else None
         if wish is not None and ack is None:
@@ -92,7 +101,9 @@ class Deduplicator:
         offset = log_end_offset + position
         before = offset if position or messages_end is None else messages_end
         refusal = counters.objection(headers, allowed=self.counts, has_payload=has_payload)
-        refusal = refusal or self._objection(headers, subject, offset, before, last_on)
+        refusal = refusal or self._objection(
+            headers, subject, offset, before, last_on, now_ms=now_ms
+        )
         if refusal:
             return Admission(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
@@ -108,7 +119,9 @@ class Deduplicator:
             if self.window.is_full():
                 return Admission(False, IDS_FULL, ack=ack)
             self.window.add(message_id, offset, now_ms)
-        return Admission(True, ack=ack, rollup=rollup.asked_rollup(headers))
+        asked = rollup.asked_rollup(headers)
+        purged = schedules.purged(headers)
+        return Admission(True, ack=ack, rollup=asked, purged=purged, added=added)
 
     def admit_batch(
         self,
@@ -133,7 +146,8 @@ class Deduplicator:
         base_offset = log_end_offset + position
         before = base_offset if position or messages_end is None else messages_end
         ids: dict[bytes, int] = {}
-        written: set[bytes] = set()
+        written: dict[bytes, bool] = {}
+        """The subjects of the messages before, and whether the last one of each is a schedule."""
         for number, (subject, headers) in enumerate(messages):
             refusal = (
                 not_in_batches(headers)
@@ -143,7 +157,7 @@ class Deduplicator:
                 or self._objection_in_batch(headers, number, base_offset + number, before, ids)
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
-                or schedules(headers)
+                or self._objection_to_schedule(headers, subject, now_ms, written)
                 or rollup.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
             )
             if refusal:
@@ -152,7 +166,7 @@ class Deduplicator:
                     if first is not None and first >= committed_end:
                         return REPEATED_SOON
                 return refusal
-            written.add(subject)
+            written[subject] = schedules.is_schedule(headers)
         if len(self.window) + len(ids) > self.window.ids_max:
             return IDS_FULL
         for message_id, offset in ids.items():
@@ -202,7 +216,14 @@ class Deduplicator:
         self.window.window_ms = duplicate_window_ms
 
     def _objection(
-        self, headers: Headers, subject: bytes, offset: int, before: int, last_on: SubjectSequence
+        self,
+        headers: Headers,
+        subject: bytes,
+        offset: int,
+        before: int,
+        last_on: SubjectSequence,
+        *,
+        now_ms: int,
     ) -> PublishRefusal | None:
         """What JetStream looks at before it looks for duplicates, in its order; ``before``: where
         the messages before this one end.
@@ -212,8 +233,30 @@ class Deduplicator:
             or message_ttl.objection(headers, self.lifetimes)
             or expected_last_subject_sequence(headers, subject, last_on)
             or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
-            or schedules(headers)
+            or self._objection_to_schedule(headers, subject, now_ms)
             or sources(headers)
+        )
+
+    def _objection_to_schedule(
+        self,
+        headers: Headers,
+        subject: bytes,
+        now_ms: int,
+        written: Mapping[bytes, bool] | None = None,
+    ) -> PublishRefusal | None:
+        """``written``: by the messages of the same batch before it, whether each is a schedule."""
+
+        def schedule_on(wanted: bytes) -> bool | PublishRefusal | None:
+            found = None if written is None else written.get(wanted)
+            return self.schedule_on(wanted) if found is None else found
+
+        return schedules.objection(
+            headers,
+            subject,
+            self.scheduling,
+            now_ms,
+            schedule_on=schedule_on,
+            room=self.schedule_room,
         )
 
     def _late_objection(self, headers: Headers, before: int) -> PublishRefusal | None:

@@ -7,7 +7,7 @@ from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.record.published import FOR_EVER, NO_LIFETIME, lifetime_s
 
-_DISABLED: Final = PublishRefusal(400, 10166, "per-message TTL is disabled", "ttl")
+DISABLED: Final = PublishRefusal(400, 10166, "per-message TTL is disabled", "ttl")
 _INVALID: Final = PublishRefusal(400, 10165, "invalid per-message TTL", "ttl")
 _NOT_FOR_EVER: Final = PublishRefusal(
     400, 10165, "invalid per-message TTL: the stream has a max_age, which holds for all", "ttl"
@@ -26,7 +26,7 @@ class Lifetimes(Enum):
 def objection(headers: Headers, allowed: Lifetimes) -> PublishRefusal | None:
     """To asking at all; what is wrong is found later."""
     lifetime = _asked(headers)
-    return _DISABLED if lifetime and allowed is Lifetimes.NONE else None
+    return DISABLED if lifetime and allowed is Lifetimes.NONE else None
 
 
 def late_objection(headers: Headers, allowed: Lifetimes) -> PublishRefusal | None:
@@ -40,7 +40,7 @@ def late_objection(headers: Headers, allowed: Lifetimes) -> PublishRefusal | Non
 def objection_in_batch(headers: Headers, allowed: Lifetimes) -> PublishRefusal | None:
     """Both at once."""
     if _asked(headers) != NO_LIFETIME and allowed is Lifetimes.NONE:
-        return _DISABLED
+        return DISABLED
     return late_objection(headers, allowed)
 
 

@@ -72,23 +72,10 @@ def _unsupported(code: int, err_code: int, description: str) -> PublishRefusal:
     return PublishRefusal(code, err_code, description, "unsupported")
 
 
-_SCHEDULES = _unsupported(400, 10188, "message schedules is disabled")
-_SCHEDULER = _unsupported(400, 10212, "message schedules invalid scheduler")
 _SOURCES = _unsupported(400, 10227, "message stream source header is not allowed")
 _NOT_IN_BATCHES = _unsupported(
     400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id"
 )
-
-
-def schedules(headers: Headers) -> PublishRefusal | None:
-    """Asked for by ``Nats-Schedule`` or by the end of one; the others go with them."""
-    if headers.get(b"Nats-Schedule"):
-        return _SCHEDULES
-    following = headers.get(b"Nats-Schedule-Next")
-    if following:
-        is_purge = following == b"purge" and headers.get(b"Nats-Scheduler")
-        return _SCHEDULES if is_purge else _SCHEDULER
-    return _SCHEDULER if headers.get(b"Nats-Scheduler") else None
 
 
 def sources(headers: Headers) -> PublishRefusal | None:

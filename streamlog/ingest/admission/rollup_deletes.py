@@ -94,12 +94,25 @@ class Rollups:
         """By position."""
         return {it.position: ALL if it.subject is None else SUBJECT for it in self._run}
 
-    def objection(self, asked: bytes) -> PublishRefusal | None:
+    def objection(self, asked: bytes, purged: bytes = b"") -> PublishRefusal | None:
         """Why such a message cannot be stored now."""
-        return NOT_KNOWN if asked == SUBJECT and self._at_hand() is None else None
+        is_by_subject = asked == SUBJECT or purged
+        return NOT_KNOWN if is_by_subject and self._at_hand() is None else None
 
-    def add(self, asked: bytes, subject: bytes, position: int, reply: bytes = b"") -> None:
-        """A message goes into the run, there; b"" asks for nothing."""
+    def add(
+        self,
+        asked: bytes,
+        subject: bytes,
+        position: int,
+        reply: bytes = b"",
+        *,
+        purged: bytes = b"",
+    ) -> None:
+        """A message goes into the run, there; b"" asks for nothing. ``purged``: a subject all of whose messages
+        go, too.
+        """
+        if purged:
+            self._run.append(Rollup(position, purged, b"" if asked else reply))
         if asked:
             self._run.append(Rollup(position, None if asked == ALL else subject, reply))
 

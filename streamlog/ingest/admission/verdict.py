@@ -24,3 +24,7 @@ class Admission(NamedTuple):
     """What the message itself asks for; None: as the stream is set."""
     rollup: bytes = b""
     """It has others go: see ``rollups``."""
+    purged: bytes = b""
+    """Of a schedule's end: the subject of the schedule, which goes."""
+    added: tuple[bytes, bytes] | None = None
+    """A header that it is stored with besides its own."""

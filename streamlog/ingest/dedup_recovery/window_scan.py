@@ -12,6 +12,7 @@ from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.schedules import PURGE
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import TopicPartition
@@ -42,6 +43,9 @@ EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTATION_BYTES = EXPECTATION.encode()
 ROLLUP = "Nats-Rollup"
 _ROLLUP_BYTES = ROLLUP.encode()
+SCHEDULE_NEXT = "Nats-Schedule-Next"
+_SCHEDULE_NEXT_BYTES = SCHEDULE_NEXT.encode()
+SCHEDULER = "Nats-Scheduler"
 SOURCE = "Nats-Stream-Source"
 """Of a message that another stream has admitted: what it asked for was asked of that one."""
 RECENT_MESSAGES = 1000
@@ -170,10 +174,11 @@ def scan(part: FileSlice) -> Scanned:
     data = part.read()
     next_offset = epoch = -1
     ids: list[KnownId] = []
-    uncompressed_ids = _MESSAGE_ID_BYTES in data
     expects = _EXPECTATION_BYTES in data
     rollups: list[tuple[int, bytes | None]] = []
-    uncompressed_wishes = uncompressed_ids or _ROLLUP_BYTES in data
+    uncompressed_wishes = any(
+        name in data for name in (_MESSAGE_ID_BYTES, _ROLLUP_BYTES, _SCHEDULE_NEXT_BYTES)
+    )
     for header, batch in batches(data):
         next_offset, epoch = header.next_offset, header.leader_epoch
         if header.is_published and (header.compression or uncompressed_wishes):
@@ -196,6 +201,9 @@ def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes 
         if rollup in (rolls.SUBJECT, rolls.ALL):
             subject = None if rollup == rolls.ALL else record.headers[0][1]
             rollups.append((record.offset, subject))
+        scheduler = names.get(SCHEDULER)
+        if scheduler and names.get(SCHEDULE_NEXT) == PURGE:
+            rollups.append((record.offset, scheduler))
     return expects
 
 

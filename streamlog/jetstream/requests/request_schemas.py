@@ -62,7 +62,6 @@ STREAM_CONFIG: Final = Shape(
     name=TEXT,
     metadata=TEXT_MAP,
     first_seq=UINT,
-    allow_msg_schedules=FLAG,
     allow_batched=FLAG,
     pedantic=FLAG,
 )

@@ -76,7 +76,7 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 OMITTED_IF_EMPTY = frozenset(
     {
         "mirror", "sources",
-        "allow_msg_schedules", "allow_batched", "metadata",
+        "allow_batched", "metadata",
         *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }
 )  # fmt: skip
@@ -199,7 +199,7 @@ def _unset(row: StreamSetting) -> Any:
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "",
     "metadata": {},
-    **dict.fromkeys(("allow_msg_schedules", "pedantic"), False),
+    "pedantic": False,
     **{
         row.jetstream: _unset(row)
         for row in SETTINGS

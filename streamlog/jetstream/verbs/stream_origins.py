@@ -27,6 +27,8 @@ MIRROR_WITH_ATOMIC: Final = ApiError(
 )
 MIRROR_WITH_COUNTERS: Final = ApiError(400, 10173, "stream mirrors can not also calculate counters")
 MIRROR_WITH_MARKERS: Final = invalid_config("subject delete markers forbidden on mirrors")
+MIRROR_WITH_SCHEDULES: Final = ApiError(400, 10186, "stream mirrors can not also schedule messages")
+SOURCE_WITH_SCHEDULES: Final = ApiError(400, 10187, "stream source can not also schedule messages")
 MIRROR_CHANGED: Final = ApiError(400, 10055, "stream mirror configuration can not be updated")
 DUPLICATE_SOURCES: Final = ApiError(400, 10140, "duplicate source configuration detected")
 CYCLE: Final = invalid_config("detected cycle")
@@ -89,8 +91,12 @@ def check_origins(config: Mapping[str, Any]) -> None:
             raise ApiRefused(MIRROR_WITH_COUNTERS)
         if config["subject_delete_marker_ttl"]:
             raise ApiRefused(MIRROR_WITH_MARKERS)
+        if config["allow_msg_schedules"]:
+            raise ApiRefused(MIRROR_WITH_SCHEDULES)
         _check(mirror, _MIRROR, config["name"])
         _honoured(origin_text, mirror)
+    if sources and config["allow_msg_schedules"]:
+        raise ApiRefused(SOURCE_WITH_SCHEDULES)
     seen = set[str]()
     for source in sources:
         _check(source, _SOURCE, config["name"])

@@ -150,6 +150,7 @@ LASTING: Final = (
     _promise("deny_delete", "cancel deny message deletes"),
     _promise("deny_purge", "cancel deny purge"),
     Lasting("allow_ttl", "allow_msg_ttl", "message TTL status can not be disabled"),
+    Lasting("allow_schedules", "allow_msg_schedules", "message schedules can not be disabled"),
 )
 
 

@@ -427,6 +427,13 @@ class StreamConfig(BaseModel):
         " subject. It is set at the creation.",
         jetstream="allow_msg_counter", omitempty=True, see="streams.md#counters", level=3,
     )] = False
+    allow_schedules: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
+        "Let NATS publishers send messages that are published later, or again and again, by"
+        " Nats-Schedule. It needs allow_rollup, and cannot be turned off.",
+        jetstream="allow_msg_schedules", omitempty=True,
+        option="--allow-msg-schedules/--no-allow-msg-schedules",
+        see="publishing.md#schedules", level=3,
+    )] = False
     encrypted: Annotated[bool, Setting(
         "Encrypt on the disk what is stored from now on, by the nodes' key.",
         see="encryption.md",
@@ -545,6 +552,8 @@ class StreamConfig(BaseModel):
             filled["subjects"] = (filled["name"],)
         if filled.get("subject_delete_marker_ttl_ms", NO_LIMIT) != NO_LIMIT:
             filled |= {"allow_ttl": True, "allow_rollup": True}
+        if filled.get("allow_schedules") is True:
+            filled.setdefault("allow_rollup", True)
         if filled.get("sealed") is True:
             filled |= {"retention_ms": NO_LIMIT, "deny_purge": True, "deny_delete": True}
             filled["allow_rollup"] = False
@@ -579,6 +588,7 @@ class StreamConfig(BaseModel):
         self._check_discard()
         self._check_markers()
         self._check_counter()
+        self._check_schedules()
         self._check_storage()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
@@ -715,6 +725,33 @@ class StreamConfig(BaseModel):
                 "partition_by: a stream with subject_delete_marker_ttl_ms and several partitions has"
                 " subject, so that the messages of a subject stay in one partition"
             )
+
+    def _check_schedules(self) -> None:
+        """As JetStream says it, but for what it does not have. A schedule and what it fires must be in one log."""
+        if not self.allow_schedules:
+            return
+        for broken, told in (
+            (self.mirror, "stream mirrors can not also schedule messages"),
+            (self.sources, "stream source can not also schedule messages"),
+            (self.allow_counter, "counter stream cannot use message schedules"),
+            (self.discard == "new", "message scheduling cannot use discard new"),
+            (
+                not (self.allow_rollup or self.sealed),
+                "message scheduling cannot be set if roll-ups are disabled",
+            ),
+            (
+                self.is_compacted,
+                "cleanup_policy: compact is not for a stream with message schedules, which go by"
+                " subject",
+            ),
+            (
+                self.partitions > 1,
+                "partitions: a stream with message schedules has one, so that a schedule and what it"
+                " publishes are in one log",
+            ),
+        ):
+            if broken:
+                raise InvalidStreamConfig(told)
 
     def _check_counter(self) -> None:
         """As JetStream says it, but for what it does not have. All messages of a subject must be in one

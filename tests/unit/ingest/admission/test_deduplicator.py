@@ -192,6 +192,7 @@ def test_at_the_limit_of_ids_new_ones_are_refused_and_old_ones_known() -> None:
         ("Nats_Rollup", 500, 10111),
         ("Nats_Incr", 400, 10168),
         ("Nats_Schedule", 400, 10188),
+        ("Nats_Schedule_Time_Zone", 400, 10188),
         ("Nats_Schedule_Next", 400, 10212),
         ("Nats_Scheduler", 400, 10212),
         ("Nats_Expected_Last_Subject_Sequence", 503, 10163),
