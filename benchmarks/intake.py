@@ -28,6 +28,7 @@ from streamlog.config import LogSection
 from streamlog.config.node_settings import SyncPolicy
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import IngestEndpoint
 from streamlog.ingest.ingest_settings import IngestSettings
@@ -131,6 +132,7 @@ class Intake:
                 answers=self._answers,
                 room=self._room,
                 staging=self._staging,
+                fast_batches=FastBatchLimit(),
                 metrics=self.metrics,
                 now_ms=wall_ms,
                 grown=grown,

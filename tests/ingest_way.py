@@ -7,6 +7,7 @@ from typing import Any
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
@@ -78,6 +79,7 @@ class Way:
             in_flight_bytes_max=in_flight_bytes_max,
             given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
         )
+        self.fast_batches = FastBatchLimit()
         self.ingest = StrictIngest(
             as_partition(self.partition),
             deduplicator=Deduplicator("orders", duplicate_window_ms=120_000),
@@ -86,6 +88,7 @@ class Way:
             answers=self.answers,
             room=self.room,
             staging=self.staging,
+            fast_batches=self.fast_batches,
             metrics=self.metrics,
             now_ms=lambda: self.now_ms,
             grown={},

@@ -22,6 +22,7 @@ broken header lines left out, what is too large refused.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from streamlog.ingest.admission.fast_run import FastRun
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.liftbridge.envelope_codec import AckAddresses
 from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
@@ -56,6 +57,8 @@ class RecordCollector:
     admit: Admit | None
     checks: PublishChecks | None
     """Asked before ``admit``."""
+    fast: FastRun | None
+    """Takes the messages of fast batches, or is asked about them; None: they are as others."""
     addresses: AckAddresses | None
     """Has ordinary envelopes opened before ``open_envelope`` is asked; wants ``checks``."""
     wish: Callable[[int, int], None] | None

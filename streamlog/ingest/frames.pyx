@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
+from streamlog.ingest.admission.fast_run cimport FastBatch, FastRun, is_fast
 from streamlog.ingest.admission.publish_checks cimport (
     Asked, PublishChecks, ask_nothing, note_asked
 )
@@ -206,6 +207,7 @@ cdef class RecordCollector:
     cdef public int64_t message_bytes_max
     cdef public object admit
     cdef public PublishChecks checks
+    cdef public FastRun fast
     cdef public AckAddresses addresses
     cdef public object wish
     cdef public object open_envelope
@@ -275,6 +277,8 @@ cdef class RecordCollector:
         if self.transform is not None:
             changed = self.transform(to_bytes(message.subject))
             message.subject = of_bytes(changed)
+        if self.fast is not None and is_fast(reply):
+            return self.gather_fast(message, headers, reply, is_routed)
         if is_like_an_envelope(message.payload) and self.open_envelope is not None:
             if self.gather_plain(message, headers):
                 return 0
@@ -337,6 +341,46 @@ cdef class RecordCollector:
                 (<RecordRun>admitted).add(0, headers.key, value, headers.spans, headers.count)
                 return 0
         return self.keep(value, reply, headers, opened is not None, is_routed)
+
+    cdef int gather_fast(
+        self, Message* message, Headers headers, Span reply, bint is_routed
+    ) except -1:
+        """A message of a fast batch. What it is answered is not among the replies."""
+        cdef RecordRun run = self.run
+        cdef FastRun fast = self.fast
+        cdef FastBatch batch
+        cdef Span value = message.payload
+        if is_too_large(self, message, reply.size + is_routed, 0):
+            self._oversize.append(packed_address(reply, is_routed))
+            self.oversize_count += 1
+            return 0
+        message.reply.size = 0  # an address of the batch's, which is of no use to readers
+        headers.take(message)
+        if self.keyed and headers.key.size < 0:
+            self._keyless.append(packed_address(reply, is_routed))
+            self.keyless_count += 1
+            return 0
+        batch = fast.follower(reply, is_routed) if self.count is None else None
+        if batch is not None and self.is_sound(message, headers, False):
+            fast.keep_reply(batch, reply, is_routed)
+            fast.enter(batch, batch.last + 1, run.count, -1)
+            batch.last += 1
+        else:
+            admitted = fast.admit(
+                to_bytes(message.block),
+                to_bytes(message.subject),
+                packed_address(reply, is_routed),
+                value.size > 0,
+            )
+            headers.turn += 1
+            if admitted is False:
+                return 0
+            if admitted is not True:
+                value = of_bytes(admitted)
+        if self.keyed and value.size == 0:
+            value.size = -1
+        run.add(0, headers.key, value, headers.spans, headers.count)
+        return 0
 
     cdef bint gather_plain(self, Message* message, Headers headers) except -1:
         """A message in an ordinary envelope, without Python objects; False: it is gathered as others

@@ -23,6 +23,7 @@ class IngestSettings(NamedTuple):
     """Of a stream with ``discard=new``."""
     batches: bool = False
     """Atomic batches are taken."""
+    fast_batches: bool = False
     lifetimes: Lifetimes = Lifetimes.NONE
     lifetime_min_s: int = 0
     """A shorter lifetime becomes so long."""

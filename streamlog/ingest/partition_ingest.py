@@ -20,6 +20,8 @@ from streamlog.ingest.admission.batch_staging import (
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
+from streamlog.ingest.admission.fast_batching import FastBatching, Judged
 from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_checks import PublishChecks
@@ -128,6 +130,7 @@ class PendingAcks:
         refusal = refusal_of(error)
         ingest._answers.refuse(ingest._stream, self.replies, self.count, refusal)
         ingest._awaited.refuse(self.base_offset, refusal)
+        ingest.fast.fail(self.base_offset, refusal)
 
 
 class DelayedAcks:
@@ -229,8 +232,8 @@ class PartitionIngest:
         "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_lifetime_min_s",
         "_metrics",
         "_now_ms", "_opener", "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering",
-        "batching", "bounds", "closed", "counters", "deduplicator", "default_ack", "inflow", "leader_epoch", "opened",
-        "partition", "sequences", "sids", "sources", "subjects",
+        "batching", "bounds", "closed", "counters", "deduplicator", "default_ack", "fast", "inflow", "leader_epoch",
+        "opened", "partition", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
     def __init__(
@@ -245,6 +248,7 @@ class PartitionIngest:
         answers: PubAcks,
         room: InFlightBytes,
         staging: BatchStagingLimit,
+        fast_batches: FastBatchLimit,
         metrics: NodeMetrics,
         now_ms: Callable[[], int],
         grown: "dict[PartitionIngest, None]",
@@ -299,6 +303,17 @@ class PartitionIngest:
             too_much=self._too_much,
             rollups=self._rollups,
             make_room=self.take,
+        )
+        self.fast = FastBatching(
+            partition,
+            leader_epoch=leader_epoch,
+            stream=self._stream,
+            inflow=self.inflow,
+            limit=fast_batches,
+            answers=answers,
+            metrics=metrics,
+            now_ms=now_ms,
+            judge=self._judged_in_batch,
         )
         self.counters: CounterTotals | None = None
         """Of a stream of counters."""
@@ -375,8 +390,12 @@ class PartitionIngest:
                     removed = self._roll_up(base_offset) if self._rollups else True
                     if self.batching.has_any_in_run:
                         self._await_batches(base_offset, removed=removed)
+                    if self.fast.has_any_in_run:
+                        self.fast.appended(base_offset, self._rollups.awaited, removed=removed)
                 else:
                     self._not_appended(acks, replies, refusal)
+            elif self.fast.has_any_in_run:  # all of it is repeated
+                self.fast.appended(base_offset, self._rollups.awaited)
             if self._rollups.owed or self._repeats or self.batching.has_grown:
                 self._end_read(refusal)
             self._asked = bool(self._rollups.owed)
@@ -406,6 +425,8 @@ class PartitionIngest:
         if refusal is None:
             self._grown[self] = None
             self._answers.acknowledge(self._ack_head, replies, base_offset)
+            if self.fast.has_any_in_run:
+                self.fast.appended(base_offset, self._rollups.awaited)
         else:
             acks = PendingAcks(self, base_offset, count, replies, 0)
             self._not_appended(acks, replies, refusal)
@@ -519,6 +540,12 @@ class PartitionIngest:
         self.inflow.transform = settings.transform
         self.bounds = DiscardNew(self.partition, self.sequences) if settings.bounded else None
         self.batching.allowed = settings.batches
+        self.fast.configure(
+            allowed=settings.fast_batches,
+            answering=self.answering and self.default_ack is not AckPolicy.NEVER,
+            awaits_commit=self.default_ack is AckPolicy.COMMITTED,
+            barred=NOT_LEADER if self.closed else settings.shut,
+        )
         self.deduplicator.rolls_up = settings.rollups
         self.deduplicator.lifetimes = settings.lifetimes
         self.deduplicator.counts = settings.counters
@@ -546,8 +573,14 @@ class PartitionIngest:
         self.closed = True
         self._barred, self._is_plain = NOT_LEADER, False
         self.batching.clear()
+        self.fast.close()
         self.sequences.close()
         self._awaited.refuse(0, NOT_LEADER)
+
+    def expire_batches(self) -> None:
+        """Those for which nothing comes any more."""
+        self.batching.expire(self._now_ms())
+        self.fast.expire(self._now_ms())
 
     def give_up(self) -> None:
         """Let no publisher wait any longer for what the next leader may yet commit."""
@@ -630,12 +663,19 @@ class PartitionIngest:
             self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
         moved: dict[int, int] = {}
         asked: list[bytes] = []
+        fast = self.fast.sift(refused, base_offset)
         waiting = deque(sifted.kept)
         while waiting:
+            entry = fast.entry_at(waiting[0].position, moved)
             batch = batches.get(waiting[0].position)
             together = [waiting.popleft() for _ in batch.asked] if batch else [waiting.popleft()]
             if batch is not None:
                 goes_on = self._is_admitted_again(batch)
+            elif entry is not None:
+                (it,) = together
+                goes_on = self.fast.judged_again(
+                    entry, it.header_block, it.subject, has_payload=bool(it.record.value)
+                )
             else:
                 (it,) = together
                 reply = rollups.get(it.position) or it.reply
@@ -645,6 +685,7 @@ class PartitionIngest:
                 moved[base_offset + it.position] = base_offset + position
                 if it.reply:
                     asked.append(pack_reply(position, it.reply))
+        fast.end(moved)
         self._repeats = [
             (reply, first if first < base_offset else moved.get(first, NOWHERE))
             for reply, first in self._repeats
@@ -673,6 +714,7 @@ class PartitionIngest:
             self._answers.refuse_one(self._stream, counted.reply, refusal)
         for batch in self.batching.take_in_run():
             self._answers.refuse_one(self._stream, batch.reply, refusal)
+        self.fast.not_appended(refusal)
 
     def _refusal(self, error: Exception) -> PublishRefusal:
         tp = self.partition.tp
@@ -781,6 +823,43 @@ class PartitionIngest:
             return self._store(verdict, subject, reply, position)
         self._answer_unstored(verdict, reply)
         return False
+
+    def _judged_in_batch(
+        self, header_block: bytes, subject: bytes, position: int, has_payload: bool
+    ) -> Judged:
+        """Of a fast batch, which is answered as a whole: the message that would get that position in the run."""
+        self._asked = True
+        log_end_offset = self.partition.log_end_offset
+        verdict = self.deduplicator.admit(
+            header_block,
+            subject,
+            b"",
+            position,
+            log_end_offset=log_end_offset,
+            messages_end=self.partition.messages_end,
+            now_ms=self._now_ms(),
+            last_on=self.sequences.last,
+            has_payload=has_payload,
+        )
+        if not verdict.store:
+            return Judged(verdict)
+        refusal = None
+        awaits_replicas = self.default_ack is AckPolicy.COMMITTED or verdict.rollup
+        if self.partition.below_min_isr and awaits_replicas:
+            refusal = NOT_ENOUGH_REPLICAS
+        elif verdict.rollup:
+            refusal = self._rollups.objection(verdict.rollup)
+        if refusal is None and self.counters is not None:
+            refusal = self.counters.objection(subject)
+        if refusal is not None:
+            self._abort(log_end_offset + position)
+            return Judged(Admission(False, refusal))
+        if verdict.rollup:
+            self._rollups.add(verdict.rollup, subject, position)
+        if self.counters is None:
+            return Judged(verdict)
+        headers = publish_headers(header_block)
+        return Judged(verdict, self.counters.count(headers, subject, position))
 
     def _answer_unstored(self, verdict: Admission, reply: bytes) -> None:
         if verdict.refusal:

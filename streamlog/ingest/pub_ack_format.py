@@ -47,10 +47,32 @@ def counter_ack_json(stream: str, seq: int, total: int) -> bytes:
     return json.dumps(ack, separators=(",", ":")).encode()
 
 
-def batch_ack_json(stream: str, seq: int, batch_id: str, count: int) -> bytes:
+def batch_ack_json(
+    stream: str, seq: int, batch_id: str, count: int, *, duplicate: bool = False
+) -> bytes:
     """A positive ack of a whole batch; ``seq``: of its last message."""
-    ack = {"stream": stream, "seq": seq, "batch": batch_id, "count": count}
+    ack: dict[str, object] = {"stream": stream, "seq": seq}
+    if duplicate:
+        ack["duplicate"] = True
+    ack |= {"batch": batch_id, "count": count}
     return json.dumps(ack, separators=(",", ":")).encode()
+
+
+def flow_ack_json(seq: int, messages: int) -> bytes:
+    """Of a fast batch: how far it is stored, and after how many messages the next one comes."""
+    return b'{"type":"ack","seq":%d,"msgs":%d}' % (seq, messages)
+
+
+def flow_gap_json(last_seq: int, seq: int) -> bytes:
+    """Of a fast batch: ``last_seq`` was to come, and ``seq`` came."""
+    return b'{"type":"gap","last_seq":%d,"seq":%d}' % (last_seq, seq)
+
+
+def flow_error_json(seq: int, code: int, err_code: int, description: str) -> bytes:
+    """Of a fast batch: message ``seq`` is not stored."""
+    error = {"code": code, "err_code": err_code, "description": description}
+    told = {"type": "err", "seq": seq, "error": error}
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def error_json(code: int, err_code: int, description: str, stream: str) -> bytes:

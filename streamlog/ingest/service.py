@@ -15,6 +15,7 @@ from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
 from streamlog.ingest.admission.schedules import SchedulingRules
@@ -150,6 +151,7 @@ class IngestService:
             in_flight_bytes_max=ingest.in_flight_bytes_max,
             given_up=self._batch_given_up,
         )
+        self._fast_batches = FastBatchLimit()
         self._domain = nats.domain
         self._listening = Subscriber(
             access=access,
@@ -331,9 +333,9 @@ class IngestService:
         """Those for which nothing comes any more."""
         while True:
             await asyncio.sleep(BATCHES_LOOK_S)
-            if self._staging.count:
+            if self._staging.count or self._fast_batches.count:
                 for ingest in self._ingests.values():
-                    ingest.batching.expire(self._now_ms())
+                    ingest.expire_batches()
 
     async def _forget_ids(self) -> None:
         """And have erasures that are owed tried again."""
@@ -470,6 +472,7 @@ class IngestService:
             answers=self._answers,
             room=self._room,
             staging=self._staging,
+            fast_batches=self._fast_batches,
             metrics=self._metrics,
             now_ms=self._now_ms,
             grown=self._grown,
@@ -484,6 +487,7 @@ class IngestService:
             keyed=config.is_compacted,
             bounded=config.discard == "new",
             batches=config.allow_atomic,
+            fast_batches=config.allow_batched,
             lifetimes=_lifetimes(config),
             lifetime_min_s=ExpiryRules.of(config).lifetime_min_s,
             counters=config.allow_counter,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
@@ -45,6 +46,7 @@ class World:
             answers=self.answers,
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
+            fast_batches=FastBatchLimit(),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
             grown={},

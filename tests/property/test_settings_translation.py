@@ -112,6 +112,7 @@ def configs(draw: st.DrawFn) -> StreamConfig:
             "discard": "old",
             "discard_new_per_subject": False,
             "allow_atomic": False,
+            "allow_batched": False,
             "allow_ttl": False,
             "first_sequence": 0,
         }

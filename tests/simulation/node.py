@@ -11,6 +11,7 @@ from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids
@@ -577,6 +578,7 @@ class Life:
             answers=self._answers,
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
+            fast_batches=FastBatchLimit(),
             metrics=METRICS,
             now_ms=self._now_ms,
             grown={},

@@ -18,6 +18,7 @@ import pytest
 
 from streamlog.ingest.admission.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
@@ -98,6 +99,7 @@ class Way:
             answers=self._answers,
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
+            fast_batches=FastBatchLimit(),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
             grown={},
@@ -132,6 +134,7 @@ class ManyWays:
                 answers=self._answers,
                 room=room,
                 staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
+                fast_batches=FastBatchLimit(),
                 metrics=metrics,
                 now_ms=lambda: 1_000_000,
                 grown={},

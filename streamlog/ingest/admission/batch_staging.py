@@ -19,7 +19,7 @@ from streamlog.ingest.admission import schedules
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
-from streamlog.ingest.admission.publish_headers import API_LEVEL, Headers
+from streamlog.ingest.admission.publish_headers import Headers, level_objection
 from streamlog.ingest.admission.refusal import (
     INTERNAL,
     NO_BATCHES,
@@ -162,9 +162,6 @@ TOO_MANY: Final = PublishRefusal(429, 10210, "atomic publish too many inflight",
 _NO_SEQUENCE: Final = PublishRefusal(400, 10175, "atomic publish sequence is missing", "batch")
 _BAD_ID: Final = PublishRefusal(400, 10179, "atomic publish batch ID is invalid", "batch")
 _BAD_COMMIT: Final = PublishRefusal(400, 10200, "atomic publish batch commit is invalid", "batch")
-_API_LEVEL: Final = PublishRefusal(
-    412, 10185, "JetStream minimum api level required", "unsupported"
-)
 
 
 class BatchStep(NamedTuple):
@@ -260,10 +257,10 @@ class OpenBatches:
         self, batch_id: bytes, batch: AtomicBatch, sequence: int, headers: Headers
     ) -> PublishRefusal | None:
         """Why the batch ends here; it has been given up then."""
-        level = headers.get(b"Nats-Required-Api-Level")
-        if level and not (level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL):
+        refusal = level_objection(headers)
+        if refusal is not None:
             self.abandon(batch_id, "unsupported")
-            return _API_LEVEL
+            return refusal
         batch.last += 1
         commit = headers.get(b"Nats-Batch-Commit")
         if batch.last != sequence or not _stored(sequence, commit):

@@ -72,10 +72,18 @@ def _unsupported(code: int, err_code: int, description: str) -> PublishRefusal:
     return PublishRefusal(code, err_code, description, "unsupported")
 
 
+_LEVEL = _unsupported(412, 10185, "JetStream minimum api level required")
 _SOURCES = _unsupported(400, 10227, "message stream source header is not allowed")
 _NOT_IN_BATCHES = _unsupported(
     400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id"
 )
+
+
+def level_objection(headers: Headers) -> PublishRefusal | None:
+    """What a batch asks for of the API."""
+    level = headers.get(b"Nats-Required-Api-Level")
+    known = not level or (level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL)
+    return None if known else _LEVEL
 
 
 def sources(headers: Headers) -> PublishRefusal | None:

@@ -62,7 +62,6 @@ STREAM_CONFIG: Final = Shape(
     name=TEXT,
     metadata=TEXT_MAP,
     first_seq=UINT,
-    allow_batched=FLAG,
     pedantic=FLAG,
 )
 """The settings of the table, and the fields of JetStream that mean one thing here, or nothing."""

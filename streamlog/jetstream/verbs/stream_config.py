@@ -76,7 +76,7 @@ _ECHOES: Final = {name: row.echo for name, row in FIXED.items() if row.echo is n
 OMITTED_IF_EMPTY = frozenset(
     {
         "mirror", "sources",
-        "allow_batched", "metadata",
+        "metadata",
         *(it.jetstream for it in SETTINGS if it.jetstream is not None and it.about.omitempty),
     }
 )  # fmt: skip

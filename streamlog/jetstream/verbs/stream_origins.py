@@ -25,6 +25,9 @@ MIRROR_WITH_FIRST_SEQ: Final = ApiError(
 MIRROR_WITH_ATOMIC: Final = ApiError(
     400, 10198, "stream mirrors can not also use atomic publishing"
 )
+MIRROR_WITH_BATCHES: Final = ApiError(
+    400, 10209, "stream mirrors can not also use batch publishing"
+)
 MIRROR_WITH_COUNTERS: Final = ApiError(400, 10173, "stream mirrors can not also calculate counters")
 MIRROR_WITH_MARKERS: Final = invalid_config("subject delete markers forbidden on mirrors")
 MIRROR_WITH_SCHEDULES: Final = ApiError(400, 10186, "stream mirrors can not also schedule messages")
@@ -87,6 +90,8 @@ def check_origins(config: Mapping[str, Any]) -> None:
             raise ApiRefused(MIRROR_WITH_FIRST_SEQ)
         if config["allow_atomic"]:
             raise ApiRefused(MIRROR_WITH_ATOMIC)
+        if config["allow_batched"]:
+            raise ApiRefused(MIRROR_WITH_BATCHES)
         if config["allow_msg_counter"]:
             raise ApiRefused(MIRROR_WITH_COUNTERS)
         if config["subject_delete_marker_ttl"]:

@@ -25,8 +25,8 @@ LEVELS: Final[Mapping[int, str]] = {
     1: "the metadata of streamlog 0.1.0",
     2: "nodes that share a machine (node.processes)",
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
-    " sources, counters, message schedules, delete markers, streams in memory, acks that do not wait for the disk"
-    " (persist_mode), and a first sequence",
+    " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
+    " the disk (persist_mode), and a first sequence",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)

@@ -434,6 +434,10 @@ class StreamConfig(BaseModel):
         option="--allow-msg-schedules/--no-allow-msg-schedules",
         see="publishing.md#schedules", level=3,
     )] = False
+    allow_batched: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
+        "Let NATS publishers send batches that are stored message by message and acknowledged together.",
+        jetstream="allow_batched", omitempty=True, see="publishing.md#fast-batches", level=3,
+    )] = False
     encrypted: Annotated[bool, Setting(
         "Encrypt on the disk what is stored from now on, by the nodes' key.",
         see="encryption.md",
@@ -651,6 +655,8 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig("stream mirrors can not also use atomic publishing")
         if self.subject_delete_marker_ttl_ms != NO_LIMIT:
             raise InvalidStreamConfig("subject delete markers forbidden on mirrors")
+        if self.allow_batched:
+            raise InvalidStreamConfig("stream mirrors can not also use batch publishing")
         for name in ("allow_ttl", "group", "subject_transform"):
             if getattr(self, name):
                 raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")

@@ -66,7 +66,6 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
         ("consumer", {"name": "x"}), ("republish", {"src": "a", "dest": "x.>"}),
         ("subject_transform", "a"),
         ("first_seq", 2**45), ("persist_mode", "often"),
-        ("allow_batched", True),
         ("template_owner", "x"), ("something_of_tomorrow", "on"),
     ],
 )  # fmt: skip
