@@ -170,7 +170,8 @@ def _origins() -> Iterator[dict[str, Any]]:
         yield {"sources": [origin]}
         yield {"sources": [origin], "subjects": ["own"]}
     for more in (
-        {"sources": [{"name": "y"}]}, {"first_seq": 5}, {"allow_atomic": True}, {"mirror_direct": True},
+        {"sources": [{"name": "y"}]}, {"first_seq": 5}, {"allow_atomic": True}, {"allow_batched": True},
+        {"mirror_direct": True},
         {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "deny_delete": True},
         {"duplicate_window": 1_000_000_000}, {"max_age": 1_000_000_000}, {"sealed": True},
         {"subject_delete_marker_ttl": 1_000_000_000},

@@ -4,12 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.integration.jetstream_pair import Pair, Side
-from tests.integration.raw_publisher import header_block
+from tests.integration.raw_publisher import RawPublisher, header_block
+from tests.leaf_hub import Hub, node_of, published
 
 START, APPEND, COMMIT, EOB, PING = range(5)
 QUIET_S: Final = 0.25
@@ -322,3 +324,25 @@ async def test_ten_thousand_messages(pair: Pair) -> None:
         assert (state["messages"], state["last_seq"]) == (count, count)
         last = await side.api(f"STREAM.MSG.GET.{name}", seq=count)
         assert "hdrs" not in last["message"]
+
+
+async def test_through_a_leafnode_and_at_the_port(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    node = node_of(hub, tmp_path / "node")
+    steps: list[Step] = [
+        (1, START, {"flow": 3}), *((number, APPEND) for number in range(2, 6)), (7, APPEND), (8, APPEND),
+    ]  # fmt: skip
+    hub.start()
+    node.start()
+    try:
+        async with RawPublisher(node.port_url) as at_port, RawPublisher(hub.url) as at_hub:
+            body = {"name": "orders", "subjects": ["orders"], "allow_batched": True}
+            request = json.dumps(body).encode()
+            await at_port.client.request("$JS.streamlog.API.STREAM.CREATE.orders", request)
+            await published(at_hub.client, "orders", b"x")
+            for publisher, last in ((at_hub, 6), (at_port, 11)):
+                answers = kinds(await played(Side(publisher), "orders", steps))
+                assert answers == ["ack 0", "ack 3", "gap 6-7", (last, 5), 10208]
+    finally:
+        node.kill()
+        hub.kill()

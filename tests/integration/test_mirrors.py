@@ -343,6 +343,7 @@ async def test_configurations_are_refused_as_jetstream_refuses_them(ours: Api, t
         {"mirror": o, "sources": [o]},
         {"mirror": o, "first_seq": 5},
         {"mirror": o, "allow_atomic": True},
+        {"mirror": o, "allow_batched": True},
         {"mirror": {"name": ""}},
         {"mirror": {"name": "a.b"}},
         {"mirror": {"name": "refused"}},

@@ -210,23 +210,15 @@ class Model:
         for name, batch in list(self.batches.items()):
             runs = {it.run for it in batch.sent if not it.is_committed and it.run in self.ends}
             if runs:
-                lost = [it for it in batch.sent if it.run in runs]
-                batch.sent = [it for it in batch.sent if it.run not in runs]
-                first = lost[0].number
-                batch.last, batch.commits = max(batch.persisted, first - 1), True
-                self.told.append((name, FlowError(first, INTERNAL)))
-                self.look(name, batch)
+                del self.batches[name]
+                self.told.append((name, INTERNAL))
 
     def append(self, run: int, log_end: int) -> None:
         self.ends[run] = log_end
-        for name, batch in list(self.batches.items()):
+        for batch in self.batches.values():
             for it in batch.sent:
                 if it.run == run and it.position is not None:
                     it.offset = log_end + it.position
-            mine = [it for it in batch.sent if it.run == run]
-            if mine and mine[0].number > batch.last:  # an earlier one was lost meanwhile
-                batch.sent = [it for it in batch.sent if it.run != run]
-                self.look(name, batch)
 
 
 def by_batch(told: list[tuple[str, Answer]]) -> dict[str, list[Answer]]:

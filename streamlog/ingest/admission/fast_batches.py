@@ -260,21 +260,13 @@ class FastBatches:
                     self._tell_flow(batch)
 
     def fail(self, from_offset: int, refusal: PublishRefusal) -> None:
-        """What is in flight there and above will not be committed by this leader."""
+        """What is in flight there and above will not be committed by this leader, perhaps by the next one: there is no
+        saying how far such a batch got.
+        """
         for batch in list(self._waiting):
-            kept = [it for it in batch.in_flight if it.awaited < from_offset]
-            lost = [it for it in batch.in_flight if it.awaited >= from_offset]
-            if not lost:
-                continue
-            batch.in_flight.clear()
-            batch.in_flight.extend(kept)
-            if not kept:
-                del self._waiting[batch]
-            first = min(it.first for it in lost)
-            batch.last = max(batch.persisted, first - 1)
-            batch.commits = True
-            self._tell(batch, FlowError(first, refusal))
-            self._finish(batch)
+            if any(it.awaited >= from_offset for it in batch.in_flight):
+                self._end(batch)
+                self._tell(batch, refusal)
 
     def fail_run(self, batches: Iterable[FastBatch], refusal: PublishRefusal) -> None:
         """What the run has of these cannot be acknowledged."""

@@ -1,0 +1,179 @@
+"""Fast batches through an ingest, several messages in one read."""
+
+from typing import Any
+
+import pytest
+
+from streamlog.errors import NotLeader, StorageFull
+from streamlog.ingest.admission.fast_batches import IDLE_MS_MAX
+from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.metadata.stream.stream_config import StreamConfig
+from tests.ingest_way import Way, message
+
+START, APPEND, COMMIT, EOB, PING = range(5)
+
+
+def part(
+    number: int,
+    operation: int = APPEND,
+    *,
+    batch: str = "b",
+    flow: int = 2,
+    gap: str = "fail",
+    **headers: str,
+) -> bytes:
+    operation = START if number == 1 and operation == APPEND else operation
+    reply = f"i.{batch}.{flow}.{gap}.{number}.{operation}.$FI"
+    return message(reply, b"%d" % number, **headers)
+
+
+def said(way: Way) -> list[Any]:
+    found: list[Any] = []
+    for _, answer in way.told():
+        match answer:
+            case {"type": "ack", "seq": seq}:
+                found.append(f"ack {seq}")
+            case {"type": "err", "seq": seq, "error": error}:
+                found.append(f"err {seq} {error['err_code']}")
+            case {"type": "gap", "seq": seq}:
+                found.append(f"gap {seq}")
+            case {"error": error}:
+                found.append(error["err_code"])
+            case {"batch": _, "seq": seq, "count": count}:
+                found.append((seq, count))
+            case _:
+                found.append(answer["seq"])
+    return found
+
+
+@pytest.fixture
+async def way() -> Way:
+    return Way(fast_batches=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+
+
+async def test_nothing_is_acknowledged_before_its_commit(way: Way) -> None:
+    way.read(part(1), part(2), message("m"), part(3))
+    assert said(way) == ["ack 0"]
+    way.read(part(4), part(5, COMMIT))
+    assert said(way) == []
+    way.partition.commit()
+    assert said(way) == [13, (16, 5)]
+    assert way.partition.values() == [b"1", b"2", b"x", b"3", b"4", b"5"]
+    assert (way.fast_batches.count, way.room.taken_bytes) == (0, 0)
+
+
+async def test_no_reply_subject_is_stored(way: Way) -> None:
+    way.read(part(1), part(2), part(3, COMMIT, Nats_Msg_Id="i"))
+    names = [[name for name, _ in headers] for headers in way.headers()]
+    assert names == [["subject"], ["subject"], ["subject", "Nats-Msg-Id"]]
+
+
+async def test_acks_of_an_append(way: Way) -> None:
+    way.ingest.configure(IngestSettings(5_000, fast_batches=True, default_ack=AckPolicy.APPENDED))
+    way.read(part(1), part(2), part(3), part(4, COMMIT))
+    assert said(way) == ["ack 0", (14, 4)]
+
+
+@pytest.mark.parametrize("settings", [{"answering": False}, {"default_ack": AckPolicy.NEVER}])
+async def test_a_stream_without_acks_says_nothing(way: Way, settings: dict[str, Any]) -> None:
+    way.ingest.configure(IngestSettings(5_000, fast_batches=True, **settings))
+    way.read(part(1), part(2), part(4), part(2, batch="other"))
+    way.partition.commit()
+    assert (way.told(), way.partition.values()) == ([], [b"1", b"2"])
+
+
+async def test_a_read_that_cannot_be_appended_ends_its_batches(way: Way) -> None:
+    way.read(part(1), part(2), part(1, gap="ok", batch="loose", flow=9))
+    way.partition.commit()
+    assert said(way) == ["ack 0", "ack 0", "ack 2", "ack 1"]
+    way.partition.fault = StorageFull("full")
+    way.read(
+        part(3), part(4), part(2, gap="ok", batch="loose", flow=9), part(1, batch="new"), part(2, batch="new"),
+    )  # fmt: skip
+    assert said(way) == ["ack 0", "err 3 10077", "err 2 10077", 10077, (12, 2)]
+    way.partition.fault = None
+    way.read(part(5), part(3, EOB, gap="ok", batch="loose"), part(3, batch="new"))
+    assert said(way) == [10208, (13, 2), 10208]
+    assert way.fast_batches.count == 0
+
+
+async def test_a_message_that_is_never_committed_ends_its_batch(way: Way) -> None:
+    way.read(part(1), part(2))
+    way.partition.commit()
+    assert said(way) == ["ack 0", "ack 2"]
+    way.read(part(3))
+    way.read(part(4))
+    way.partition.fail(StorageFull("full"))
+    assert said(way) == [10077]
+
+
+async def test_a_leader_that_goes_says_so(way: Way) -> None:
+    way.read(part(1), part(2), part(1, batch="idle"))
+    said(way)
+    way.partition.fail(NotLeader("another leads"))
+    way.ingest.close()
+    assert said(way) == [10008, 10008]
+    way.read(part(3))
+    assert said(way) == [10008]
+    assert way.fast_batches.count == 0
+
+
+async def test_an_idle_batch_is_forgotten(way: Way) -> None:
+    way.read(part(1), part(1, batch="waiting"))
+    way.partition.commit()
+    way.read(part(2, batch="waiting"))
+    way.now_ms += IDLE_MS_MAX
+    way.ingest.expire_batches()
+    said(way)
+    way.read(part(2), part(3, EOB, batch="waiting"))
+    way.partition.commit()
+    assert said(way) == [10208, (13, 2)]
+
+
+async def test_what_has_no_room_in_the_stream_ends_the_batch_there() -> None:
+    way = Way(fast_batches=True, bounded=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.partition.config = StreamConfig.of(name="orders", discard="new", retention_messages=3)
+    way.ingest.configure(IngestSettings(5_000, fast_batches=True, bounded=True))
+    way.read(
+        part(1),
+        part(1, batch="o", gap="ok"),
+        part(2),
+        part(3),
+        part(2, batch="o", gap="ok"),
+        part(4),
+    )
+    answers = said(way)
+    assert answers == ["ack 0", "ack 0", "err 3 10077", "err 2 10077"]
+    way.partition.commit()
+    assert said(way) == [(13, 2), "ack 2"]
+    assert way.partition.values() == [b"1", b"1", b"2"]
+    way.read(part(5), part(3, EOB, batch="o", gap="ok"))
+    assert said(way) == [10208, (12, 2)]
+
+
+async def test_too_few_replicas(way: Way) -> None:
+    way.read(part(1), part(2))
+    way.partition.commit()
+    said(way)
+    way.partition.below_min_isr = True
+    way.read(part(3), part(4, COMMIT))
+    assert said(way) == ["err 4 10077", "err 3 10077", (12, 2)]
+    assert way.partition.values() == [b"1", b"2"]
+
+
+async def test_a_repeated_message_waits_for_the_first_one(way: Way) -> None:
+    way.read(message("m", Nats_Msg_Id="i"), part(1, Nats_Msg_Id="i"), part(2, Nats_Msg_Id="i"))
+    assert said(way) == ["ack 0"]
+    way.read(part(3, COMMIT, Nats_Msg_Id="i"))
+    assert said(way) == []
+    way.partition.commit()
+    assert sorted(map(str, said(way))) == ["(0, 3)", "11"]
+    assert way.partition.values() == [b"x"]
+
+
+async def test_a_stream_that_does_not_allow_it(way: Way) -> None:
+    way.ingest.configure(IngestSettings(5_000))
+    way.read(part(1), message("m"))
+    way.partition.commit()
+    assert said(way) == [10205, 11]
