@@ -391,11 +391,11 @@ class PartitionIngest:
                     if self.batching.has_any_in_run:
                         self._await_batches(base_offset, removed=removed)
                     if self.fast.has_any_in_run:
-                        self.fast.appended(base_offset, self._rollups.awaited, removed=removed)
+                        self.fast.appended(base_offset, self._rollups.erased_end, removed=removed)
                 else:
                     self._not_appended(acks, replies, refusal)
             elif self.fast.has_any_in_run:  # all of it is repeated
-                self.fast.appended(base_offset, self._rollups.awaited)
+                self.fast.appended(base_offset, self._rollups.erased_end)
             if self._rollups.owed or self._repeats or self.batching.has_grown:
                 self._end_read(refusal)
             self._asked = bool(self._rollups.owed)
@@ -426,7 +426,7 @@ class PartitionIngest:
             self._grown[self] = None
             self._answers.acknowledge(self._ack_head, replies, base_offset)
             if self.fast.has_any_in_run:
-                self.fast.appended(base_offset, self._rollups.awaited)
+                self.fast.appended(base_offset, self._rollups.erased_end)
         else:
             acks = PendingAcks(self, base_offset, count, replies, 0)
             self._not_appended(acks, replies, refusal)
@@ -841,6 +841,8 @@ class PartitionIngest:
             last_on=self.sequences.last,
             has_payload=has_payload,
         )
+        if verdict.duplicate_of is not None and self._rollups.owes(verdict.duplicate_of):
+            return Judged(Admission(False, NOT_REMOVED))
         if not verdict.store:
             return Judged(verdict)
         refusal = None

@@ -1,5 +1,6 @@
-"""The ``nats`` command line, built from its Go module into the cache of peers."""
+"""The ``nats`` command line, and orbit.go's fast publisher, built from their Go modules into the cache of peers."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -10,19 +11,33 @@ from tests.peers.sources import NoSourcesError, cache
 
 MODULE: Final = "github.com/nats-io/natscli"
 VERSION: Final = "v0.4.0"
+ORBIT: Final = "github.com/synadia-io/orbit.go/jetstreamext"
+ORBIT_VERSION: Final = "v0.3.2"
+FAST_PUBLISHER: Final = Path(__file__).parent / "go" / "fast_publisher.go"
 BUILD_TIMEOUT_S: Final = 1_800.0
 
 
 def nats_program() -> Path:
     """Raises NoSourcesError where it cannot be had."""
-    program = cache() / f"natscli-{VERSION}" / "nats"
+    return _program("nats", f"natscli-{VERSION}", MODULE, VERSION, f"{MODULE}/nats")
+
+
+def fast_publisher() -> Path:
+    """A program that publishes fast batches. Raises NoSourcesError where it cannot be had."""
+    digest = hashlib.sha256(FAST_PUBLISHER.read_bytes()).hexdigest()[:8]
+    name = f"orbit-{ORBIT_VERSION}-{digest}"
+    return _program("fast_publisher", name, ORBIT, ORBIT_VERSION, str(FAST_PUBLISHER))
+
+
+def _program(name: str, build: str, module: str, version: str, built_of: str) -> Path:
+    program = cache() / build / name
     if not program.exists():
-        folder = program.parent.with_suffix(".part")
+        folder = program.parent.with_name(f"{build}.part")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         _go(folder, "mod", "init", "peers")
-        _go(folder, "get", f"{MODULE}@{VERSION}")
-        _go(folder, "build", "-o", "nats", f"{MODULE}/nats")
+        _go(folder, "get", f"{module}@{version}")
+        _go(folder, "build", "-o", name, built_of)
         folder.rename(program.parent)
     return program
 

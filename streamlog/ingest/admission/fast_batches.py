@@ -217,7 +217,7 @@ class FastBatches:
         found = []
         for batch in touched:
             stored = base_offset + batch.position if batch.position >= 0 else -1
-            offset = max(stored, batch.repeated, awaited if stored >= 0 else -1)
+            offset = max(stored, batch.repeated, awaited)
             item = InFlight(offset, batch.run_first, batch.run_last, stored + 1)
             found.append((batch, item))
         self.run.clear()

@@ -108,16 +108,15 @@ class FastBatching:
     def has_any_in_run(self) -> bool:
         return bool(self._run.touched)
 
-    def appended(
-        self, base_offset: int, awaited: Callable[[int], int], *, removed: bool = True
-    ) -> None:
-        """The run is in the log from there on. ``awaited``: what is to be committed before a message that has others
-        go is acknowledged; ``removed``: these are going.
+    def appended(self, base_offset: int, awaited: int, *, removed: bool = True) -> None:
+        """The run is in the log from there on. ``awaited``: the offset of the erasure that is to be committed before a
+        message that has others go is acknowledged, or repeated; ``removed``: these others are going.
         """
         rolling, self._rolling = self._rolling, []
-        if rolling and not removed:
-            self._batches.fail_run(rolling, NOT_REMOVED)
-        self._batches.appended(base_offset, awaited(base_offset) if rolling else -1)
+        if not removed:
+            repeating = [it for it in self._run.touched if it.repeated >= base_offset]
+            self._batches.fail_run([*rolling, *repeating], NOT_REMOVED)
+        self._batches.appended(base_offset, awaited)
         end = self._partition.high_watermark if self._awaits_commit else EVERYTHING
         self._batches.committed(end, self._now_ms())
         self._heed()

@@ -177,3 +177,53 @@ async def test_a_stream_that_does_not_allow_it(way: Way) -> None:
     way.read(part(1), message("m"))
     way.partition.commit()
     assert said(way) == [10205, 11]
+
+
+async def test_an_ack_is_for_what_is_committed_alone(way: Way) -> None:
+    way.read(part(1, flow=1), part(2))
+    way.read(part(3), part(4))
+    way.read(part(5))
+    assert said(way) == ["ack 0"]
+    for end, told in ((11, []), (12, ["ack 2"]), (13, []), (14, ["ack 4"]), (15, ["ack 5"])):
+        way.partition.move(end)
+        assert said(way) == told
+
+
+async def test_what_a_rollup_could_not_remove_is_not_acknowledged() -> None:
+    way = Way(fast_batches=True, rollups=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.read(message("m"), part(1))
+    way.partition.commit()
+    assert said(way) == ["ack 0", 11]
+    way.partition.erasing.fault = StorageFull("full")
+    way.read(part(2), part(3, Nats_Rollup="all"), part(4, COMMIT))
+    way.partition.commit()
+    assert said(way) == ["err 2 10077", (12, 1)]
+
+
+async def test_a_repeated_rollup_waits_for_what_it_removes() -> None:
+    way = Way(fast_batches=True, rollups=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.read(message("m"))
+    way.partition.commit()
+    assert said(way) == [11]
+    rollup: dict[str, Any] = {"Nats_Rollup": "all", "Nats_Msg_Id": "i"}
+    way.read(message("roll", **rollup), part(1, COMMIT, **rollup))
+    assert way.partition.log_end_offset == 13
+    way.partition.move(12)
+    assert said(way) == []
+    way.partition.move(13)
+    assert sorted(map(str, said(way))) == ["(12, 1)", "12"]
+
+
+@pytest.mark.parametrize("in_a_read", [True, False])
+async def test_a_repeated_rollup_that_is_owed_is_refused(in_a_read: bool) -> None:
+    way = Way(fast_batches=True, rollups=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.read(message("m"))
+    way.partition.commit()
+    assert said(way) == [11]
+    way.partition.erasing.fault = StorageFull("full")
+    rollup: dict[str, Any] = {"Nats_Rollup": "all", "Nats_Msg_Id": "i"}
+    parts = message("roll", **rollup), part(1, COMMIT, **rollup)
+    for read in [parts] if in_a_read else [parts[:1], parts[1:]]:
+        way.read(*read)
+    way.partition.commit()
+    assert said(way) == [10077, 10077]
