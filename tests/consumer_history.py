@@ -172,6 +172,8 @@ class ConsumerHistory:
         """Of those that are gone: what was acknowledged, and lost with its leader."""
         self._lost_places: set[tuple[str, int, int]] = set()
         self._consumers: dict[ConsumerId, _Known] = {}
+        self._deleting: set[str] = set()
+        """Names of consumers."""
         self._resets = Counter[str]()
         """That are asked for and not answered, by the name of the consumer."""
 
@@ -310,16 +312,22 @@ class ConsumerHistory:
         known = self._known(consumer)
         if known.promises is None:
             known.first_after = self._next()
+            known.is_doubtful |= consumer.name in self._deleting
         known.promises = promises
 
     def living(self, name: str) -> list[ConsumerId]:
         """Those of that name that a client knows of; a deletion that is asked for now ends them."""
         return [key for key, it in self._consumers.items() if key.name == name and it.dead is None]
 
-    def deletion_asked(self, consumers: Iterable[ConsumerId]) -> None:
-        """From now on they may be deleted at any time."""
-        for it in consumers:
+    def deletion_asked(self, name: str) -> None:
+        """From now on the consumers of that name may be deleted at any time, also one that no client knows of yet."""
+        self._deleting.add(name)
+        for it in self.living(name):
             self._known(it).is_doubtful = True
+
+    def deletion_is_over(self, name: str) -> None:
+        """Consumers of that name that a client hears of from now on were made later."""
+        self._deleting.discard(name)
 
     def deleted(self, consumers: Iterable[ConsumerId]) -> None:
         """A client was told so of what was ``living`` when it asked."""

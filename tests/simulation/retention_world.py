@@ -2,8 +2,10 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from streamlog.jetstream.consumers import interest_reports
@@ -25,6 +27,8 @@ from tests.simulation.led_streams import LedMessages, RetentionNode, found_in
 
 RETENTIONS: Final = ("limits", "interest", "workqueue")
 LOST_MAX: Final = 8
+OVER_MS: Final = 6_000
+"""No request, or answer, is under way that long."""
 
 
 class RetentionStory(ConsumersStory):
@@ -37,6 +41,7 @@ class RetentionStory(ConsumersStory):
         self.retentions = {name: choices.choice(RETENTIONS) for name in STREAMS}
         self.fails = choices.choice((0.0, 0.2))
         """How often a leader cannot erase what it has hidden."""
+        self._deletions = Counter[str]()
         super().__init__(seed)
         self.replaced = [(interest_reports._found, found_in)]
 
@@ -161,7 +166,9 @@ class RetentionStory(ConsumersStory):
         before = self.ask
 
         def ask(client: Any, verb: str, stream: str, consumer: str, **more: Any) -> None:
-            self.history.deletion_asked(self.history.living(consumer))
+            self.history.deletion_asked(consumer)
+            self._deletions[consumer] += 1
+            self.later(OVER_MS, partial(self._end_deletion, consumer, self._deletions[consumer]))
             before(client, verb, stream, consumer, **more)
 
         self.ask = ask  # type: ignore[method-assign]
@@ -169,6 +176,10 @@ class RetentionStory(ConsumersStory):
             super()._delete_consumer()
         finally:
             self.ask = before  # type: ignore[method-assign]
+
+    def _end_deletion(self, name: str, number: int) -> None:
+        if number == self._deletions[name]:
+            self.history.deletion_is_over(name)
 
     def _reset_consumer(self) -> None:
         place = self.rng.choice(self.places)
