@@ -105,9 +105,9 @@ KNOWN: Final[tuple[Known, ...]] = (
         lambda it: it.path == "domain" and MISSING in (it.jetstream, it.streamlog),
     ),
     Known(
-        "what streamlog does not have is refused with 500/10052, and named",
-        "sources of counters: not there yet",
-        _refused(r"^500/10052 .*is not supported"),
+        "a first sequence is at most 2^40",
+        "a mirror of a stream that begins beyond would hold up its node",
+        _refused(r"^500/10052 first_sequence: \d+ is not supported"),
     ),
     Known(
         "`mirror_direct` without a mirror is refused by STREAM.UPDATE as well",

@@ -29,7 +29,8 @@ from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
 from streamlog.nats.router import Endpoint, Router, Subscription
 from streamlog.record.codec import RecordRun
 
-Count = Callable[[bytes, bytes, bytes, bytes], tuple[RecordRun, bytes] | None]
+Counted = tuple[RecordRun, bytes] | tuple[RecordRun, bytes, bytes]
+Count = Callable[[bytes, bytes, bytes, bytes], Counted | None]
 Admitted = bool | RecordRun | tuple[RecordRun, bytes, bytes]
 Admit = Callable[[bytes, bytes, bytes, int], Admitted]
 OpenEnvelope = Callable[[bytes, bytes, bytes, bytes], TranslatedEnvelope | None]

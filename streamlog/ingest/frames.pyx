@@ -314,6 +314,8 @@ cdef class RecordCollector:
             headers.turn += 1
             if counted is not None:
                 value = of_bytes(counted[1])
+                if len(counted) > 2:
+                    headers.replace(literal(b"Nats-Counter-Sources", 20), of_bytes(counted[2]))
                 (<RecordRun?>counted[0]).add(
                     0, headers.key, value, headers.spans, headers.count
                 )
@@ -375,6 +377,10 @@ cdef class RecordCollector:
             headers.turn += 1
             if admitted is False:
                 return 0
+            if isinstance(admitted, tuple):
+                extended = admitted
+                headers.replace(of_bytes(extended[1]), of_bytes(extended[2]))
+                admitted = True if extended[0] is None else extended[0]
             if admitted is not True:
                 value = of_bytes(admitted)
         if self.keyed and value.size == 0:

@@ -17,7 +17,8 @@ from streamlog.ingest.admission.batch_staging import (
     RunBatch,
     extended,
 )
-from streamlog.ingest.admission.counter_totals import CounterTotals
+from streamlog.ingest.admission.counter_totals import CountedMessage, CounterTotals
+from streamlog.ingest.admission.counters import SOURCES_HEADER
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.fast_batches import FastBatchLimit
@@ -218,6 +219,12 @@ def _delayed_bytes(reply: bytes, answer: bytes) -> int:
     return len(reply) + len(answer) + DELAYED_OVERHEAD_BYTES
 
 
+def _with_sources(
+    run: RecordRun, counted: CountedMessage
+) -> tuple[RecordRun, bytes] | tuple[RecordRun, bytes, bytes]:
+    return (run, *counted) if counted.sources else (run, counted.body)
+
+
 class PartitionIngest:
     """For one partition in one leader epoch. Owned by the source; all is on its event loop.
 
@@ -336,6 +343,11 @@ class PartitionIngest:
     def is_settled(self) -> bool:
         """Nothing that a former leader began is undone, and no message is judged that is not appended."""
         return self.opened and not (self.closed or self._rollups.owed or self.inflow.run.count)
+
+    @property
+    def gathers(self) -> bool:
+        """There are messages that are judged, and not appended yet."""
+        return not self.closed and self.inflow.run.count > 0
 
     @property
     def pending_count(self) -> int:
@@ -846,22 +858,24 @@ class PartitionIngest:
         if not verdict.store:
             return Judged(verdict)
         refusal = None
-        awaits_replicas = self.default_ack is AckPolicy.COMMITTED or verdict.rollup
+        removes = bool(verdict.rollup or verdict.purged)
+        awaits_replicas = self.default_ack is AckPolicy.COMMITTED or removes
         if self.partition.below_min_isr and awaits_replicas:
             refusal = NOT_ENOUGH_REPLICAS
-        elif verdict.rollup:
-            refusal = self._rollups.objection(verdict.rollup)
+        elif removes:
+            refusal = self._rollups.objection(verdict.rollup, verdict.purged)
         if refusal is None and self.counters is not None:
             refusal = self.counters.objection(subject)
         if refusal is not None:
             self._abort(log_end_offset + position)
             return Judged(Admission(False, refusal))
-        if verdict.rollup:
-            self._rollups.add(verdict.rollup, subject, position)
+        if removes:
+            self._rollups.add(verdict.rollup, subject, position, purged=verdict.purged)
         if self.counters is None:
-            return Judged(verdict)
+            return Judged(verdict, added=verdict.added)
         headers = publish_headers(header_block)
-        return Judged(verdict, self.counters.count(headers, subject, position))
+        body, sources = self.counters.count(headers, subject, position)
+        return Judged(verdict, body, (SOURCES_HEADER, sources) if sources else None)
 
     def _answer_unstored(self, verdict: Admission, reply: bytes) -> None:
         if verdict.refusal:
@@ -873,7 +887,7 @@ class PartitionIngest:
 
     def _count(
         self, header_block: bytes, subject: bytes, reply: bytes, payload: bytes
-    ) -> tuple[RecordRun, bytes] | None:
+    ) -> tuple[RecordRun, bytes] | tuple[RecordRun, bytes, bytes] | None:
         """The parser asks about a message of a stream of counters."""
         reply = self._heard(reply)
         if self.counters is None or self._barred is not None:
@@ -898,7 +912,7 @@ class PartitionIngest:
         subject: bytes,
         reply: bytes,
         payload: bytes,
-    ) -> tuple[RecordRun, bytes] | None:
+    ) -> tuple[RecordRun, bytes] | tuple[RecordRun, bytes, bytes] | None:
         """Counted once it is part of the run."""
         run = self.batching.admit(
             headers, subject, reply, self._now_ms(), has_payload=bool(payload)
@@ -907,7 +921,7 @@ class PartitionIngest:
             return None
         if run is not self.inflow.run:
             return run, payload
-        return run, counters.count(headers, subject, run.count)
+        return _with_sources(run, counters.count(headers, subject, run.count))
 
     def _counted(
         self,
@@ -918,7 +932,7 @@ class PartitionIngest:
         reply: bytes,
         *,
         has_payload: bool,
-    ) -> tuple[RecordRun, bytes] | None:
+    ) -> tuple[RecordRun, bytes] | tuple[RecordRun, bytes, bytes] | None:
         log_end_offset, position = self.partition.log_end_offset, self.inflow.run.count
         verdict = self.deduplicator.admit(
             header_block,
@@ -940,9 +954,9 @@ class PartitionIngest:
             self._abort(log_end_offset + position)
             self._answers.refuse_one(self._stream, reply, refusal)
             return None
-        body = counters.count(headers, subject, position)
+        counted = counters.count(headers, subject, position)
         counters.answer(subject, position, b"" if verdict.ack is AckPolicy.NEVER else reply)
-        return self.inflow.run, body
+        return _with_sources(self.inflow.run, counted)
 
     def _store(
         self, verdict: Admission, subject: bytes, reply: bytes, position: int

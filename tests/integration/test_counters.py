@@ -54,6 +54,78 @@ async def test_values(pair: Pair) -> None:
     await assert_same(pair, name)
 
 
+async def newest(side: Side, name: str, subject: str) -> tuple[int, Any] | None:
+    """A counter's value, and what its sources have brought."""
+    reply = await side.api(f"STREAM.MSG.GET.{name}", last_by_subj=subject)
+    if "error" in reply:
+        return None
+    message = reply["message"]
+    value = int(json.loads(b64decode(message["data"]))["val"])
+    lines = b64decode(message.get("hdrs", "")).decode().split("\r\n")
+    told = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return value, json.loads(told.get("Nats-Counter-Sources", "null"))
+
+
+async def until_newest(side: Side, name: str, subject: str, value: int) -> Any:
+    """What the sources have brought then."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await newest(side, name, subject)
+            if found is not None and found[0] == value:
+                return found[1]
+            await asyncio.sleep(0.02)
+
+
+async def test_sources_are_added_up(pair: Pair) -> None:
+    a, b = [await pair.create(allow_msg_counter=True) for _ in range(2)]
+    name, chained = pair.new_name(), pair.new_name()
+    for side in pair.sides:
+        sources = [
+            {"name": it, "subject_transforms": [{"src": f"{it}.>", "dest": f"{name}.>"}]}
+            for it in (a, b)
+        ]
+        await side.create(name, allow_msg_counter=True, sources=sources)
+        await side.create(chained, allow_msg_counter=True, sources=[{"name": name}], subjects=[])
+    await pair.tell(a, [add(f"{a}.x", 5), add(f"{a}.x", 2), add(f"{a}.y", 1)])
+    await pair.tell(b, [add(f"{b}.x", -3), add(f"{b}.x", LARGE), add(f"{b}.x", f"-{LARGE}")])
+    x, y = f"{name}.x", f"{name}.y"
+    for side in pair.sides:
+        brought = await until_newest(side, name, x, 4)
+        assert brought == {a: {f"{a}.x": "7"}, b: {f"{b}.x": "-3"}}
+        assert await until_newest(side, name, y, 1) == {a: {f"{a}.y": "1"}}
+        answer = await side.publisher.ask(*add(x, 10))
+        assert answer is not None
+        assert answer["val"] == "14"
+        assert await newest(side, name, x) == (14, brought)
+        assert await until_newest(side, chained, x, 14) == {name: {x: "14"}}
+    await pair.tell(a, [add(f"{a}.x", 1), add(f"{a}.y", -1)])
+    for side in pair.sides:
+        assert (await until_newest(side, name, x, 15))[a] == {f"{a}.x": "8"}
+        await until_newest(side, name, y, 0)
+        await side.api(f"STREAM.PURGE.{name}")  # what was sourced is forgotten with it
+    await pair.tell(a, [add(f"{a}.x", 1)])
+    for side in pair.sides:
+        assert await until_newest(side, name, x, 9) == {a: {f"{a}.x": "9"}}
+        await until_newest(side, chained, x, 9)
+
+
+async def test_source_that_is_no_counter_is_told(pair: Pair) -> None:
+    ours = pair.sides[1]
+    plain, name = pair.new_name(), pair.new_name()
+    await ours.create(plain)
+    await ours.publisher.ask(plain, b"x", None)
+    await ours.create(name, allow_msg_counter=True, sources=[{"name": plain}])
+    async with asyncio.timeout(20):
+        while True:
+            (source,) = (await ours.api(f"STREAM.INFO.{name}"))["sources"]
+            if "error" in source:
+                break
+            await asyncio.sleep(0.05)
+    told = f"message counter increment is missing: message 1 of {plain}"
+    assert source["error"]["description"].endswith(told)
+    assert (await ours.state(name))["messages"] == 0
+
+
 REFUSED = [
     ("1", ()), ("x", ()), ("1.5", ()), ("1_0", ()), ("1 ", ()), ("", ()), ("--1", ()), ("+", ()),
     ("0x10", ()), ("1e3", ()), ("\u0661", ()),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from nats.aio.client import Client
 
 from tests.integration.test_consumers_cluster import (
     SETTINGS,
@@ -80,24 +81,49 @@ async def until_more(publishers: list[Publisher]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def make_sums(client: Client) -> None:
+    """A stream that adds up the counters of the other one; clients add to it besides."""
+    transform = {"src": "counts.>", "dest": "sums.>"}
+    config = {
+        "name": "sums", "subjects": ["sums.>"], "num_replicas": 3, "allow_msg_counter": True,
+        "sources": [{"name": "counts", "subject_transforms": [transform]}],
+    }  # fmt: skip
+    answer = await client.request("$JS.API.STREAM.CREATE.sums", json.dumps(config).encode())
+    assert "error" not in json.loads(answer.data), answer.data
+
+
+async def until_summed(client: Client, totals: Counter[str], own: int) -> None:
+    """``own``: what clients have added to each sum."""
+    for subject, total in totals.items():
+        name = subject.replace("counts", "sums")
+        async with asyncio.timeout(30):
+            while True:
+                message = await client.jetstream().get_last_msg("sums", name)
+                if json.loads(message.data or b"") == {"val": str(total + own)}:
+                    break
+                await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 async def test_totals_outlive_their_leaders(trio: Cluster, kills: int) -> None:
     async with connected(trio, 1) as client:
         await make_stream(client.jetstream(), "counts", allow_msg_counter=True)
+        await make_sums(client)
     partition = ("counts", 0)
-    await asyncio.to_thread(trio.wait_settled, [partition])
+    await asyncio.to_thread(trio.wait_settled, [partition, ("sums", 0)])
     publishers = [Publisher(number) for number in range(PUBLISHERS)]
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
             group.create_task(publisher.run(trio))
         await until_more(publishers)
         for _ in range(kills):
-            leader = await asyncio.to_thread(trio.leader, partition)
-            await asyncio.to_thread(trio.kill, leader)
-            await until_more(publishers)
-            await asyncio.to_thread(trio.start, leader)
-            await asyncio.to_thread(trio.wait_settled, [partition])
-            await until_more(publishers)
+            for killed in (partition, ("sums", 0)):
+                leader = await asyncio.to_thread(trio.leader, killed)
+                await asyncio.to_thread(trio.kill, leader)
+                await until_more(publishers)
+                await asyncio.to_thread(trio.start, leader)
+                await asyncio.to_thread(trio.wait_settled, [partition, ("sums", 0)])
+                await until_more(publishers)
         for publisher in publishers:
             publisher.stopping = True
     await asyncio.to_thread(trio.wait_replicated, partition)
@@ -111,3 +137,12 @@ async def test_totals_outlive_their_leaders(trio: Cluster, kills: int) -> None:
             now = (record.subject, totals[record.subject])
             assert told.get(record.offset + 1, now) == now
         assert sorted(it.identity for it in log.records) == sorted(steps), log.name
+    async with connected(trio, 1) as client:
+        await until_summed(client, totals, 0)
+        for subject in totals:
+            name = subject.replace("counts", "sums")
+            answer = await client.request(name, b"", headers={"Nats-Incr": "3"}, timeout=5)
+            assert json.loads(answer.data)["val"] == str(totals[subject] + 3)
+            await client.request(subject, b"", headers={"Nats-Incr": "4"}, timeout=5)
+            totals[subject] += 4
+        await until_summed(client, totals, 3)

@@ -22,6 +22,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
@@ -91,9 +92,12 @@ class LocalLeader:
         return states
 
     def size_bytes(self) -> int:
-        """Of all that is led here."""
-        led = (partition for partition in self._partitions.partitions() if partition.is_leader)
-        return sum(partition.statistics().size_bytes for partition in led)
+        """Of all that is led here, but for the nodes' own streams."""
+        return sum(
+            it.statistics().size_bytes
+            for it in self._partitions.partitions()
+            if it.is_leader and not is_internal(it.tp.stream)
+        )
 
     async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import BrokenInvariant
 from streamlog.ingest.admission import schedules
 from streamlog.ingest.admission.counter_totals import CounterTotals
+from streamlog.ingest.admission.counters import SOURCES_HEADER
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import Headers, level_objection
@@ -508,7 +509,10 @@ class BatchStaging:
             headers = [*message.headers, COMMIT_HEADER] if is_last else message.headers
             value = message.value
             if self.counters is not None:
-                value = self.counters.count(message.asked, message.subject, run.count)
+                value, sources = self.counters.count(message.asked, message.subject, run.count)
+                if sources:
+                    headers = [it for it in headers if it[0] != SOURCES_HEADER]
+                    headers.append((SOURCES_HEADER, sources))
             run.append(message.key, value, headers)
 
     def _refuse(self, reply: bytes, refusal: PublishRefusal) -> bool:

@@ -12,7 +12,15 @@ refused: ``objection_to``.
 from typing import Final, NamedTuple
 
 from streamlog.errors import StreamlogError
-from streamlog.ingest.admission.counters import BROKEN, body_of, increment_of, total_of
+from streamlog.ingest.admission.counters import (
+    BROKEN,
+    SOURCES_HEADER,
+    CounterState,
+    body_of,
+    increment_of,
+    sourced,
+    total_of,
+)
 from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import INTERNAL, PublishRefusal, refusal_of
@@ -23,6 +31,7 @@ from streamlog.record.codec import RecordRun
 NOT_KNOWN: Final = PublishRefusal(
     503, 10008, "the counters of the stream are not known yet; ask again", "not_ready"
 )
+_SOURCES: Final = SOURCES_HEADER.decode()
 KNOWN_MAX: Final = 100_000
 """Counters whose values are remembered; others are read from the log again."""
 
@@ -35,12 +44,20 @@ class Counted(NamedTuple):
     total: int
 
 
+class CountedMessage(NamedTuple):
+    """What a message is stored as."""
+
+    body: bytes
+    sources: bytes
+    """The value of ``SOURCES_HEADER``; empty: it has none."""
+
+
 class _Known(NamedTuple):
     offset: int
-    total: int
+    state: CounterState
 
 
-NO_MESSAGE: Final = _Known(-1, 0)
+NO_MESSAGE: Final = _Known(-1, CounterState())
 
 
 class CounterTotals:
@@ -79,8 +96,26 @@ class CounterTotals:
         self._known[subject] = known
         return None
 
-    def count(self, headers: Headers, subject: bytes, position: int) -> bytes:
-        """The payload of the message that goes into the run there."""
+    def count(self, headers: Headers, subject: bytes, position: int) -> CountedMessage:
+        """The message that goes into the run there."""
+        state = self._begin(subject, position)
+        state = state._replace(total=state.total + increment_of(headers))
+        return self._stored_as(subject, position, state)
+
+    def count_sourced(
+        self, subject: bytes, position: int, origin: str, origin_subject: str, value: int
+    ) -> tuple[CountedMessage, int] | None:
+        """The same of a message that a source brings, with what it adds. None: what was sourced before cannot be read,
+        and the message is not for the run.
+        """
+        found = sourced(self._known[subject].state, origin, origin_subject, value)
+        if found is None:
+            return None
+        self._begin(subject, position)
+        return self._stored_as(subject, position, found.state), found.increment
+
+    def _begin(self, subject: bytes, position: int) -> CounterState:
+        """As the counter is before the message."""
         if not self._stored:
             self._base_offset = self._partition.log_end_offset
         self._stored += 1
@@ -88,14 +123,16 @@ class CounterTotals:
         if known is None or known.offset >= self._base_offset + position:
             self._spoiled = True  # it was not asked for: nothing of this run is stored
             known = NO_MESSAGE
-        total = known.total + increment_of(headers)
-        self._known[subject] = _Known(self._base_offset + position, total)
-        return body_of(total)
+        return known.state
+
+    def _stored_as(self, subject: bytes, position: int, state: CounterState) -> CountedMessage:
+        self._known[subject] = _Known(self._base_offset + position, state)
+        return CountedMessage(body_of(state.total), state.sources)
 
     def answer(self, subject: bytes, position: int, reply: bytes) -> None:
         """The message there, which was counted just now, is answered with its value."""
         if reply:
-            self._counted.append(Counted(position, reply, self._known[subject].total))
+            self._counted.append(Counted(position, reply, self._known[subject].state.total))
 
     def objection_to(self, run: RecordRun) -> PublishRefusal | None:
         """Why the run cannot be appended: not all in it was counted for where it would be stored."""
@@ -137,4 +174,7 @@ class CounterTotals:
         if record is None:
             return NOT_KNOWN
         total = total_of(record.value or b"")
-        return BROKEN if total is None else _Known(offset, total)
+        if total is None:
+            return BROKEN
+        sources = next((value for name, value in record.headers if name == _SOURCES), None)
+        return _Known(offset, CounterState(total, sources or b""))

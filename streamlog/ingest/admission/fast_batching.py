@@ -37,12 +37,18 @@ logger = logging.getLogger(__name__)
 EVERYTHING: Final = 2**63
 
 
+StoredWith = tuple[bytes | None, bytes, bytes]
+"""What a message is stored as, None for as it came; and a header, in the place of its own of that name."""
+
+
 class Judged(NamedTuple):
     """What becomes of a message."""
 
     verdict: Admission
     body: bytes | None = None
     """What it is stored as; None: as it came."""
+    added: tuple[bytes, bytes] | None = None
+    """A header that it is stored with, in the place of its own of that name."""
 
 
 class FastBatching:
@@ -170,7 +176,7 @@ class FastBatching:
 
     def _admit(
         self, header_block: bytes, subject: bytes, reply: bytes, has_payload: bool
-    ) -> bool | bytes:
+    ) -> bool | bytes | StoredWith:
         """The parser asks about a message that does not simply follow."""
         try:
             return self._admitted(header_block, subject, reply, has_payload)
@@ -183,7 +189,7 @@ class FastBatching:
 
     def _admitted(
         self, header_block: bytes, subject: bytes, reply: bytes, has_payload: bool
-    ) -> bool | bytes:
+    ) -> bool | bytes | StoredWith:
         refusal = self.barred or (None if self._allowed else DISABLED)
         if refusal is not None:
             self._answers.refuse_one(self._stream, reply if self._answering else b"", refusal)
@@ -194,11 +200,13 @@ class FastBatching:
         if batch is None or asked is None:
             return False
         position = self._inflow.run.count
-        verdict, body = self._judge(header_block, subject, position, has_payload)
+        verdict, body, added = self._judge(header_block, subject, position, has_payload)
         if verdict.store:
             self._batches.stored(batch, asked, position)
-            if verdict.rollup:
+            if verdict.rollup or verdict.purged:
                 self._rolling.append(batch)
+            if added is not None:
+                return body, *added
             return True if body is None else body
         if verdict.duplicate_of is not None:
             self._metrics.publish_duplicates.inc()

@@ -77,9 +77,13 @@ class FastRun:
 
     is_open: bool
     """The parser may take what follows without asking."""
-    admit: Callable[[bytes, bytes, bytes, bool], bool | bytes] | None
+    admit: (
+        Callable[[bytes, bytes, bytes, bool], bool | bytes | tuple[bytes | None, bytes, bytes]]
+        | None
+    )
     """``admit(header_block, subject, reply, has_payload)`` decides about a message: False, it is not stored, and
-    ``admit`` has seen to the answer; True, it is; or what it is stored as.
+    ``admit`` has seen to the answer; True, it is; or what it is stored as, alone or (None: as it came) with a header
+    that takes the place of its own of that name.
     """
     touched: list[FastBatch]
     """Batches of which the run has something."""

@@ -5,18 +5,26 @@ Of a source the log has the last record that it brought, with its sequence in a 
 records themselves, in one append; so a leader that takes over, wherever the one before it has stopped, goes on exactly
 behind the last record that it has.
 
+**Counters.** A stream of counters adds up what its sources' counters have come to (ADR-49), see ``counters``. What it
+has taken from each is in the log, too, in the newest message of the counter.
+
 **One leader.** Everything is appended by the leader of the partition in its leader epoch. Whether it leads is asked in
 the same turn of the event loop in which it appends, and what a former leader has appended at the same time is cut off
 with its epoch, as everything that it has not committed.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from streamlog.client.reader import open_batch
 from streamlog.clock import wall_ms
-from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.ingest.admission import counters
+from streamlog.ingest.admission.counter_totals import NOT_KNOWN, CounterTotals
+from streamlog.ingest.admission.refusal import PublishRefusal
+from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.jetstream.mirroring.origin_batches import (
     KEY_HEADER,
     SOURCE_HEADER,
@@ -47,6 +55,8 @@ SCAN_OFFSETS: Final = 1_000
 """The first step back, when the last record of each source is looked for; each further one is twice as long."""
 SCAN_OFFSETS_MAX: Final = 200_000
 READ_BYTES: Final = 4 * 1024 * 1024
+KNOWN_LOOK_S: Final = 0.05
+"""How soon the counters of the log are looked for again, while its subjects are read."""
 
 
 class _FedAppend:
@@ -187,6 +197,9 @@ class FedPartition:
 
     async def source(self, origin: StreamOrigin, messages: Sequence[OriginMessage]) -> None:
         """Append those that belong into this partition. Raises StreamlogError."""
+        if self._config.allow_counter:
+            await self._source_counters(origin, messages)
+            return
         run, size, last = RecordRun(attributes=PUBLISHED), 0, 0
         for it in messages:
             changed = self._changed_subject(it)
@@ -205,10 +218,54 @@ class FedPartition:
         if run.count:
             await self._append(run, origin.index_name, last)
 
+    async def _source_counters(
+        self, origin: StreamOrigin, messages: Sequence[OriginMessage]
+    ) -> None:
+        """Each message adds to the counter of its subject what the origin's counter has come to since the last one.
+        Between the look at a counter and the append there is no turn of the event loop, so that nothing comes between
+        them; nor is there while messages of publishers are counted that are not appended. Raises StreamlogError.
+        """
+        waiting = deque(map(self._changed_subject, messages))
+        while waiting:
+            await self._fewer_than(1, PENDING_BYTES_MAX)
+            await self.nothing_gathered()
+            self._check()
+            run = RecordRun(attributes=PUBLISHED)
+            sequences = SubjectSequences(self._partition, run)
+            totals = CounterTotals(self._partition, sequences)
+            last, refusal = 0, None
+            while waiting and run.size_bytes < RUN_BYTES and refusal is None:
+                refusal = _count(totals, run, origin, waiting[0])
+                if refusal is None:
+                    last = waiting.popleft().sequence
+            try:
+                if run.count:
+                    self._append_now(run, origin.index_name, last)
+            except BaseException:
+                sequences.abort(self._partition.log_end_offset)
+                raise
+            if refusal is NOT_KNOWN:
+                await asyncio.sleep(KNOWN_LOOK_S)
+            elif refusal is not None:
+                raise InvalidRequest(
+                    f"{refusal.description}: message {waiting[0].sequence} of {origin.name}"
+                )
+
+    async def nothing_gathered(self) -> None:
+        """What is gathered is appended within a turn of the event loop."""
+        while True:
+            admission = self._partition.expiry.admission
+            if admission is None or not admission.gathers:
+                return
+            await asyncio.sleep(0)
+
     async def _append(self, run: RecordRun, index_name: str, sequence: int) -> None:
         """The run is empty afterwards. ``sequence``: the last one in it."""
         await self._fewer_than(1, PENDING_BYTES_MAX)
         self._check()
+        self._append_now(run, index_name, sequence)
+
+    def _append_now(self, run: RecordRun, index_name: str, sequence: int) -> None:
         check_room(self._partition, run.count, run.size_bytes)
         ack = self._commit(run.size_bytes)
         try:
@@ -226,6 +283,7 @@ class FedPartition:
 
     async def renew(self) -> None:
         """Append the places again, committed when it returns. Raises StreamlogError."""
+        await self.nothing_gathered()
         self._check()
         self._append_places()
         await self.committed()
@@ -324,6 +382,31 @@ class FedPartition:
     def _check_epoch(self) -> None:
         if self._partition.leader_epoch != self._leader_epoch:
             raise NotLeader(f"{self._partition.tp} has another leader epoch")
+
+
+def _count(
+    totals: CounterTotals, run: RecordRun, origin: StreamOrigin, message: OriginMessage
+) -> PublishRefusal | None:
+    """Into the run, unless it is refused."""
+    subject = message.subject.encode()
+    headers = sourced_headers(origin, message)
+    value = counters.total_of(message.data)
+    if not any(name == counters.HEADER for name, _ in headers):
+        return counters.MISSING
+    if value is None:
+        return counters.BROKEN
+    refusal = totals.objection(subject)
+    if refusal is not None:
+        return refusal
+    place, _, _ = origin.index_name.split(" ")
+    counted = totals.count_sourced(subject, run.count, place, message.original_subject, value)
+    if counted is None:
+        return counters.BROKEN
+    (body, sources), increment = counted
+    made = {counters.HEADER: b"%d" % increment, counters.SOURCES_HEADER: sources}
+    headers = [(name, made.pop(name, it)) for name, it in headers]
+    run.append(None, body, [*headers, *made.items()])
+    return None
 
 
 def _note(found: dict[str, int], headers: Sequence[tuple[str, bytes | None]]) -> None:

@@ -427,6 +427,7 @@ async def _ever() -> None:
 async def _keep_places(fed: FedPartition) -> None:
     """Other messages, too, have segments begin."""
     while True:
+        await fed.nothing_gathered()
         fed.keep_places()
         await asyncio.sleep(PLACES_S)
 

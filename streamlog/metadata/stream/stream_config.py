@@ -770,7 +770,6 @@ class StreamConfig(BaseModel):
             (self.discard == "new", "counter stream cannot use discard new"),
             (self.allow_ttl, "counter stream cannot use message TTLs"),
             (self.retention != "limits", "counter stream can only use limits retention"),
-            (self.sources, "sources: a counter stream with sources is not supported"),
             (
                 self.is_compacted,
                 "cleanup_policy: compact is not for a counter stream, whose values are by subject",

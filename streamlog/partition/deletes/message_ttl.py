@@ -73,6 +73,10 @@ class PublishAdmission(Protocol):
     def is_settled(self) -> bool:
         """Nothing that a former leader began is undone, and no message is judged that is not appended."""
 
+    @property
+    def gathers(self) -> bool:
+        """There are messages that are judged, and not appended yet."""
+
 
 class ExpiryRules(NamedTuple):
     """What a stream's configuration has to say of it."""

@@ -39,6 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 class Settled:
     is_settled = True
+    gathers = False
 
 
 async def put(partition: Partition, subject: str, ttl: str = "", *more: tuple[bytes, bytes]) -> int:
@@ -180,6 +181,7 @@ async def test_nothing_goes_before_a_former_leader_is_made_up_for(
 
         class Unsettled:
             is_settled = False
+            gathers = False
 
         partition.expiry.admission = Unsettled()
         await look(registry, clock)
