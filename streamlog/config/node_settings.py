@@ -484,7 +484,8 @@ class NatsListenSection(NatsListenAuthSection):
     write_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """A connection is closed if the client reads nothing for this long while messages wait for it."""
     ping_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 120_000
-    """Interval of PINGs to a silent client. A client that leaves two unanswered is closed."""
+    """Interval of PINGs to a silent client. A client that leaves two unanswered is closed. The first
+    PING comes 2 s after the connection or earlier, whether the client is silent or not."""
     login_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_000
     """Maximum duration of the TLS handshake and the login."""
     tls: Annotated[bool | None, example(True)] = None

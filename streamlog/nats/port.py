@@ -54,6 +54,10 @@ FULL_PAUSE_S: Final = 0.2
 """Pause in accepting when the process has no file descriptor left."""
 LOOK_S: Final = 0.5
 """Interval between checks for clients that are silent or late."""
+FIRST_PING_S: Final = 2.0
+"""As nats-server: each client has its first PING so soon, silent or not. There are programs that wait
+for it to see that a server serves.
+"""
 LOGIN_LOOK_S: Final = 5.0
 """Interval between checks for logins that were revoked."""
 QUIET_REASONS: Final = frozenset({CloseReason.PEER, CloseReason.STOP})
@@ -101,6 +105,7 @@ class Port:
         ``link``: makes a link to another node of a connection that asks for one; False: it may not.
         """
         self._settings = settings
+        self._first_ping_s = min(FIRST_PING_S, settings.ping_interval_ms / 1000)
         self._router = router
         self._sockets = sockets
         self._server_id = f"streamlog-{cluster_id}-{node_id}"
@@ -125,6 +130,8 @@ class Port:
         self._hosts: Counter[str] = Counter()
         self._due: dict[PortClient, float] = {}
         """When each client is pinged if it stays silent; the earliest first."""
+        self._first_pings: dict[PortClient, float] = {}
+        """When each client is pinged for the first time; the earliest first."""
         self._late: dict[PortClient, float] = {}
         """Clients that have not logged in, and until when they may; the earliest first."""
         self._client_id = 0
@@ -280,6 +287,7 @@ class Port:
         self._metrics.nats_port_connections.inc()
         now_s = time.monotonic()
         self._due[client] = now_s + settings.ping_interval_ms / 1000
+        self._first_pings[client] = now_s + self._first_ping_s
         if session.awaits_login or tls is not None:
             self._late[client] = now_s + settings.login_timeout_ms / 1000
         if len(self._clients) > settings.connections_max or (
@@ -309,6 +317,7 @@ class Port:
         if not self._hosts[client.session.host]:
             del self._hosts[client.session.host]
         self._due.pop(client, None)
+        self._first_pings.pop(client, None)
         self._late.pop(client, None)
         if client.expiry is not None:
             client.expiry.cancel()
@@ -320,7 +329,7 @@ class Port:
         self._metrics.nats_port_connections.dec()
 
     async def _look_after(self) -> None:
-        """Ping clients that are silent; close those that are late with their login."""
+        """Ping clients that are new or silent; close those that are late with their login."""
         while True:
             await asyncio.sleep(LOOK_S)
             now_s = time.monotonic()
@@ -330,6 +339,15 @@ class Port:
                     break
                 del self._late[client]
                 self._end_if_late(client)
+            while self._first_pings:
+                client, due_s = next(iter(self._first_pings.items()))
+                if due_s > now_s:
+                    break
+                del self._first_pings[client]
+                if client.session.is_served:
+                    client.session.ping()
+                else:
+                    self._first_pings[client] = now_s + self._first_ping_s
             while self._due:
                 client, due_s = next(iter(self._due.items()))
                 if due_s > now_s:

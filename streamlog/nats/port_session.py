@@ -102,6 +102,11 @@ class PortSession:
     def awaits_login(self) -> bool:
         return not self.connection.is_open
 
+    @property
+    def is_served(self) -> bool:
+        """It has said CONNECT, and may do what it is allowed to."""
+        return self.has_connected and self.connection.is_open
+
     def greet(self) -> None:
         self._send_info()
 

@@ -417,6 +417,18 @@ def test_client_has_no_more_subscriptions_than_the_maximum(
         assert client.line() == b"PONG"
 
 
+def test_client_is_pinged_soon_after_it_has_connected_as_by_nats_server(
+    new_node: Callable[..., PortNode], nats_server: NatsServer
+) -> None:
+    """jnats-server-runner, which starts servers for tests, waits for it."""
+    node = new_node()
+    node.start()
+    for port in (nats_server.port, node.port):
+        with RawNats(port) as client:
+            client.send(QUIET)
+            assert client.line() == b"PING"
+
+
 def test_silent_client_is_pinged_and_closed_when_it_does_not_answer(
     new_node: Callable[..., PortNode],
 ) -> None:
