@@ -58,6 +58,7 @@ class NotOfferedError(Exception):
 class Word(NamedTuple):
     text: str
     is_sign: bool = False
+    is_quoted: bool = False
 
 
 def parse(text: str) -> Configuration:
@@ -65,7 +66,7 @@ def parse(text: str) -> Configuration:
     words = list(_words(text))
     words.append(Word("}", is_sign=True))
     words.reverse()
-    found = _map(words)
+    found = _map(words, ())
     if words:
         raise ValueError(f"{words[-1].text!r} after the end")
     return found
@@ -79,37 +80,61 @@ def _words(text: str) -> Iterator[Word]:
             raise ValueError(f"{text[position : position + 20]!r} is no word")
         position = match.end()
         if match["quoted"]:
-            yield Word(match["quoted"][1:-1])
+            yield Word(match["quoted"][1:-1], is_quoted=True)
         else:
             yield Word(match["sign"] or match["bare"], is_sign=bool(match["sign"]))
 
 
-def _map(words: list[Word]) -> Configuration:
+class Scope:
+    """One map. A key is also the variable ``$KEY`` for what follows in it; a key that is used as
+    one is no more than that.
+    """
+
+    def __init__(self) -> None:
+        self.values: Configuration = {}
+        self.variables: set[str] = set()
+
+
+def _map(words: list[Word], outer: tuple[Scope, ...]) -> Configuration:
     """Up to and with its brace."""
-    found: Configuration = {}
+    scope = Scope()
     while (key := words.pop()) != Word("}", is_sign=True):
         if key == Word(",", is_sign=True):
             continue
-        if words[-1] in (Word(":", is_sign=True), Word("=", is_sign=True)):
+        name, colon, rest = key.text.partition(":")
+        if colon and not key.is_quoted:  # no key has one, though a value may
+            key = Word(name)
+            words += [Word(rest)] if rest else []
+        elif words[-1] in (Word(":", is_sign=True), Word("=", is_sign=True)):
             words.pop()
-        found[key.text] = _value(words)
-    return found
+        scope.values[key.text] = _value(words, (scope, *outer))
+    return {key: value for key, value in scope.values.items() if key not in scope.variables}
 
 
-def _value(words: list[Word]) -> Any:
+def _value(words: list[Word], scopes: tuple[Scope, ...]) -> Any:
+    """``scopes``: the innermost first."""
     word = words.pop()
     if word == Word("{", is_sign=True):
-        return _map(words)
+        return _map(words, scopes)
     if word != Word("[", is_sign=True):
-        return word.text
+        return word.text if word.is_quoted else _resolved(word.text, scopes)
     found = []
     while words[-1] != Word("]", is_sign=True):
         if words[-1] == Word(",", is_sign=True):
             words.pop()
         else:
-            found.append(_value(words))
+            found.append(_value(words, scopes))
     words.pop()
     return found
+
+
+def _resolved(text: str, scopes: tuple[Scope, ...]) -> Any:
+    name = text.removeprefix("$")
+    for scope in scopes:
+        if name != text and name in scope.values:
+            scope.variables.add(name)
+            return scope.values[name]
+    return text
 
 
 class Node(NamedTuple):
@@ -149,6 +174,8 @@ class Translation:
     def _host(self, value: str) -> None:
         self._listen["host"] = "127.0.0.1"
 
+    _net = _host
+
     def _websocket(self, value: Configuration) -> None:
         """A port of its own, which the tests of the other transport leave alone."""
 
@@ -176,7 +203,10 @@ class Translation:
             tls["client_ca"] = authority
         verifies = _is_true(value.pop("verify", "false"))
         tls["client_auth"] = "required" if verifies else "none"
-        self._listen["tls_first"] = _is_true(value.pop("handshake_first", "false"))
+        first = value.pop("handshake_first", "false")
+        if _DURATION.fullmatch(first):
+            raise NotOfferedError("a greeting before TLS for those who wait (`handshake_first`)")
+        self._listen["tls_first"] = _is_true(first)
         value.pop("timeout", None)
         _refuse_rest("tls", value)
         self._settings["tls"] = tls
@@ -205,7 +235,8 @@ class Translation:
         for account in named.values():
             for user in account.get("users", ()):
                 self._user(user)
-            _refuse_rest("accounts", {key: account[key] for key in account if key != "users"})
+            rest = {key: account[key] for key in account if key not in ("jetstream", "users")}
+            _refuse_rest("accounts", rest)
 
     def _user(self, value: Configuration) -> None:
         value = dict(value)

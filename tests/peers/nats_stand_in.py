@@ -76,6 +76,9 @@ def prepare(base: Path, configuration: Configuration) -> Path:
         cluster["listen"] = f"127.0.0.1:{free_port()}"
     node = Translation(configuration).node()
     settings = node.settings
+    if len(cluster.get("routes", ())) > 1:
+        voter = first_of(base / f"cluster-{cluster.get('name', '')}", settings["node"]["id"])
+        settings["cluster"]["voters"] = [f"{voter}@127.0.0.1:{voter}"]
     listen = settings["nats_listen"]
     while int(listen.get("port", -1)) < 0:
         port = free_port()
@@ -110,6 +113,13 @@ def prepare(base: Path, configuration: Configuration) -> Path:
             told["monitoring"] = [f"http://127.0.0.1:{free_port()}"]
         tell_ports(Path(ports), port, told)
     return folder
+
+
+def first_of(cluster: Path, node: int) -> int:
+    """The member that was started first: where each names all others, it must not wait for them."""
+    with contextlib.suppress(FileExistsError), cluster.open("x") as file:
+        file.write(str(node))
+    return int(cluster.read_text())
 
 
 def _found(path: str) -> Path:
@@ -222,10 +232,10 @@ def _toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_value(k)} = {_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

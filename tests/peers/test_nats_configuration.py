@@ -39,6 +39,15 @@ def test_addresses_keep_their_colons() -> None:
     }
 
 
+def test_keys_end_at_a_colon() -> None:
+    assert parse("a:b\nc:nats://d:1, e:{f:g}") == {"a": "b", "c": "nats://d:1", "e": {"f": "g"}}
+
+
+def test_keys_are_variables_of_the_maps_around_and_in_them() -> None:
+    text = 'port: 1, a { B = { c: [x] }, d: [ { e: $B, f: "$B" } ], g: $NONE, h: $port }'
+    assert parse(text) == {"a": {"d": [{"e": {"c": ["x"]}, "f": "$B"}], "g": "$NONE", "h": "1"}}
+
+
 def test_users_permissions_tls_and_limits_are_translated() -> None:
     node = Translation(parse(TEXT)).node()
     listen = node.settings["nats_listen"]
@@ -75,6 +84,7 @@ def test_flags_hold_over_the_file(tmp_path: Any) -> None:
         "authorization { token: short }",
         "no_auth_user: a",
         "tls { cert_file: a, key_file: b, pinned_certs: [c] }",
+        "tls { cert_file: a, key_file: b, handshake_first: 300ms }",
         'cluster { listen: "127.0.0.1:-1" }',
     ],
 )
