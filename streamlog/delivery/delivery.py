@@ -370,6 +370,10 @@ class Delivery:
             return None
         return self._give_up(next(iter(self._exhausted.values())))
 
+    def skip_sequences(self, count: int) -> None:
+        """The next delivery has a sequence that is higher by so much."""
+        self._sequence += count
+
     def skip(self, partition: int, offset: int) -> None:
         """Nothing below ``offset`` is to be delivered for the first time: filtered out, or gone."""
         known = self._partition(partition)

@@ -89,6 +89,29 @@ def _delay_ms(argument: bytes) -> int:
     return max(0, ms_of(delay_ns or 0))
 
 
+class FlowAnswer(NamedTuple):
+    """What an answer to flow control says: everything up to these sequences is kept by its client."""
+
+    consumer_sequence: int
+    stream_sequence: int
+
+
+NO_ANSWER: Final = FlowAnswer(0, 0)
+
+
+def read_flow_answer(block: bytes) -> FlowAnswer:
+    """``block``: the header block of the answer. Zeros: it acknowledges nothing."""
+    if not block:
+        return NO_ANSWER
+    found = dict[bytes, int]()
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        value = value.strip(b" ")
+        if colon and value.isdigit() and len(value) <= _DIGITS_MAX:
+            found[name] = int(value)
+    return FlowAnswer(found.get(b"Nats-Last-Consumer", 0), found.get(b"Nats-Last-Stream", 0))
+
+
 class AckSubject(NamedTuple):
     """What a message's reply subject says of it."""
 

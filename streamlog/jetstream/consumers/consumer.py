@@ -19,6 +19,12 @@ acknowledged is delivered again, until ``max_deliver``.
 A stream may lose messages that were delivered: by an unclean election, or when it is restored. Then the consumer goes
 back to where the stream has other messages (``rewind``): those were never delivered, whatever their offsets.
 
+With ``ack_policy: flow_control`` the answer to a flow control request acknowledges what its client has come to. It is
+asked for when half of the window is sent, when no more may be pending, and with each heartbeat while something is. What
+is not acknowledged is delivered again when the consumer is reset, and not before: its client resets it where it
+has missed something, which it sees by the consumer sequences. A coordinator that takes over cannot know which of
+these were sent, so it leaves many out (``begin_again``): the client is sure to miss them.
+
 A delivery is counted before its message is here to be sent. If no client can have it then, it is *in hand*: it is not
 counted again, does not become due, and goes to the next client. So a message is not given up for deliveries that
 no client was there for.
@@ -40,7 +46,7 @@ from streamlog.delivery.delivery import (
     Exhausted,
     Place,
 )
-from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
+from streamlog.jetstream.consumers.acks import NO_ANSWER, Ack, AckKind, AckSubject, FlowAnswer
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from streamlog.jetstream.consumers.pull_request import PullRefused, PullRequest, read_pull
 from streamlog.jetstream.consumers.read_ahead import AheadMessage, ReadAhead, RunPart
@@ -63,6 +69,10 @@ HELD_MS: Final = 1_000
 """What is in hand does not become due for that long, or for the wait of its delivery if that is longer."""
 AHEAD_MS: Final = 1_000
 """What was read ahead is forgotten when nothing has asked for it for that long: it takes memory."""
+NEVER_MS: Final = 100 * 365 * 24 * 3_600 * 1_000
+"""The wait of what is not delivered again by itself."""
+SEQUENCES_LEFT_OUT: Final = 1_000_000_000
+"""More than a coordinator delivers that cannot keep what it has delivered."""
 EPOCHS_MAX: Final = 8
 """Leader epochs of a partition that are kept: each election begins one."""
 PRIORITY_LAST: Final = 10
@@ -290,7 +300,7 @@ class Consumer:
     def next_ms(self) -> int | None:
         """When ``tick`` is due; None: not before the next event."""
         found = [self._pulls_ms] if self.waiting else []
-        if self.delivery.pending_count:
+        if self.delivery.pending_count and not self.config.acks_by_flow:
             found.append(self.delivery.next_deadline_ms)
         if self._is_bound:
             found.append(self._beat_ms)
@@ -450,15 +460,35 @@ class Consumer:
         if not is_blocked:
             self.pump(now_ms)
 
-    def flow_answered(self, subject: str, now_ms: int) -> None:
-        """An answer to flow control: what was sent before the request has been read."""
+    def flow_answered(self, subject: str, now_ms: int, answer: FlowAnswer = NO_ANSWER) -> int:
+        """An answer to flow control: what was sent before the request has been read. How many it acknowledges."""
         if subject != self._flow_asked:
-            return
+            return 0
+        count = self._acknowledged_by_flow(answer, now_ms) if self.config.acks_by_flow else 0
         self._outstanding_bytes -= self._flow_asked_bytes
         self._flow_asked, self._used_ms = "", now_ms
         self._window_bytes = min(2 * self._window_bytes, WINDOW_BYTES_MAX)
         self._ask_for_flow()  # if what was sent since fills the window, no delivery would ask
         self.pump(now_ms)
+        return count
+
+    def _acknowledged_by_flow(self, answer: FlowAnswer, now_ms: int) -> int:
+        """The client may have more than was delivered from here: by a coordinator before."""
+        delivery = self.delivery
+        if answer.consumer_sequence <= delivery.ack_floor.sequence:
+            return 0
+        stop = min(answer.stream_sequence, delivery.next_offset(0))
+        count = delivery.ack_all(Place(0, stop - 1)) if stop else 0
+        if count:
+            self.is_changed = True
+            self.last_ack_ms = now_ms
+            self._drop_from_hand()
+        return count
+
+    def begin_again(self) -> None:
+        """A coordinator before has delivered what is not known here: the client is to reset the consumer."""
+        self.delivery.skip_sequences(SEQUENCES_LEFT_OUT)
+        self._sequence = self.delivery.last_sequence
 
     def pause(self, until_ms: int | None, now_ms: int) -> None:
         """None: go on now. Nothing is delivered until then; heartbeats and requests go on."""
@@ -506,6 +536,7 @@ class Consumer:
         self._replays.clear()
         self._replayed = None
         self._sequence = 0
+        self._flow_asked, self._outstanding_bytes = "", 0
         self.last_delivered_ms = self.last_ack_ms = None
         self.is_changed = True
         self.pump(now_ms)
@@ -525,6 +556,8 @@ class Consumer:
 
     def acknowledged(self, acked: AckSubject, ack: Ack, reply: str, now_ms: int) -> None:
         """``reply``: where the client waits for an answer; empty: it does not."""
+        if self.config.acks_by_flow:
+            return
         self._used_ms = now_ms
         place = Place(acked.partition, acked.stream_sequence - 1)
         delivery = self.delivery
@@ -562,6 +595,8 @@ class Consumer:
 
     def acknowledged_runs(self, runs: Iterable[tuple[int, int, int]], now_ms: int) -> None:
         """Positive acknowledgements: partition, first offset, and the offset after the last."""
+        if self.config.acks_by_flow:
+            return
         self._used_ms = now_ms
         delivery, acks_all, count = self.delivery, self.config.ack_policy == "all", 0
         for partition, start, stop in runs:
@@ -790,6 +825,8 @@ class Consumer:
                 headers = (*headers, ("Nats-Consumer-Stalled", self._flow_asked))
             self._tell(self.config.deliver_subject, 100, "Idle Heartbeat", headers)
             self._beat_ms = now_ms + self.config.idle_heartbeat_ms
+            if self.config.acks_by_flow and self.delivery.pending_count:
+                self._request_flow()
 
     def _last_delivered(self) -> tuple[tuple[str, object], ...]:
         position = self.delivery.delivered
@@ -866,7 +903,7 @@ class Consumer:
             ahead.drop(count)
             sent += count
             if config.flow_control:
-                self._ask_for_flow()
+                self._ask_for_flow(is_sent=True)
         if not sent:
             return
         self._sequence = max(self._sequence, delivery.last_sequence)
@@ -1034,7 +1071,7 @@ class Consumer:
             self._beat_ms = now_ms + config.idle_heartbeat_ms
         if config.flow_control:
             self._outstanding_bytes += size_bytes
-            self._ask_for_flow()
+            self._ask_for_flow(is_sent=True)
 
     def _deduct(self, pull: WaitingPull, size_bytes: int, now_ms: int) -> None:
         """The first request has got a message."""
@@ -1071,8 +1108,16 @@ class Consumer:
             data_bytes = len(str(data_bytes))
         return names + block_bytes + data_bytes
 
-    def _ask_for_flow(self) -> None:
-        if self._flow_asked or self._outstanding_bytes <= self._window_bytes // 2:
+    def _ask_for_flow(self, *, is_sent: bool = False) -> None:
+        """If it is time. ``is_sent``: something was sent; else a client that acknowledges nothing would be asked
+        without end for as long as no more may be pending.
+        """
+        is_full = is_sent and self.config.acks_by_flow and not self.delivery.has_room
+        if is_full or self._outstanding_bytes > self._window_bytes // 2:
+            self._request_flow()
+
+    def _request_flow(self) -> None:
+        if self._flow_asked:
             return
         self._flow_number += 1
         self._flow_asked = f"{self._flow_subject}.{self._flow_number}"
@@ -1120,7 +1165,7 @@ def _unpinned(config: ConsumerConfig, reason: str) -> Advise:
 def limits_of(config: ConsumerConfig) -> DeliveryLimits:
     needs_acks = config.ack_policy != "none"
     return DeliveryLimits(
-        ack_wait_ms=config.ack_wait_ms or 30_000,
+        ack_wait_ms=NEVER_MS if config.acks_by_flow else config.ack_wait_ms or 30_000,
         backoff_ms=config.backoff_ms,
         deliveries_max=max(0, config.max_deliver),
         pending_max=max(0, config.max_ack_pending) if needs_acks else 0,

@@ -56,6 +56,9 @@ INACTIVE_THRESHOLD_MS: Final = 5_000
 PINNED_TTL_MS: Final = 120_000
 FLOW_CONTROL_HEARTBEAT_MS: Final = 1_000
 HEARTBEAT_MS_MIN: Final = 100
+FLOW_NEEDS_ONE_PARTITION: Final = (
+    "ack_policy: 'flow_control' names sequences of the stream, which must have one partition"
+)
 FILTERS_MAX: Final = 1_000
 FILTER_STEPS_MAX: Final = 600_000
 """Tokens that the comparison of filters with those that have wildcards may look at, about 0.1 s: they are compared
@@ -127,6 +130,7 @@ class ConsumerConfig:
     direct: bool = False
     """Of a mirror or source: nothing of it is kept, and no list shows it."""
     sourcing: bool = False
+    """Of a mirror or source; where it is not ``direct``, it goes back to its floor when it is made again."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pause_until_ms: int | None = None
     priority_groups: tuple[str, ...] = ()
@@ -146,6 +150,16 @@ class ConsumerConfig:
     @property
     def is_push(self) -> bool:
         return bool(self.deliver_subject)
+
+    @property
+    def acks_by_flow(self) -> bool:
+        """Answers to flow control acknowledge."""
+        return self.ack_policy == "flow_control"
+
+    @property
+    def is_of_stream(self) -> bool:
+        """It serves a mirror or source: it does not count among the consumers of its stream."""
+        return self.direct or self.sourcing
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -264,7 +278,8 @@ def read_create(
 ) -> CreateRequest:
     """``fields`` are read by CONSUMER_CREATE. Raises ApiRefused.
 
-    A mirror or source names all its consumers alike, one after the other: each gets a name of its own.
+    A mirror or source names all its consumers alike, one after the other: each gets a name of its own. Where
+    acknowledgements remove messages, there is only one of them, which is durable and acknowledges.
 
     ``subject_consumer``, ``subject_filter``: what the request's subject names; empty where it names none.
     ``is_durable_form``: CONSUMER.DURABLE.CREATE.
@@ -276,6 +291,11 @@ def read_create(
     if not is_clustered and asked["num_replicas"] > 1:
         raise ApiRefused(REPLICAS)
     is_pedantic = fields.get("pedantic", False)
+    if asked["direct"] and asked["sourcing"] and asked["name"] and stream.retention != "limits":
+        asked |= {
+            "direct": False, "durable_name": asked["name"], "ack_policy": "flow_control",
+            "ack_wait": 0, "max_deliver": 0, "inactive_threshold": 0,
+        }  # fmt: skip
     _fill_in(asked, stream.limits_of_consumers, is_pedantic=is_pedantic)
     for rule in _RULES:
         if error := rule(asked, stream):
@@ -289,21 +309,23 @@ def read_create(
     return CreateRequest(config, fields.get("action", ""), is_pedantic, leaves_threshold)
 
 
-def check_honoured(config: ConsumerConfig) -> None:
-    """Raises ApiRefused for what keeps the rules, but is not served. It is meant for durable consumers of mirrors and
-    sources; others of theirs are direct, and push without acknowledgements.
-    """
-    if config.ack_policy == "flow_control":
-        raise ApiRefused(no_consumer("ack_policy: 'flow_control' is not supported"))
-    if config.sourcing and not config.direct:
-        raise ApiRefused(no_consumer("sourcing: only direct consumers are supported"))
+def check_honoured(config: ConsumerConfig, partitions: int) -> None:
+    """Raises ApiRefused for what keeps the rules, but is not served. ``partitions``: of the stream."""
+    if config.acks_by_flow and partitions > 1:
+        raise ApiRefused(no_consumer(f"{FLOW_NEEDS_ONE_PARTITION}, not {partitions}"))
+    if config.sourcing and not (config.direct or config.acks_by_flow):
+        said = "sourcing: only direct consumers and those with ack_policy: 'flow_control' are supported"
+        raise ApiRefused(no_consumer(said))
 
 
 def check_queue(
     config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_new: bool = True
 ) -> None:
-    """Of a work queue: a message is for one consumer. ``others``: of the same stream. Raises ApiRefused."""
-    if is_new and config.ack_policy != "explicit":
+    """Of a work queue: a message is for one consumer. ``others``: of the same stream. Raises ApiRefused.
+
+    That of a mirror or source may begin anywhere, but shares no message with others: they would take it away from it.
+    """
+    if is_new and config.ack_policy not in ("explicit", "flow_control"):
         raise _refused(10098, "workqueue stream requires explicit ack")
     known = list(others)
     if known and not config.filters:
@@ -314,7 +336,7 @@ def check_queue(
     is_all_taken = any(not it.filters for it in known)
     if is_all_taken or any(tree.overlapping(it) is not None for it in config.filters):
         raise _refused(10100, "filtered consumer not unique on workqueue stream")
-    if is_new and config.deliver_policy != "all":
+    if is_new and config.deliver_policy != "all" and not config.sourcing:
         raise _refused(10101, "consumer must be deliver all on workqueue stream")
 
 
@@ -357,6 +379,15 @@ def decided(
             raise ApiRefused(CONSUMER_DOES_NOT_EXIST)
         return new
     stays = old.is_durable or not old.inactive_threshold_ms
+    if (
+        new.sourcing and new.is_durable
+    ):  # it goes back to its floor, wherever its stream says that it begins
+        new = dataclasses.replace(
+            new,
+            deliver_policy=old.deliver_policy,
+            opt_start_seq=old.opt_start_seq,
+            opt_start_time_ms=old.opt_start_time_ms,
+        )
     new = dataclasses.replace(
         new,
         pause_until_ms=old.pause_until_ms,

@@ -43,10 +43,12 @@ from streamlog.jetstream.consumers.acks import (
     Ack,
     AckKind,
     AckSubject,
+    FlowAnswer,
     ack_time_ns,
     mark_of,
     read_ack,
     read_ack_subject,
+    read_flow_answer,
 )
 from streamlog.jetstream.consumers.consumer import (
     Advise,
@@ -58,6 +60,7 @@ from streamlog.jetstream.consumers.consumer import (
     limits_of,
 )
 from streamlog.jetstream.consumers.consumer_config import (
+    FLOW_NEEDS_ONE_PARTITION,
     ConsumerConfig,
     CreateRequest,
     beyond,
@@ -384,6 +387,10 @@ class HostedConsumer:
                 self.core.pull(reply, ack.next_request, clock_ms())
         else:
             self.core.acknowledged(acked, ack, reply, clock_ms())
+        self.settle()
+
+    def flow_answered(self, subject: str, answer: FlowAnswer) -> None:
+        self._around.counts.acks += self.core.flow_answered(subject, clock_ms(), answer)
         self.settle()
 
     def acknowledged_runs(self, runs: list[AckRun]) -> None:
@@ -1009,13 +1016,12 @@ class ConsumerCoordinator:
         elif reply and self.may_act:  # nonsense is answered, as nats-server does
             self.around.router.publish(reply, b"")
 
-    def _flow_answered(self, subject: bytes, _: bytes, __: bytes, ___: bytes) -> None:
+    def _flow_answered(self, subject: bytes, _: bytes, block: bytes, __: bytes) -> None:
         text = subject.decode(errors="replace")
         tokens = text.split(".")
         hosted = self.consumers.get(ConsumerKey(*tokens[3:5])) if len(tokens) == 6 else None
         if hosted is not None:
-            hosted.core.flow_answered(text, clock_ms())
-            hosted.settle()
+            hosted.flow_answered(text, read_flow_answer(block))
 
     async def _bind(self) -> None:
         """Push consumers deliver while their subject has subscribers."""
@@ -1185,13 +1191,14 @@ class ConsumerCoordinator:
             return await self._create(stream, key, config)
         before = found.core.config
         config = decided(before, request, is_bound=found.core.is_bound)
-        if config == before:
-            return found
-        if stream.config.retention == "workqueue" and config.filters != before.filters:
-            check_queue(config, self._others(key), is_new=False)
-            await self._change_filters(found, config)
-        else:
-            await self._update(found, config)
+        if config != before:
+            if stream.config.retention == "workqueue" and config.filters != before.filters:
+                check_queue(config, self._others(key), is_new=False)
+                await self._change_filters(found, config)
+            else:
+                await self._update(found, config)
+        if config.sourcing:  # its stream begins again
+            await self._reset(found, 0)
         return found
 
     def _others(self, key: ConsumerKey) -> list[ConsumerConfig]:
@@ -1203,7 +1210,7 @@ class ConsumerCoordinator:
     ) -> HostedConsumer:
         if len(self.consumers) >= self.around.settings.consumers_per_partition_max:
             raise ApiRefused(TOO_MANY)
-        if config.direct:
+        if config.is_of_stream:
             return await self._begun(stream, key, config)
         limit = stream.config.max_consumers
         if 0 < limit <= self._limited_count(key.stream) + self._coming[key.stream]:
@@ -1219,7 +1226,7 @@ class ConsumerCoordinator:
     def _limited_count(self, stream: str) -> int:
         """Consumers of mirrors and sources do not count."""
         known = self._by_stream.get(stream, {}).values()
-        return sum(not it.core.config.direct for it in known)
+        return sum(not it.core.config.is_of_stream for it in known)
 
     async def _begun(
         self, stream: StreamImage, key: ConsumerKey, config: ConsumerConfig
@@ -1258,7 +1265,9 @@ class ConsumerCoordinator:
             if hosted.is_kept:
                 await self._append(_tombstones(key))
             raise StreamNotFound(f"stream {key.stream!r} not found")
-        hosted.partitions = len(known.partitions)
+        if len(known.partitions) > hosted.partitions:
+            hosted.partitions = len(known.partitions)
+            self._pause(hosted)
         self._add(hosted)
         self._listen_to(key.stream)
         self._advise_action(key, "create")
@@ -1380,25 +1389,30 @@ class ConsumerCoordinator:
         """0: back to the acknowledgement floor. Returns the sequence, too. Raises ApiRefused, StreamlogError."""
         async with self._locks.setdefault(key, asyncio.Lock()):
             hosted = self.find(key)
-            offsets = await hosted.reset_offsets(sequence)
-            epochs = await hosted.reset_epochs(offsets)
-            hosted.core.pause(_LATER_MS, clock_ms())
-            try:
-                if self.reports.is_queue(key.stream):
-                    # What it skips it has not done with: as with other filters, they hold from there on.
-                    await self._finish(hosted)
-                    await self._update(hosted, hosted.core.config, begins=offsets, carried={})
-                hosted.reset(offsets, epochs)
-                if hosted.is_kept:
-                    interests = hosted.interests()
-                    await self._append_state(hosted)
-                    hosted.kept_interests = interests
-                if self.reports.concerns(key.stream):
-                    await self.reports.told(key.stream)  # it holds again what it goes back to
-            finally:
-                self._pause(hosted)
-                hosted.settle()
-            return hosted, max(1, sequence or min(offsets.values()) + 1)
+            return hosted, await self._reset(hosted, sequence)
+
+    async def _reset(self, hosted: HostedConsumer, sequence: int) -> int:
+        """By its own lock. Returns the sequence. Raises ApiRefused, StreamlogError."""
+        stream = hosted.key.stream
+        offsets = await hosted.reset_offsets(sequence)
+        epochs = await hosted.reset_epochs(offsets)
+        hosted.core.pause(_LATER_MS, clock_ms())
+        try:
+            if self.reports.is_queue(stream):
+                # What it skips it has not done with: as with other filters, they hold from there on.
+                await self._finish(hosted)
+                await self._update(hosted, hosted.core.config, begins=offsets, carried={})
+            hosted.reset(offsets, epochs)
+            if hosted.is_kept:
+                interests = hosted.interests()
+                await self._append_state(hosted)
+                hosted.kept_interests = interests
+            if self.reports.concerns(stream):
+                await self.reports.told(stream)  # it holds again what it goes back to
+        finally:
+            self._pause(hosted)
+            hosted.settle()
+        return max(1, sequence or min(offsets.values()) + 1)
 
     async def delete(self, key: ConsumerKey) -> None:
         """Raises ApiRefused, StreamlogError."""
@@ -1420,6 +1434,7 @@ class ConsumerCoordinator:
                     hosted.settle()
                 if len(stream.partitions) > hosted.partitions:
                     hosted.grow(len(stream.partitions))
+                    self._pause(hosted, stream)
             else:
                 hosted.close("Consumer Deleted")
                 self._drop(key)
@@ -1720,6 +1735,8 @@ class ConsumerCoordinator:
             hosted.core.note_epochs(number, entries)
         hosted.kept_epochs = _epochs_of(hosted)
         hosted.kept_interests = hosted.interests()
+        if config.acks_by_flow:
+            hosted.core.begin_again()
         self._add(hosted)
 
     def _host(
@@ -1749,11 +1766,17 @@ class ConsumerCoordinator:
         return hosted
 
     def _pause(self, hosted: HostedConsumer, stream: StreamImage | None = None) -> None:
-        """As it is set to; while its stream is restored, until that is whole (``apply``)."""
+        """As it is set to; while its stream is restored, until that is whole (``apply``); where answers to flow control
+        would name sequences of one of several partitions, for ever.
+        """
         until_ms, now_ms = hosted.kept.paused_until_ms, clock_ms()
         stream = stream or self.around.image().streams.get(hosted.key.stream)
         hosted.awaits_stream = stream is not None and stream.config.is_restoring
-        if hosted.awaits_stream:
+        is_ambiguous = hosted.core.config.acks_by_flow and hosted.partitions > 1
+        if is_ambiguous:
+            extra = {**hosted.key._asdict(), "error": FLOW_NEEDS_ONE_PARTITION}
+            logger.warning(CONSUMER_WAITS, extra=extra)
+        if hosted.awaits_stream or is_ambiguous:
             until_ms = _LATER_MS
         elif until_ms is not None:
             until_ms = now_ms + until_ms - wall_ms()

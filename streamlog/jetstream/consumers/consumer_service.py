@@ -356,7 +356,7 @@ class ConsumerService:
                     is_durable_form=request.verb == "DURABLE.CREATE",
                     is_clustered=len(self._metadata.image.nodes) > 1,
                 )
-                check_honoured(created.config)
+                check_honoured(created.config, len(stream.partitions))
                 subject = created.config.deliver_subject
                 if subject and not self._may_deliver_to(subject):
                     raise ApiRefused(
@@ -411,7 +411,7 @@ class ConsumerService:
         """Its configuration is judged as that of a new one."""
         asked = {"stream_name": stream.name, "config": request.fields["config"]}
         created = read_create(asked, stream=stream.config, subject_consumer=request.consumer)
-        check_honoured(created.config)
+        check_honoured(created.config, len(stream.partitions))
         subject = created.config.deliver_subject
         if subject and not self._may_deliver_to(subject):
             raise ApiRefused(ApiError(400, 10012, "consumer deliver subject is stored by a stream"))

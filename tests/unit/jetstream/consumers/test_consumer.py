@@ -8,11 +8,12 @@ import pytest
 
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.delivery.delivery import Delivery, Place
-from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject
+from streamlog.jetstream.consumers.acks import Ack, AckKind, AckSubject, FlowAnswer
 from streamlog.jetstream.consumers.consumer import (
     AHEAD_MS,
     BURST_MS,
     READ_AHEAD,
+    SEQUENCES_LEFT_OUT,
     WINDOW_BYTES_MIN,
     Advise,
     Confirm,
@@ -885,6 +886,61 @@ def test_subscriber_that_comes_again_begins_with_a_window_of_its_own() -> None:
     core.bind(False, NOW_MS)
     core.bind(True, NOW_MS)
     assert shown(taken(core)) == [("d", 1, 1)]
+
+
+FLOW = {"ack_policy": "flow_control", "flow_control": True, "idle_heartbeat_ms": 1_000}
+
+
+def asked_by(told: list[Effect]) -> list[str]:
+    return [it.reply for it in told if isinstance(it, Tell) and it.reply]
+
+
+def test_answer_to_flow_control_acknowledges_what_it_names() -> None:
+    core = bound(**FLOW, max_ack_pending=3)
+    told = fill(core, *map(message, range(5)))
+    assert asked_by(told) == ["fc.1"]
+    assert shown(told)[:3] == [("d", 0, 1), ("d", 1, 1), ("d", 2, 1)]
+    assert core.flow_answered("fc.0", NOW_MS, FlowAnswer(2, 2)) == 0
+    assert core.flow_answered("fc.1", NOW_MS, FlowAnswer(2, 2)) == 2
+    assert core.is_changed
+    told = taken(core)
+    assert ("d", 3, 1) in shown(told) and ("d", 4, 1) in shown(told)
+    assert core.delivery.ack_floor.offsets[0] == 2
+    assert asked_by(told) == ["fc.2"]
+    assert core.flow_answered("fc.2", NOW_MS, FlowAnswer(5, 99)) == 3
+
+
+def test_nothing_else_acknowledges_by_flow_control_and_nothing_comes_again_by_itself() -> None:
+    core = bound(**FLOW)
+    fill(core, message(0), message(1))
+    assert not answer(core, 0, Ack(AckKind.ACK), "reply")
+    assert not answer(core, 0, Ack(AckKind.NAK))
+    core.acknowledged_runs([(0, 0, 2)], NOW_MS)
+    assert core.delivery.pending_count == 2
+    told = tick(core, NOW_MS + 1_000)
+    assert shown(told)[0] == ("d", 100, "Idle Heartbeat") and asked_by(told) == ["fc.1"]
+    core.flow_answered("fc.1", NOW_MS + 1_000)
+    assert not asked_by(taken(core)), (
+        "one that acknowledges nothing is asked with the next heartbeat"
+    )
+    assert core.next_ms() == NOW_MS + 2_000
+    assert not [it for it in tick(core, NOW_MS + 10**9) if isinstance(it, Deliver)]
+
+
+def test_reset_forgets_what_was_asked() -> None:
+    core = bound(**FLOW, max_ack_pending=1)
+    assert asked_by(fill(core, message(0))) == ["fc.1"]
+    core.reset({0: 0}, NOW_MS)
+    assert core.flow_answered("fc.1", NOW_MS, FlowAnswer(1, 1)) == 0
+    assert shown(fill(core, message(0)))[0] == ("d", 0, 1)
+
+
+def test_another_coordinator_leaves_sequences_out() -> None:
+    core = bound(**FLOW)
+    fill(core, message(0))
+    core.begin_again()
+    (second, *_) = fill(core, message(1))
+    assert isinstance(second, Deliver) and second.delivered.sequence == SEQUENCES_LEFT_OUT + 2
 
 
 # The pace

@@ -212,11 +212,44 @@ def test_consumers_of_a_mirror_get_names_of_their_own() -> None:
 
 
 def test_what_is_not_served_is_refused_by_name() -> None:
-    check_honoured(create(**MIRROR).config)
-    with pytest.raises(ApiRefused, match="ack_policy"):
-        check_honoured(create(ack_policy="flow_control", deliver_subject="p").config)
+    check_honoured(create(**MIRROR).config, 2)
+    flow = create(ack_policy="flow_control", deliver_subject="p").config
+    check_honoured(flow, 1)
+    with pytest.raises(ApiRefused, match="must have one partition, not 2"):
+        check_honoured(flow, 2)
     with pytest.raises(ApiRefused, match="sourcing"):
-        check_honoured(create(sourcing=True).config)
+        check_honoured(create(sourcing=True).config, 1)
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_consumer_of_a_source_acknowledges_where_that_removes_messages(retention: str) -> None:
+    stream = StreamConfig.of(name="s", retention=retention)
+    fields = {"stream_name": "s", "config": {**MIRROR, "deliver_policy": "by_start_sequence",
+                                             "opt_start_seq": 7, "max_deliver": 1}}  # fmt: skip
+    made = read_create(fields, stream=stream, subject_consumer="JS_SRC_x")
+    config = made.config
+    assert (config.name, config.durable_name, config.direct) == ("JS_SRC_x", "JS_SRC_x", False)
+    assert (config.ack_policy, config.max_deliver, config.max_ack_pending) == (
+        "flow_control",
+        -1,
+        1_000,
+    )
+    check_honoured(config, 1)
+    check_queue(config, [])
+    with pytest.raises(ApiRefused) as refused:
+        check_queue(config, [ConsumerConfig(name="worker", ack_policy="explicit")])
+    assert refused.value.error.err_code == 10099
+    again = made._replace(config=replace(config, opt_start_seq=9, deliver_subject="m.2"))
+    assert decided(config, again).opt_start_seq == 7
+    assert decided(config, again).deliver_subject == "m.2"
+
+
+def test_work_queue_takes_acknowledgements_by_flow_control() -> None:
+    flow = ConsumerConfig(name="f", ack_policy="flow_control", deliver_subject="p")
+    check_queue(flow, [])
+    with pytest.raises(ApiRefused) as refused:
+        check_queue(flow, [ConsumerConfig(name="worker", ack_policy="explicit")])
+    assert refused.value.error.err_code == 10099
 
 
 def test_a_lasting_field_may_not_change() -> None:
