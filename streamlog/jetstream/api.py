@@ -27,7 +27,13 @@ from streamlog.condition import FAULT, Condition
 from streamlog.config import NatsSection
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
-from streamlog.errors import AuthenticationFailed, BrokenInvariant, Overloaded, StreamlogError
+from streamlog.errors import (
+    AuthenticationFailed,
+    BrokenInvariant,
+    Overloaded,
+    StreamlogError,
+    StreamNotFound,
+)
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.leaf import LeafLink
@@ -48,7 +54,11 @@ from streamlog.jetstream.connection import (
     RouterConnection,
     block_of,
 )
-from streamlog.jetstream.consumers.consumer_service import ConsumerHost, ConsumerService
+from streamlog.jetstream.consumers.consumer_service import (
+    ConsumerHost,
+    ConsumerRequest,
+    ConsumerService,
+)
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
 from streamlog.jetstream.consumers.stream_source import StreamSource
@@ -57,10 +67,15 @@ from streamlog.jetstream.direct_get.direct_get_requests import DIRECT as DIRECT_
 from streamlog.jetstream.direct_get.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.direct_get.direct_get_requests import DirectRequests
 from streamlog.jetstream.dispatcher import RequestDispatcher
-from streamlog.jetstream.errors import OVERLOADED, ApiError, ApiRefused
+from streamlog.jetstream.errors import OVERLOADED, ApiError, ApiRefused, api_error
 from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.mirroring.mirror_statistics import FedStatistics
-from streamlog.jetstream.mirroring.origin_links import OriginLink, RouterLink, ServerOriginLink
+from streamlog.jetstream.mirroring.origin_links import (
+    ClusterLink,
+    OriginLink,
+    RouterLink,
+    ServerOriginLink,
+)
 from streamlog.jetstream.replies import encoded
 from streamlog.jetstream.republisher import Republisher, Unpublished
 from streamlog.jetstream.request_queue import RequestQueue
@@ -183,6 +198,22 @@ class ManagementApi:
             name = f"streamlog node {node_id} mirrors"
             return ServerOriginLink(options, router, sockets, metrics, name=name)
 
+        async def reset(stream: str, consumer: str) -> dict[str, Any]:
+            """The reply to RESET, for a stream here that reads another one."""
+            known = metadata.image.streams.get(stream)
+            try:
+                if known is None:
+                    raise StreamNotFound(f"stream {stream!r} not found")
+                if self._consumers is None:
+                    raise ApiRefused(NOT_SERVED)
+                request = ConsumerRequest("RESET", stream, known.stream_id, consumer)
+                return await self._consumers.ask(request)
+            except (ApiRefused, StreamlogError) as error:
+                return {"error": api_error(error).json()}
+
+        def own_link() -> OriginLink:
+            return ClusterLink(router, reset)
+
         self._mirrors = MirrorService(
             node_id=node_id,
             domain=nats.domain,
@@ -192,6 +223,7 @@ class ManagementApi:
             source=source,
             image=lambda: metadata.image,
             link=link,
+            own_link=own_link,
             lease=lease,
         )
         self._verbs = RequestDispatcher(

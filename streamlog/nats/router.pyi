@@ -161,8 +161,9 @@ class Router:
         """
 
     def interest(self, subject: bytes, *, queue: bytes = b"") -> int:
-        """How many subscriptions of clients, of this node and behind links, match a subject now. ``queue``: only
-        those in this queue group. It may be another number once ``generation`` has grown.
+        """How many subscriptions of clients, of this node and behind links, match a subject now; parts of this node
+        that see what clients see are clients here. ``queue``: only those in this queue group. It may be another
+        number once ``generation`` has grown.
         """
 
     def tell_change(self, watcher: Callable[[], None]) -> None:

@@ -190,7 +190,7 @@ cdef inline Py_ssize_t count_clients(list subscriptions) except -1:
     cdef Subscription subscription
     cdef Py_ssize_t count = 0
     for subscription in subscriptions:
-        count += subscription.endpoint.writes
+        count += subscription.endpoint.writes or subscription.endpoint.sees_shown
     return count
 
 
@@ -385,7 +385,9 @@ cdef class Router:
         return count
 
     def interest(self, bytes subject not None, *, bytes queue not None=b""):
-        """How many subscriptions of clients, here and behind links, match."""
+        """How many subscriptions of clients match, here and behind links; parts of this node that want messages shown
+        as to clients are some.
+        """
         cdef Route route = self.route_of(of_bytes(subject), self._answered)
         cdef QueueGroup group
         cdef Py_ssize_t count = 0

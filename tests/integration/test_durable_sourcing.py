@@ -122,7 +122,7 @@ async def numbers_of(api: Api, stream: str) -> list[int]:
     return found
 
 
-WAYS: Final = [("theirs", "theirs"), ("ours", "theirs")]
+WAYS: Final = [("theirs", "theirs"), ("ours", "theirs"), ("theirs", "ours"), ("ours", "ours")]
 """Where the origin is, and who reads it."""
 
 

@@ -338,7 +338,21 @@ async def test_mirror_is_read_only_and_can_be_promoted(ours: Api, node: NodeProc
 
 async def test_configurations_are_refused_as_jetstream_refuses_them(ours: Api, theirs: Api) -> None:
     o = {"name": "somewhere"}
+    c = {**o, "consumer": {"name": "c", "deliver_subject": "d"}}
     for config in (
+        {"mirror": {**o, "consumer": {}}},
+        {"mirror": {**o, "consumer": {"name": "a.b", "deliver_subject": "d"}}},
+        {"mirror": {**o, "consumer": {"name": "c", "deliver_subject": "d.*"}}},
+        {"mirror": {**o, "consumer": {"name": "c", "deliver_subject": "d..e"}}},
+        {"mirror": {**c, "opt_start_seq": 2}},
+        {"mirror": {**c, "opt_start_time": "2026-01-02T03:04:05Z"}},
+        {"mirror": {**c, "filter_subject": "a"}},
+        {"sources": [{**o, "consumer": {}}]},
+        {"sources": [{**o, "consumer": {"name": "c", "deliver_subject": "d.>"}}]},
+        {"sources": [{**c, "opt_start_seq": 2}]},
+        {"sources": [{**c, "filter_subject": "a"}]},
+        {"sources": [c, c]},
+        {"sources": [c, {**c, "subject_transforms": [{"src": "a", "dest": "b"}]}]},
         {"mirror": o, "subjects": ["m"]},
         {"mirror": o, "sources": [o]},
         {"mirror": o, "first_seq": 5},

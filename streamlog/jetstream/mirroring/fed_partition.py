@@ -114,6 +114,25 @@ class FedPartition:
         """All that was appended is. Raises what has kept it from that."""
         await self._fewer_than(1, 1)
 
+    async def all_committed(self) -> None:
+        """All that the log has is, also what a leader before has appended. Raises NotLeader."""
+        partition, end = self._partition, self._partition.log_end_offset
+        changed = asyncio.Event()
+        partition.add_watcher(changed.set)
+        try:
+            while self._leads and partition.high_watermark < end:
+                changed.clear()
+                await changed.wait()
+        finally:
+            partition.remove_watcher(changed.set)
+        if not self._leads:
+            raise NotLeader(f"{partition.tp} is not led in epoch {self._leader_epoch} any more")
+
+    @property
+    def _leads(self) -> bool:
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self._leader_epoch
+
     async def _fewer_than(self, count: int, size_bytes: int) -> None:
         while self._error is None and self._pending >= count and self._pending_bytes >= size_bytes:
             self._changed.clear()
@@ -124,9 +143,9 @@ class FedPartition:
     def _check(self) -> None:
         """Raises NotLeader, NotEnoughReplicas."""
         partition = self._partition
-        config, leads = partition.config, partition.leader_epoch == self._leader_epoch
+        config = partition.config
         same = (config.mirror, config.sources) == (self._config.mirror, self._config.sources)
-        if not partition.is_leader or not leads or not same:
+        if not self._leads or not same:
             raise NotLeader(f"{partition.tp} is not led in epoch {self._leader_epoch} any more")
         partition.check_min_isr()
 

@@ -106,9 +106,12 @@ class MirrorService:
         source: StreamSource,
         image: Callable[[], MetadataImage],
         link: Callable[[], OriginLink],
+        own_link: Callable[[], OriginLink],
         lease: Lease | None = None,
     ) -> None:
-        """``own_apis``: prefixes of the API by which this cluster answers. ``link``: makes one to all others."""
+        """``own_apis``: prefixes of the API by which this cluster answers. ``link``: makes one to all others;
+        ``own_link``: one to consumers of this cluster.
+        """
         self._node_id = node_id
         self._own_apis = frozenset(it.rstrip(".") for it in own_apis)
         self._domain = domain
@@ -118,7 +121,9 @@ class MirrorService:
         self._source = source
         self._image = image
         self._make_link = link
+        self._make_own_link = own_link
         self._link: OriginLink | None = None
+        self._own_link: OriginLink | None = None
         self._lease = lease
         self._wanted: dict[str, tuple[Feeding, ...]] = {}
         """By stream."""
@@ -267,6 +272,10 @@ class MirrorService:
 
     async def _feed_in(self, feeding: Feeding, partition: Partition, fed: FedPartition) -> None:
         config, tp = partition.config, feeding.tp
+        if any(it.consumer for it in all_origins(config)):
+            await (
+                fed.all_committed()
+            )  # what is there already is acknowledged without being stored again
         async with asyncio.TaskGroup() as group:
             if self._lease is not None and not self._lease.held:
                 raise NotLeader(f"{tp}: the lease of this node is over")
@@ -320,7 +329,8 @@ class MirrorService:
         *,
         is_mirror: bool = False,
     ) -> Feed:
-        if self._is_here(place.origin):
+        origin = place.origin
+        if self._is_here(origin) and not origin.consumer:
             stream = self._image().streams.get(place.origin.name)
             return ClusterFeed(
                 place.origin,
@@ -334,13 +344,14 @@ class MirrorService:
                 wanted_partitions=fed.partitions if is_mirror else None,
             )
         return LinkFeed(
-            place.origin,
-            self._linked(),
+            origin._replace(api="") if self._is_here(origin) else origin,
+            self._linked_here() if self._is_here(origin) else self._linked(),
             index_name=place.index_name,
             position=position,
             inbox=self._inbox,
             store=store,
             committed=fed.committed,
+            is_mirror=is_mirror,
         )
 
     def _is_here(self, origin: StreamOrigin) -> bool:
@@ -349,7 +360,8 @@ class MirrorService:
     def _places(self, config: StreamConfig) -> Iterator[OriginPartition]:
         """Of all sources; of one of this cluster, all partitions."""
         for origin in all_origins(config):
-            stream = self._image().streams.get(origin.name) if self._is_here(origin) else None
+            is_read_here = self._is_here(origin) and not origin.consumer
+            stream = self._image().streams.get(origin.name) if is_read_here else None
             for number in range(1 if stream is None else len(stream.partitions)):
                 yield OriginPartition(origin, number, _index_name(origin, number))
 
@@ -359,6 +371,13 @@ class MirrorService:
             self._link = self._make_link()
             self._group.create_task(self._link.run())
         return self._link
+
+    def _linked_here(self) -> OriginLink:
+        if self._own_link is None:
+            assert self._group is not None, "run has begun"
+            self._own_link = self._make_own_link()
+            self._group.create_task(self._own_link.run())
+        return self._own_link
 
     # What is told
 

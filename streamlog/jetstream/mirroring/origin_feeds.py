@@ -52,12 +52,13 @@ class LinkFeed:
         inbox: str,
         store: Store,
         committed: Committed,
+        is_mirror: bool = False,
     ) -> None:
         self._index_name = index_name
         self._link = link
         self._store = store
         self._committed = committed
-        self._reader = OriginReader(origin, position, new_token, inbox=inbox)
+        self._reader = OriginReader(origin, position, new_token, inbox=inbox, is_mirror=is_mirror)
         self._queue: deque[OriginMessage | FlowControl] = deque()
         """Bounded by the origin's flow control; an origin without is given up for as long as it is full."""
         self._queued_bytes = 0
@@ -116,7 +117,7 @@ class LinkFeed:
             request = queue.popleft()
             assert isinstance(request, FlowControl), "no message is first"
             await self._committed()
-            self._link.publish(request.reply, b"")
+            self._link.publish(request.reply, b"", block=request.block)
 
     def _do(self, step: ReaderStep) -> None:
         if step.closes:
@@ -124,11 +125,9 @@ class LinkFeed:
             for end in ends:
                 end()
         if step.opens:
-            reader = self._reader
-            self._ends = [
-                self._link.listen(reader.deliver_subject, self._heard),
-                self._link.listen(reader.answer_subject, self._answered),
-            ]
+            self._ends.append(self._link.listen(self._reader.deliver_subject, self._heard))
+        if step.asks:
+            self._ends.append(self._link.listen(self._reader.answer_subject, self._answered))
         for it in step.sends:
             self._link.publish(it.subject, it.payload, it.reply)
         if step.takes:

@@ -6,10 +6,11 @@ that a slow origin is in no other's way. It is made when an origin is first aske
 """
 
 import asyncio
+import json
 import logging
 import secrets
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
 
 from streamlog.condition import FAULT
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
@@ -27,6 +28,10 @@ logger = logging.getLogger(__name__)
 Heard = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, header block and payload."""
 TOKEN_BYTES: Final = 12
+RESET: Final = b".CONSUMER.RESET."
+"""The subject of the request to reset a consumer of this cluster, which has no prefix."""
+Reset = Callable[[str, str], Awaitable[dict[str, Any]]]
+"""Called with a stream and a consumer of this cluster; the reply to RESET, which is an error where it fails."""
 
 
 def new_token() -> str:
@@ -42,7 +47,9 @@ class OriginLink(Protocol):
     def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
         """Returns what ends it."""
 
-    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def publish(
+        self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
+    ) -> None:
         """Dropped where the link is not open, as NATS itself drops messages."""
 
     async def run(self) -> None:
@@ -66,12 +73,45 @@ class RouterLink:
         self._router.add(subscription)
         return lambda: self._router.remove(subscription)
 
-    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
-        self._router.publish(subject, payload, reply=reply)
+    def publish(
+        self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
+    ) -> None:
+        self._router.publish(subject, payload, reply=reply, block=block)
 
     async def run(self) -> None:
         """The router is always there."""
         await asyncio.Event().wait()
+
+
+class ClusterLink(RouterLink):
+    """To consumers of this cluster, by the router. Their coordinator is asked without the API, where each request has
+    a user: a stream reads its origins by its own right.
+    """
+
+    def __init__(self, router: Router, reset: Reset) -> None:
+        super().__init__(router, None)
+        self._reset = reset
+        self._asked = asyncio.Queue[tuple[bytes, bytes]]()
+        """Of requests, the subjects and where they are answered. Each feed waits for its answer before the next one."""
+
+    def publish(
+        self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
+    ) -> None:
+        if subject.startswith(RESET):
+            self._asked.put_nowait((subject, reply))
+        else:
+            super().publish(subject, payload, reply, block)
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                subject, reply = await self._asked.get()
+                group.create_task(self._ask(subject, reply))
+
+    async def _ask(self, subject: bytes, reply: bytes) -> None:
+        stream, _, consumer = subject.removeprefix(RESET).decode().partition(".")
+        self._router.publish(reply, json.dumps(await self._reset(stream, consumer)).encode())
 
 
 class ServerOriginLink:
@@ -109,9 +149,15 @@ class ServerOriginLink:
     def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
         return self._link.hear(Subscription(self._endpoint, subject.encode(), target=heard))
 
-    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def publish(
+        self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
+    ) -> None:
         place = b"%b %b" % (subject, reply) if reply else subject
-        self._link.write(b"PUB %b %d\r\n%b\r\n" % (place, len(payload), payload))
+        if block:
+            sizes = (len(block), len(block) + len(payload))
+            self._link.write(b"HPUB %b %d %d\r\n%b%b\r\n" % (place, *sizes, block, payload))
+        else:
+            self._link.write(b"PUB %b %d\r\n%b\r\n" % (place, len(payload), payload))
 
     async def run(self) -> None:
         try:

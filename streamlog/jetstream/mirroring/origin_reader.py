@@ -11,6 +11,13 @@ already is a double, and is left out. Each consumer delivers to an inbox of its 
 is lost. The position is that of the messages that were handed on, in order; where they cannot be stored, the
 owner makes another reader with the position that the log has.
 
+**A durable consumer** of the origin, which a user has made with ``ack_policy: flow_control``, is reset to what it was
+acknowledged (CONSUMER.RESET) instead of made, and delivers to a subject of its own. The reader listens to that once the
+reset is answered, and leaves out what it has. It answers flow control with what is committed, which acknowledges that.
+Messages from before the reset may still be on their way to that subject. Of such a one the sequence is not above the
+last one that was heard since, since the consumer then had begun below; it says nothing. One that is above, with a
+number that is not the next, shows a loss, and so does a heartbeat that tells of any other number.
+
 **Silence.** The consumer sends a heartbeat each second. After ``SILENCE_MS`` without a word another one is made, later
 each time up to ``PAUSE_MS_MAX``, until one delivers.
 
@@ -38,6 +45,19 @@ INACTIVE_NS: Final = 10_000_000_000
 """After so long without a subscriber the origin removes the consumer."""
 NS_PER_MS: Final = 1_000_000
 ACK: Final = b"$JS.ACK."
+FLOW: Final = b"$JS.FC."
+
+
+NO_FLOW_MIRROR: Final = {
+    "code": 400,
+    "err_code": 10214,
+    "description": "stream mirror consumer requires flow control ack policy",
+}
+NO_FLOW_SOURCE: Final = {
+    "code": 400,
+    "err_code": 10217,
+    "description": "stream source consumer requires flow control ack policy",
+}
 
 
 class OriginMessage(NamedTuple):
@@ -59,6 +79,8 @@ class FlowControl(NamedTuple):
     """To be answered at this subject once all messages before it are committed."""
 
     reply: bytes
+    block: bytes = b""
+    """The header block of the answer: what it acknowledges."""
 
 
 class OriginRequest(NamedTuple):
@@ -73,9 +95,11 @@ class ReaderStep(NamedTuple):
     """What is to be done, in this order."""
 
     closes: bool = False
-    """The inboxes are not listened to any more."""
+    """Nothing is listened to any more."""
+    asks: bool = False
+    """``answer_subject`` is listened to."""
     opens: bool = False
-    """``deliver_subject`` and ``answer_subject`` are listened to."""
+    """``deliver_subject`` is, too."""
     sends: tuple[OriginRequest, ...] = ()
     takes: tuple[OriginMessage | FlowControl, ...] = ()
 
@@ -86,6 +110,8 @@ NOTHING_TO_DO: Final = ReaderStep()
 class DeliveryNumbers(NamedTuple):
     """What the reply subject of a delivered message says."""
 
+    stream: bytes
+    consumer: bytes
     stream_sequence: int
     consumer_sequence: int
     timestamp_ns: int
@@ -103,7 +129,8 @@ def delivery_of(reply: bytes) -> DeliveryNumbers | None:
     if len(tokens) < 9 or len(tokens) == 10:
         return None
     try:
-        return DeliveryNumbers(*(int(token) for token in tokens[first : first + 4]))
+        numbers = (int(token) for token in tokens[first : first + 4])
+        return DeliveryNumbers(tokens[first - 3], tokens[first - 2], *numbers)
     except ValueError:
         return None
 
@@ -112,11 +139,20 @@ class OriginReader:
     """``begin``, then ``tick`` when ``due_ms`` has come; ``answered`` and ``heard`` with what comes."""
 
     def __init__(
-        self, origin: StreamOrigin, position: int, new_token: Callable[[], str], *, inbox: str
+        self,
+        origin: StreamOrigin,
+        position: int,
+        new_token: Callable[[], str],
+        *,
+        inbox: str,
+        is_mirror: bool = False,
     ) -> None:
         """``position``: the last sequence that the log has; 0: none, and the origin's configuration says where
         to begin. ``new_token``: one that cannot be guessed. ``inbox``: the prefix of inboxes.
         """
+        self._no_flow = NO_FLOW_MIRROR if is_mirror else NO_FLOW_SOURCE
+        self._heard_sequence = 0
+        """Of a durable consumer: the last one since it was reset."""
         self._origin = origin
         self._position = position
         self._new_token = new_token
@@ -147,7 +183,13 @@ class OriginReader:
         return bool(self._token)
 
     @property
+    def _is_durable(self) -> bool:
+        return bool(self._origin.consumer)
+
+    @property
     def deliver_subject(self) -> str:
+        if self._is_durable:
+            return self._origin.consumer_deliver
         return f"{self._origin.deliver or self._inbox}.{self._token}"
 
     @property
@@ -159,13 +201,17 @@ class OriginReader:
         closes, self._token, self._expected = self.is_reading, self._new_token(), 1
         self.due_ms = now_ms + ANSWER_MS
         name = self._origin.name
+        if self._is_durable:
+            subject = f"{self._origin.api}.CONSUMER.RESET.{name}.{self._origin.consumer}"
+            send = OriginRequest(subject.encode(), b"", self.answer_subject.encode())
+            return ReaderStep(closes=closes, asks=True, sends=(send,))
         request = {"stream_name": name, "config": self._config()}
         send = OriginRequest(
             f"{self._origin.api}.CONSUMER.CREATE.{name}".encode(),
             json.dumps(request).encode(),
             self.answer_subject.encode(),
         )
-        return ReaderStep(closes=closes, opens=True, sends=(send,))
+        return ReaderStep(closes=closes, asks=True, opens=True, sends=(send,))
 
     def tick(self, now_ms: int) -> ReaderStep:
         if now_ms < self.due_ms:
@@ -175,14 +221,18 @@ class OriginReader:
         return self.give_up(now_ms, "the origin is not heard")
 
     def answered(self, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
-        """The answer to CONSUMER.CREATE, or that there is none."""
+        """The answer to CONSUMER.CREATE, or to RESET, or that there is none."""
         if block.startswith(b"NATS/1.0 503"):
             return self.give_up(now_ms, "no API answers under this prefix")
         try:
             answer = json.loads(payload)
             error, pending = answer.get("error"), answer.get("num_pending", 0)
-        except (ValueError, AttributeError):
-            return self.give_up(now_ms, "the answer to CONSUMER.CREATE is not readable")
+            policy = answer.get("config", {}).get("ack_policy")
+            delivered = int(answer.get("delivered", {}).get("stream_seq", 0))
+        except (ValueError, AttributeError, TypeError):
+            return self.give_up(now_ms, "the answer of the origin's API is not readable")
+        if not error and self._is_durable and policy != "flow_control":
+            error = self._no_flow
         if error:
             self.give_up(now_ms, "")
             self.error = error if isinstance(error, dict) else {"description": str(error)}
@@ -191,7 +241,8 @@ class OriginReader:
             self.lag = pending
         self.error = None
         self._alive(now_ms)
-        return NOTHING_TO_DO
+        self._heard_sequence = delivered
+        return ReaderStep(opens=True) if self._is_durable else NOTHING_TO_DO
 
     def heard(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, now_ms: int
@@ -202,6 +253,8 @@ class OriginReader:
         delivery = delivery_of(reply)
         if delivery is None:
             return NOTHING_TO_DO  # anybody may publish to an inbox
+        if self._is_durable:
+            return self._heard_durable(subject, delivery, block, payload, now_ms)
         if delivery.consumer_sequence < self._expected:
             return NOTHING_TO_DO
         if delivery.consumer_sequence > self._expected:
@@ -209,6 +262,30 @@ class OriginReader:
         if delivery.stream_sequence <= self._position:
             said = "the origin's sequences do not grow: it has several partitions, or another stream has its name"
             return self.give_up(now_ms, said)
+        return self._taken(subject, delivery, block, payload, now_ms)
+
+    def _heard_durable(
+        self, subject: bytes, it: DeliveryNumbers, block: bytes, payload: bytes, now_ms: int
+    ) -> ReaderStep:
+        """Others may deliver to its subject."""
+        origin = self._origin
+        if (it.stream, it.consumer) != (origin.name.encode(), origin.consumer.encode()):
+            return NOTHING_TO_DO
+        if it.stream_sequence <= self._heard_sequence:
+            return NOTHING_TO_DO
+        if it.consumer_sequence != self._expected:
+            return self._missed(now_ms)
+        self._heard_sequence = it.stream_sequence
+        if it.stream_sequence > self._position:
+            return self._taken(subject, it, block, payload, now_ms)
+        self._expected += 1
+        self._pause_ms = PAUSE_MS
+        self._alive(now_ms)
+        return NOTHING_TO_DO
+
+    def _taken(
+        self, subject: bytes, delivery: DeliveryNumbers, block: bytes, payload: bytes, now_ms: int
+    ) -> ReaderStep:
         self._expected += 1
         self._position = delivery.stream_sequence
         self.lag = delivery.pending
@@ -233,23 +310,40 @@ class OriginReader:
             return self.give_up(now_ms, f"the consumer ended: {line.decode(errors='replace')}")
         self._alive(now_ms)
         if reply:
-            return ReaderStep(takes=(FlowControl(reply),))
+            return self._flow_control(reply)
         headers = status_headers(block)
         last = headers.get(b"nats-last-consumer", b"")
-        if last.isdigit() and int(last) >= self._expected:
+        if last.isdigit() and (
+            int(last) >= self._expected or (self._is_durable and int(last) + 1 != self._expected)
+        ):
             return self._missed(now_ms)
         if last.isdigit():
             self._pause_ms = PAUSE_MS
             self.error = None
         stalled = headers.get(b"nats-consumer-stalled")
-        return ReaderStep(takes=(FlowControl(stalled),)) if stalled else NOTHING_TO_DO
+        return self._flow_control(stalled) if stalled else NOTHING_TO_DO
+
+    def _flow_control(self, reply: bytes) -> ReaderStep:
+        """A client that may publish to the subject of a durable consumer must not have the node publish elsewhere."""
+        if not self._is_durable:
+            return ReaderStep(takes=(FlowControl(reply),))
+        consumer = [self._origin.name.encode(), self._origin.consumer.encode()]
+        if not reply.startswith(FLOW) or reply.split(b".")[-3:-1] != consumer:
+            return NOTHING_TO_DO
+        numbers = self._expected - 1, self._heard_sequence
+        block = b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % numbers
+        return ReaderStep(takes=(FlowControl(reply, block),))
 
     def _alive(self, now_ms: int) -> None:
         self.heard_ms = now_ms
         self.due_ms = now_ms + SILENCE_MS
 
     def _missed(self, now_ms: int) -> ReaderStep:
-        """Something was lost on the way."""
+        """Something was lost on the way. A durable consumer is not reset without a pause: what is on its way from
+        before would have it reset again.
+        """
+        if self._is_durable:
+            return self.give_up(now_ms, "")
         self.restarts += 1
         return self.begin(now_ms)
 

@@ -34,6 +34,9 @@ MIRROR_WITH_SCHEDULES: Final = ApiError(400, 10186, "stream mirrors can not also
 SOURCE_WITH_SCHEDULES: Final = ApiError(400, 10187, "stream source can not also schedule messages")
 MIRROR_CHANGED: Final = ApiError(400, 10055, "stream mirror configuration can not be updated")
 DUPLICATE_SOURCES: Final = ApiError(400, 10140, "duplicate source configuration detected")
+MIRROR_CONSUMER: Final = ApiError(400, 10213, "stream mirror consumer config is invalid")
+SOURCE_CONSUMER: Final = ApiError(400, 10215, "stream source consumer config is invalid")
+DUPLICATE_CONSUMERS: Final = ApiError(400, 10216, "duplicate stream source consumer detected")
 CYCLE: Final = invalid_config("detected cycle")
 
 
@@ -48,6 +51,7 @@ class _Words:
         """
         named, both, source, overlap, made = codes
         self.kind = kind
+        self.consumer = MIRROR_CONSUMER if kind == "mirror" else SOURCE_CONSUMER
         self.name = ApiError(400, named, f"{name} stream name is invalid")
         self.both = ApiError(
             400,
@@ -102,13 +106,17 @@ def check_origins(config: Mapping[str, Any]) -> None:
         _honoured(origin_text, mirror)
     if sources and config["allow_msg_schedules"]:
         raise ApiRefused(SOURCE_WITH_SCHEDULES)
-    seen = set[str]()
+    seen, consumers = set[str](), set[tuple[str, str, str]]()
     for source in sources:
         _check(source, _SOURCE, config["name"])
         (origin,) = origins_of(_honoured(origins_text, [source]))
         if origin.index_name in seen:
             raise ApiRefused(DUPLICATE_SOURCES)
         seen.add(origin.index_name)
+        consumer = (origin.name, origin.api, origin.consumer)
+        if origin.consumer and consumer in consumers:
+            raise ApiRefused(DUPLICATE_CONSUMERS)
+        consumers.add(consumer)
 
 
 def _honoured(read: Any, value: Any) -> Any:
@@ -126,11 +134,15 @@ def _check(origin: Mapping[str, Any], words: _Words, own_name: str) -> None:
         origin.get("filter_subject") or "",
         origin.get("subject_transforms") or (),
     )
+    if words is _MIRROR:
+        _check_consumer(origin, words)
     if filtered and transforms:
         raise ApiRefused(words.both)
     if filtered and not _is_subject(filtered):
         raise ApiRefused(words.filter(filtered))
     _check_transforms(transforms, words)
+    if words is _SOURCE:
+        _check_consumer(origin, words)
     if external is None:
         if name == own_name:
             raise ApiRefused(CYCLE)
@@ -142,6 +154,19 @@ def _check(origin: Mapping[str, Any], words: _Words, own_name: str) -> None:
     if deliver and ("*" in deliver or ">" in deliver):
         said = f"stream external delivery prefix {deliver} must not contain wildcards"
         raise ApiRefused(ApiError(400, 10024, said))
+
+
+def _check_consumer(origin: Mapping[str, Any], words: _Words) -> None:
+    """Where it begins, and what it leaves out, are the consumer's."""
+    consumer = origin.get("consumer")
+    if consumer is None:
+        return
+    deliver = consumer.get("deliver_subject") or ""
+    is_literal = {"*", ">"}.isdisjoint(deliver.split("."))
+    is_good = is_origin_name(consumer.get("name") or "") and is_literal and _is_subject(deliver)
+    begins = origin.get("opt_start_seq") or origin.get("opt_start_time") is not None
+    if not is_good or begins or origin.get("filter_subject"):
+        raise ApiRefused(words.consumer)
 
 
 def _check_transforms(transforms: Sequence[Mapping[str, str]], words: _Words) -> None:

@@ -637,9 +637,17 @@ class StreamConfig(BaseModel):
                 "sources: what they bring must be spread over the partitions; set partition_by"
                 " to key or tokens"
             )
-        names = set[str]()
+        if self.partitions > 1 and any(it.consumer for it in (mirror, *sources) if it is not None):
+            raise InvalidStreamConfig(
+                "consumer: it would be read by each partition; a stream that is fed by a consumer"
+                " of its origin has one"
+            )
+        names, consumers = set[str](), set[tuple[str, str, str]]()
         for it in sources:
             check_origin(it, "source")
+            if it.consumer and (it.name, it.api, it.consumer) in consumers:
+                raise InvalidStreamConfig("duplicate stream source consumer detected")
+            consumers.add((it.name, it.api, it.consumer))
             if it.index_name in names:
                 raise InvalidStreamConfig("duplicate source configuration detected")
             if not it.api and it.name == self.name:

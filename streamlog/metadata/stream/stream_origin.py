@@ -25,6 +25,8 @@ ALL_TRANSFORMS_MAX: Final = 1_000
 TEXT_BYTES_MAX: Final = 256 * 1024
 """Of all sources of a stream."""
 SEQUENCE_MAX: Final = 2**63 - 1
+CONSUMER_MARK: Final = ":C="
+"""Before a consumer in a source's index name, as JetStream has it."""
 FILTERS_SEPARATOR: Final = "\f"
 """Between the filters in a source's index name, as JetStream has it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +54,10 @@ class StreamOrigin(NamedTuple):
     """The prefix of the JetStream API that has the origin, without a dot at the end."""
     deliver: str = ""
     """The prefix of the subjects to which it delivers."""
+    consumer: str = ""
+    """Of the origin, durable, with ``ack_policy: flow_control``: read by it; "": by one that is made for it."""
+    consumer_deliver: str = ""
+    """Its deliver subject."""
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -66,6 +72,8 @@ class StreamOrigin(NamedTuple):
         filters = FILTERS_SEPARATOR.join(self.filters) or ">"
         made = FILTERS_SEPARATOR.join(it.dest or ">" for it in self.transforms) or ">"
         place = f"{self.name}:{self.api}" if self.api else self.name
+        if self.consumer:
+            place += f"{CONSUMER_MARK}{self.consumer}"
         return f"{place} {filters} {made}"
 
     def json(self) -> dict[str, Any]:
@@ -81,6 +89,8 @@ class StreamOrigin(NamedTuple):
             said["subject_transforms"] = [it._asdict() for it in self.transforms]
         if self.api or self.deliver:
             said["external"] = {"api": self.api, "deliver": self.deliver}
+        if self.consumer or self.consumer_deliver:
+            said["consumer"] = {"name": self.consumer, "deliver_subject": self.consumer_deliver}
         return said
 
 
@@ -161,6 +171,7 @@ def check_origin(origin: StreamOrigin, what: str) -> None:
         raise InvalidStreamConfig(f"{what}: filter_subject and subject_transforms are both set")
     if not 0 <= origin.start_seq <= SEQUENCE_MAX:
         raise InvalidStreamConfig(f"{what}: opt_start_seq: {origin.start_seq} is no sequence")
+    _check_consumer(origin, what)
     for text in (origin.api, origin.deliver):
         if any(char.isspace() or char in "*>" for char in text):
             raise InvalidStreamConfig(f"{what}: external: {text[:60]!r} is no subject")
@@ -178,6 +189,22 @@ def check_origin(origin: StreamOrigin, what: str) -> None:
     for place, one in enumerate(filters):
         if any(overlap(one, other) for other in filters[place + 1 :]):
             raise InvalidStreamConfig(f"{what}: the filter {one!r} overlaps with another one")
+
+
+def _check_consumer(origin: StreamOrigin, what: str) -> None:
+    if not (origin.consumer or origin.consumer_deliver):
+        return
+    try:
+        check_form(origin.consumer_deliver)
+        is_good = {"*", ">"}.isdisjoint(origin.consumer_deliver.split("."))
+    except InvalidSubject:
+        is_good = False
+    if not (is_good and is_origin_name(origin.consumer)):
+        raise InvalidStreamConfig(f"stream {what} consumer config is invalid")
+    if origin.start_seq or origin.start_ms is not None or origin.filter_subject:
+        raise InvalidStreamConfig(
+            f"{what}: where it begins, and its filter, are those of its consumer"
+        )
 
 
 def transform_of(origin: StreamOrigin) -> "OriginTransform":
@@ -214,9 +241,7 @@ def _read(value: Any) -> StreamOrigin:
     """Raises InvalidStreamConfig for what is no origin."""
     if not isinstance(value, Mapping):
         raise InvalidStreamConfig(f"{str(value)[:60]!r} is no origin of a stream")
-    if value.get("consumer"):
-        raise InvalidStreamConfig("consumer: a source with a consumer of its own is not supported")
-    external = value.get("external") or {}
+    external, consumer = value.get("external") or {}, value.get("consumer") or {}
     transforms = value.get("subject_transforms") or ()
     try:
         return StreamOrigin(
@@ -227,6 +252,8 @@ def _read(value: Any) -> StreamOrigin:
             tuple(Transform(str(it.get("src", "")), str(it.get("dest", ""))) for it in transforms),
             str(external.get("api") or "").rstrip("."),
             str(external.get("deliver") or "").rstrip("."),
+            str(consumer.get("name") or ""),
+            str(consumer.get("deliver_subject") or ""),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidStreamConfig(f"an origin of a stream: {error}") from None

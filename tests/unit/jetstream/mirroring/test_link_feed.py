@@ -22,15 +22,23 @@ class Origin:
         self.heard: dict[str, Heard] = {}
         self.starts: list[int] = []
         self.answered: list[bytes] = []
+        self.blocks: list[bytes] = []
+        self.resets: list[bytes] = []
         self.delivered = 0
 
     def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
         self.heard[subject] = heard
         return lambda: self.heard.pop(subject, None) and None
 
-    def publish(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def publish(
+        self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
+    ) -> None:
         if not reply:
             self.answered.append(subject)
+            self.blocks.append(block)
+            return
+        if not payload:
+            self.resets.append(subject)
             return
         config = json.loads(payload)["config"]
         self.starts.append(config.get("opt_start_seq", 1))
@@ -66,15 +74,26 @@ class Store:
         await self.is_committed.wait()
 
 
-def feed_of(origin: Origin, store: Store, position: int = 0) -> LinkFeed:
+EPHEMERAL = StreamOrigin("O", api="$JS.hub.API")
+
+
+def feed_of(
+    origin: Origin,
+    store: Store,
+    position: int = 0,
+    *,
+    origin_read: StreamOrigin = EPHEMERAL,
+    is_mirror: bool = False,
+) -> LinkFeed:
     return LinkFeed(
-        StreamOrigin("O", api="$JS.hub.API"),
+        origin_read,
         origin,
         index_name="O > >",
         position=position,
         inbox="_INBOX.m",
         store=store.store,
         committed=store.committed,
+        is_mirror=is_mirror,
     )
 
 
@@ -95,6 +114,51 @@ async def test_flow_control_is_answered_when_what_came_before_is_committed() -> 
     running.cancel()
     await asyncio.wait([running])
     assert origin.heard == {}, "it listens no more"
+
+
+async def test_durable_consumer_is_reset_and_acknowledged_when_that_is_committed() -> None:
+    origin, store = Origin(), Store()
+    consumer = StreamOrigin("O", api="$JS.hub.API", consumer="c", consumer_deliver="d")
+    feed = feed_of(origin, store, position=2, origin_read=consumer)
+    running = asyncio.create_task(feed.run())
+    await until(lambda: origin.resets == [b"$JS.hub.API.CONSUMER.RESET.O.c"])
+    assert "d" not in origin.heard
+    answer = {"config": {"ack_policy": "flow_control"}, "delivered": {"stream_seq": 1}}
+    (heard,) = origin.heard.values()
+    heard(b"", b"", b"", json.dumps(answer).encode())
+    assert "d" in origin.heard
+    store.is_committed.clear()
+    origin.deliver(2)
+    origin.deliver(3)
+    origin.say(b"$JS.FC.O.other.1", b"NATS/1.0 100 FlowControl Request\r\n\r\n")
+    origin.say(b"$JS.API.STREAM.DELETE.O", b"NATS/1.0 100 FlowControl Request\r\n\r\n")
+    origin.say(b"$JS.FC.O.c.1", b"NATS/1.0 100 FlowControl Request\r\n\r\n")
+    await until(lambda: store.sequences == [3])
+    await asyncio.sleep(0.05)
+    assert origin.answered == []
+    store.is_committed.set()
+    await until(lambda: origin.answered == [b"$JS.FC.O.c.1"])
+    assert b"Nats-Last-Consumer: 2\r\nNats-Last-Stream: 3\r\n" in origin.blocks[0]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@pytest.mark.parametrize(("is_mirror", "err_code"), [(True, 10214), (False, 10217)])
+async def test_durable_consumer_must_acknowledge_by_flow_control(
+    is_mirror: bool, err_code: int
+) -> None:
+    origin, store = Origin(), Store()
+    consumer = StreamOrigin("O", api="$JS.hub.API", consumer="c", consumer_deliver="d")
+    feed = feed_of(origin, store, origin_read=consumer, is_mirror=is_mirror)
+    running = asyncio.create_task(feed.run())
+    await until(lambda: len(origin.resets) == 1)
+    (heard,) = origin.heard.values()
+    heard(b"", b"", b"", b'{"config": {"ack_policy": "explicit"}}')
+    error = feed.state().error
+    assert error is not None and error["err_code"] == err_code
+    await until(lambda: len(origin.resets) == 2)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_origin_that_heeds_no_flow_control_is_given_up_until_there_is_room(

@@ -130,9 +130,9 @@ def test_source_header_names_place_and_origin_as_jetstream_does() -> None:
 
 
 def test_reply_subjects_of_both_formats() -> None:
-    assert delivery_of(b"$JS.ACK.O.c.1.22.3.44.5") == (22, 3, 44, 5)
-    assert delivery_of(b"$JS.ACK.hub.acc.O.c.1.22.3.44.5") == (22, 3, 44, 5)
-    assert delivery_of(b"$JS.ACK.hub.acc.O.c.1.22.3.44.5.token") == (22, 3, 44, 5)
+    assert delivery_of(b"$JS.ACK.O.c.1.22.3.44.5") == (b"O", b"c", 22, 3, 44, 5)
+    assert delivery_of(b"$JS.ACK.hub.acc.O.c.1.22.3.44.5") == (b"O", b"c", 22, 3, 44, 5)
+    assert delivery_of(b"$JS.ACK.hub.acc.O.c.1.22.3.44.5.token") == (b"O", b"c", 22, 3, 44, 5)
     for other in (
         b"",
         b"$JS.ACK.O.c.1.22.3.44",

@@ -16,6 +16,7 @@ from streamlog.metadata.stream.stream_origin import (
     origin_text,
     origins_from_human,
     origins_of,
+    origins_text,
 )
 from streamlog.metadata.stream.stream_subjects import bound_subjects
 
@@ -28,6 +29,11 @@ WHOLE: dict[str, Any] = {
 }
 
 
+def by_consumer(**fields: str) -> str:
+    consumer = {"name": "c", "deliver_subject": "d", **fields}
+    return str(origin_text({"name": "o", "consumer": consumer}))
+
+
 def test_texts_of_equal_origins_are_equal() -> None:
     text = origin_text(WHOLE)
     assert origin_text({**dict(reversed(WHOLE.items())), "filter_subject": ""}) == text
@@ -36,13 +42,22 @@ def test_texts_of_equal_origins_are_equal() -> None:
     assert origin_text(None) is None
 
 
+def test_origin_with_a_consumer_is_another_one() -> None:
+    said = {"name": "O", "consumer": {"name": "c", "deliver_subject": "d.c"}}
+    origin = origin_of(origin_text(said))
+    assert origin.json() == said
+    assert origin.index_name == "O:C=c > >"
+    config = StreamConfig.of(name="s", sources=origins_text([said, {"name": "O"}]))
+    assert bound_subjects(config) >= {"d.c"}
+
+
 def test_people_write_names_or_json() -> None:
     assert origin_of(origin_from_human("orders")) == StreamOrigin("orders")
     assert origin_of(origin_from_human('{"name": "o", "opt_start_seq": 2}')).start_seq == 2
     assert [it.name for it in origins_of(origins_from_human("a, b"))] == ["a", "b"]
     assert origins_from_human("") == ""
     assert origin_from_human("") == ""
-    for text in ("{", '{"consumer": {"name": "c"}}', '{"external": 5}'):
+    for text in ("{", '{"consumer": 5}', '{"external": 5}'):
         with pytest.raises(ValueError, match=r"."):
             origin_from_human(text)
 
@@ -61,6 +76,17 @@ def test_people_write_names_or_json() -> None:
         ({"mirror_direct": True}, "no mirror"),
         ({"sources": '[{"name":"o"},{"name":"o","opt_start_seq":3}]'}, "duplicate source"),
         ({"sources": '[{"name":"o"}]', "partitions": 2}, "partition_by"),
+        ({"mirror": by_consumer(deliver_subject="d.*")}, "mirror consumer config"),
+        ({"mirror": by_consumer(name="a.b")}, "mirror consumer config"),
+        ({"mirror": by_consumer(), "partitions": 2}, "has one"),
+        ({"sources": f'[{by_consumer()[:-1]},"opt_start_seq":2}}]'}, "where it begins"),
+        (
+            {
+                "sources": f"[{by_consumer()},{by_consumer()[:-1]},"
+                '"subject_transforms":[{"src":"a","dest":"b"}]}]'
+            },
+            "duplicate stream source consumer",
+        ),
         ({"sources": '[{"name":"o","filter_subject":"a b"}]'}, "source"),
         ({"sources": origins_from_human(",".join(f"o{it}" for it in range(1_001)))}, "1000"),
         (
