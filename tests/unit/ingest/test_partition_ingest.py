@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from streamlog.errors import (
 )
 from streamlog.ingest.admission.refusal import NO_KEY, STANDS_STILL
 from streamlog.ingest.admission.verdict import AckPolicy
-from streamlog.ingest.frames import Admitted
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState
@@ -183,7 +183,7 @@ async def test_offsets_are_looked_up_again_after_a_judgement_that_had_the_run_ap
     admit = way.ingest.inflow.admit
     assert admit is not None
 
-    def take_and_admit(block: bytes, subject: bytes, reply: bytes, _: int) -> Admitted:
+    def take_and_admit(block: bytes, subject: bytes, reply: bytes, _: int) -> Any:
         way.ingest.take()
         return admit(block, subject, reply, way.ingest.inflow.run.count)
 
