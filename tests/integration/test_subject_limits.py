@@ -29,7 +29,8 @@ async def held(side: Side, name: str) -> dict[str, Any]:
     last = {}
     for subject in {subject for subject, _, _ in found}:
         reply = await side.api(f"STREAM.MSG.GET.{name}", last_by_subj=subject)
-        last[subject] = base64.b64decode(reply["message"].get("data", ""))
+        gone_by_now = "error" in reply  # as a message may that expires
+        last[subject] = None if gone_by_now else base64.b64decode(reply["message"].get("data", ""))
     return {
         "found": found,
         "last": last,
