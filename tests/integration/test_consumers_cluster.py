@@ -296,8 +296,11 @@ class Load:
         """Acknowledgements that were answered."""
         self.again: list[int] = []
         """What came after that. A coordinator that begins may deliver a message before it hears of the acknowledgement
-        of an earlier delivery, which it then confirms: what waits for the worker by then has come before.
+        of an earlier delivery, which it then confirms: what waits for the worker by then has come before. A node that
+        stood still writes what it was about to write: that has a lower count than the delivery that was confirmed.
         """
+        self.counts: Counter[int] = Counter()
+        """The highest count of deliveries that came with each."""
         self.times: list[float] = []
         """Of deliveries."""
         self._is_ending = False
@@ -383,8 +386,11 @@ class Arrivals(asyncio.Queue[Msg]):
         self._load = load
 
     def _put(self, item: Msg) -> None:
-        if not (item.headers or {}).get("Status") and int(item.data) in self._load.confirmed:
-            self._load.again.append(int(item.data))
+        if not (item.headers or {}).get("Status"):
+            number, count, load = int(item.data), item.metadata.num_delivered, self._load
+            if number in load.confirmed and count >= load.counts[number]:
+                load.again.append(number)
+            load.counts[number] = max(load.counts[number], count)
         super()._put(item)
 
 
