@@ -116,6 +116,12 @@ class NoSurplus:
         return False
 
 
+class FakeExpiry:
+    """Nothing expires."""
+
+    admission: Any = None
+
+
 class FakePartition:
     """Takes appends and commits when it is told to."""
 
@@ -143,6 +149,7 @@ class FakePartition:
         self.erasing: Any = FakeErasing(self)
         self.reader = FakeReader(self)
         self.surplus = NoSurplus()
+        self.expiry = FakeExpiry()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
         self.may_read.set()
