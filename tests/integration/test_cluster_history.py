@@ -1,7 +1,7 @@
 """The checker of histories sees what it is there for; the harness runs, with one node."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,6 +168,12 @@ def test_gaps_are_measured() -> None:
     assert replace(known, acked=known.acked | late).longest_gap_s() > 90
 
 
+async def until_acked(histories: Mapping[Lane, LaneHistory], count: int) -> None:
+    async with asyncio.timeout(30):
+        while any(len(it.acked) < count for it in histories.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 async def test_a_real_history_of_one_node_is_borne_out_and_a_cut_log_is_not(
     tmp_path: Path,
 ) -> None:
@@ -179,9 +185,9 @@ async def test_a_real_history_of_one_node_is_borne_out_and_a_cut_log_is_not(
         await context.add_stream(StreamConfig(name="many", metadata={"streamlog.partitions": "3"}))
         with WatchingConsumer(cluster.servers, lanes) as consumer:
             async with Publishers(context, lanes) as histories:
-                await asyncio.sleep(0.3)
+                await until_acked(histories, 11)
                 await asyncio.to_thread(cluster.restart)
-                await asyncio.sleep(0.3)
+                await until_acked(histories, 22)
             await client.close()
             for lane in lanes:
                 end = await asyncio.to_thread(cluster.wait_replicated, lane)
