@@ -369,9 +369,12 @@ def test_publisher_waits_for_a_subscriber_that_is_slow_but_reads(
 
         publishing = threading.Thread(target=publish)
         publishing.start()
-        received = 0
+        received, tail = 0, b""
         while received < wanted:
-            received += len(slow.sock.recv(16_384))
+            data = slow.sock.recv(16_384)
+            pings = (tail + data).count(b"PING\r\n")  # the port looks whether its clients are there
+            received += len(data) - 6 * pings
+            tail = data[-5:]
             time.sleep(0.0002)
         publishing.join()
         assert received == wanted
