@@ -19,7 +19,6 @@ from streamlog.metadata.stream.stream_config import StreamConfig
         ({"cleanup_policy": "compact"}, "cleanup_policy: compact"),
         ({"partitions": 2, "partition_by": "key"}, "partition_by"),
         ({"partitions": 2, "partition_by": "tokens:1"}, "partition_by"),
-        ({"sources": '[{"name":"o"}]'}, "sources.*is not supported"),
         ({"discard": "new"}, "cannot use discard new"),
         ({"allow_ttl": True}, "cannot use message TTLs"),
         ({"retention": "interest"}, "can only use limits retention"),
