@@ -171,7 +171,7 @@ KNOWN: Final[tuple[Known, ...]] = (
         "a request that needs a higher API level is refused with 412/10185",
         "see `api.level`",
         lambda it: (
-            it.request.headers.get("Nats-Required-Api-Level") == "4" and it.path.startswith("error")
+            it.request.headers.get("Nats-Required-Api-Level") == "5" and it.path.startswith("error")
         ),
     ),
     Known(

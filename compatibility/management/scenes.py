@@ -144,7 +144,7 @@ def _rules() -> Iterator[Request]:
     for config in configs:
         yield ask(f"STREAM.CREATE.{NAME}", {"name": NAME, **config})
         yield _delete()
-    for level in ("0", "4", "99", "x", "", "-1"):
+    for level in ("0", "4", "5", "99", "x", "", "-1"):
         yield ask("INFO", None, Nats_Required_Api_Level=level)
         yield ask("STREAM.INFO.none", None, Nats_Required_Api_Level=level)
         yield ask("DIRECT.GET.none", None, Nats_Required_Api_Level=level)

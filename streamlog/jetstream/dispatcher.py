@@ -98,8 +98,6 @@ class Route(NamedTuple):
     """Asked before the body is looked at. Raises ApiRefused."""
     with_error: Mapping[str, Any] = MappingProxyType({})
     """What a reply tells even if it is an error."""
-    level: int = API_LEVEL
-    """Of the API, that the verb has."""
 
     @property
     def reply_type(self) -> str:
@@ -218,7 +216,6 @@ def _of_stream(
             consumers.create,
             shapes.CONSUMER_CREATE,
             needed,
-            level=CONSUMERS_LEVEL,
         ),
         "CONSUMER.NAMES": Route(
             "consumer_names",
@@ -245,29 +242,23 @@ def _of_consumer(consumers: ConsumerVerbs) -> dict[str, Route]:
             consumers.create,
             shapes.CONSUMER_CREATE,
             needed,
-            level=CONSUMERS_LEVEL,
         ),
         "CONSUMER.DURABLE.CREATE": Route(
             "consumer_create",
             consumers.create_durable,
             shapes.CONSUMER_CREATE,
             needed,
-            level=CONSUMERS_LEVEL,
         ),
         "CONSUMER.INFO": Route("consumer_info", consumers.info, read=empty),
         "CONSUMER.DELETE": Route("consumer_delete", consumers.delete, read=empty),
         "CONSUMER.PAUSE": Route("consumer_pause", consumers.pause, shapes.PAUSE, optional),
         "CONSUMER.UNPIN": Route("consumer_unpin", consumers.unpin, shapes.UNPIN, loosely),
-        "CONSUMER.RESET": Route(
-            "consumer_reset", consumers.reset, shapes.RESET, loosely, level=CONSUMERS_LEVEL
-        ),
+        "CONSUMER.RESET": Route("consumer_reset", consumers.reset, shapes.RESET, loosely),
     }
 
 
 logger = logging.getLogger(__name__)
 
-CONSUMERS_LEVEL: Final = 4
-"""Consumers of mirrors and sources that acknowledge, and RESET. A nats-server that does not find it does without."""
 SYSTEM_REPLY_TYPE: Final = "io.nats.jetstream.api.v1.system_response"
 LEVEL_HEADER: Final = "Nats-Required-Api-Level"
 
@@ -353,7 +344,7 @@ class RequestDispatcher:
             return {"type": SYSTEM_REPLY_TYPE, "error": BAD_REQUEST.json()}
         try:
             route.first()
-            if not has_api_level(headers, route.level):
+            if not has_api_level(headers):
                 raise ApiRefused(API_LEVEL_MISSING)
             result = await route.handler(name, route.read(body, route.shape))
         except Exception as error:
@@ -393,12 +384,12 @@ class RequestDispatcher:
         return api_error(error)
 
 
-def has_api_level(headers: Mapping[str, str], level: int = API_LEVEL) -> bool:
+def has_api_level(headers: Mapping[str, str]) -> bool:
     """Whether what the request asks for is no more than there is."""
     wanted = headers.get(LEVEL_HEADER)
     if not wanted:
         return True
     try:
-        return int(wanted) <= level
+        return int(wanted) <= API_LEVEL
     except ValueError:
         return False

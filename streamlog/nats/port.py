@@ -46,7 +46,7 @@ CLIENT_CLOSED: Final = Condition(
     meaning="The node closed the connection of a client of its NATS port.",
 )
 
-NATS_VERSION: Final = "2.12.0"
+NATS_VERSION: Final = "2.14.0"
 """The nats-server whose protocol this port speaks: clients decide by it what they ask for."""
 ACCEPTS_PER_TURN: Final = 64
 BACKLOG: Final = 1024

@@ -106,7 +106,7 @@ async def test_account_info(js: JetStreamContext) -> None:
     await js.add_stream(name="orders")
     info = await js.account_info()
     assert (info.streams, info.consumers, info.domain) == (1, 0, "streamlog")
-    assert info.api.total >= 2 and info.api.errors == 0 and info.api.level == 2
+    assert info.api.total >= 2 and info.api.errors == 0 and info.api.level == 4
     assert info.limits.max_streams == -1
 
 
@@ -219,9 +219,9 @@ async def test_requests_that_are_refused(
 
 async def test_an_api_level_that_we_have_not(node: LocalNode, nc: Client) -> None:
     body = b'{"name":"a"}'
-    reply = await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="3")
+    reply = await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="5")
     assert (reply["error"]["code"], reply["error"]["err_code"]) == (412, 10185)
-    assert "error" not in await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="2")
+    assert "error" not in await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="4")
 
 
 async def test_the_bare_prefix_is_answered_only_if_asked_for(

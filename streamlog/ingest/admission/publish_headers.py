@@ -12,9 +12,8 @@ from streamlog.ingest.admission.refusal import PublishRefusal
 
 Headers = Mapping[bytes, bytes]
 
-API_LEVEL = 2
-"""Of JetStream's API: that of its version 2.12. Of its features at this level the missing ones are
-refused by name."""
+API_LEVEL: Final = 4
+"""Of JetStream's API: that of its version 2.14."""
 
 KEY_HEADER: Final = b"streamlog-key"
 """In lower case: it is found in any."""

@@ -107,8 +107,6 @@ RESTORE: Final = "STREAM.RESTORE."
 APPEND: Final = "RESTORE.APPEND"
 """The request of a node that restores a stream that is led elsewhere."""
 IS_GOING_ON: Final = "RESTORE.GOES_ON"
-API_LEVEL: Final = 3
-"""Of these two verbs: a snapshot may have a window."""
 SNAPSHOTS_MAX: Final = 8
 RESTORES_MAX: Final = 4
 STALL_S: Final = 5.0
@@ -219,7 +217,7 @@ class SnapshotService:
         verbs.count()
         work: Callable[[], Any]
         try:
-            if not has_api_level(request.headers, API_LEVEL):
+            if not has_api_level(request.headers):
                 raise ApiRefused(API_LEVEL_MISSING)
             if verb.startswith(SNAPSHOT):
                 kind, name = _SNAPSHOT_TYPE, verb.removeprefix(SNAPSHOT)

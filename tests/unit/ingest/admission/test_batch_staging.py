@@ -145,7 +145,7 @@ async def test_a_stream_that_never_answers_stores_batches(way: Way) -> None:
 
 
 async def test_the_api_level_that_is_asked_for(way: Way) -> None:
-    way.read(batch(1), batch(2, "no", Nats_Required_Api_Level="3"), end(2))
+    way.read(batch(1), batch(2, "no", Nats_Required_Api_Level="5"), end(2))
     assert way.refused() == [("no", 10185), ("end", 10176)]
     assert way.given_up == [(b"b", "unsupported")]
 
