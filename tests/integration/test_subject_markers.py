@@ -35,9 +35,10 @@ async def first_marker(side: Side, name: str) -> tuple[str, bytes, bytes]:
     """The first marker that ``side`` shows, once it has one."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            for found in (await held(side, name))["found"]:
-                if is_marker(found):
-                    return found
+            found: list[tuple[str, bytes, bytes]] = (await held(side, name))["found"]
+            for message in found:
+                if is_marker(message):
+                    return message
             await asyncio.sleep(0.02)
 
 
