@@ -1,6 +1,7 @@
 """Mistakes that a coordinator of consumers could make, to be planted one at a time."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -180,6 +181,19 @@ def forget_leader_epochs_at_a_reset(patch: pytest.MonkeyPatch) -> None:
     def reset(self: Consumer, *arguments: Any, **more: Any) -> None:
         self.epochs.clear()
         inner(self, *arguments, **more)
+
+    inner = Consumer.reset
+    patch.setattr(Consumer, "reset", reset)
+
+
+def forget_leader_epochs_of_what_was_picked(patch: pytest.MonkeyPatch) -> None:
+    """A reset leaves those alone that are below where it goes back to."""
+
+    def reset(self: Consumer, offsets: Mapping[int, int], *arguments: Any, **more: Any) -> None:
+        for partition, offset in offsets.items():
+            if partition in self.epochs and offset <= self.next_offset(partition):
+                self.epochs[partition].truncate(offset)
+        inner(self, offsets, *arguments, **more)
 
     inner = Consumer.reset
     patch.setattr(Consumer, "reset", reset)
