@@ -528,8 +528,8 @@ class Consumer:
             if offset > next_offset:  # it knows nothing of what is in between
                 self.epochs.pop(partition, None)
                 self.note_epochs(partition, (epochs or {}).get(partition, ()))
-            # It goes back to what it has read: those epochs hold until that is read again. What was picked was picked by
-            # messages up to where it reads on, and these are not read again.
+            # It goes back to what it has read: those epochs hold until that is read again. What was picked was picked
+            # by messages up to where it reads on, and these are not read again.
         self.delivery.reset(offsets)
         self._forget_ahead()
         self._in_hand.clear()
