@@ -146,7 +146,7 @@ def read_pull_raw(
         connection.send(b"SUB inbox 1\r\n" + ask)
         lines, asked, buffer = 0, batch, connection.buffer
         while lines < 2 * count:
-            if asked <= lines // 2 + batch:
+            while asked <= lines // 2 + batch:
                 asked += batch
                 connection.send(ask)
             read = connection.read()

@@ -297,11 +297,12 @@ class ConsumerHistory:
             return True
         through = known.finished_through.get(message.partition, 0) if known.acks_all else 0
         promises, emissions = known.promises, known.of_message.get(message, ())
-        # What was given up is not covered by the acknowledgement of a later one.
-        is_given_up = promises is not None and any(
-            0 < promises.max_deliver <= it.count for it in emissions
-        )
-        return message.offset < through and not is_given_up
+        if message.offset >= through or promises is None or promises.max_deliver <= 0:
+            return message.offset < through
+        # What was given up is not covered by the acknowledgement of a later one. A coordinator that is no more may have
+        # counted a delivery that it did not come to.
+        last = known.emissions[-1].tenure if known.emissions else None
+        return not any(it.count >= promises.max_deliver or it.tenure != last for it in emissions)
 
     def _matches(self, known: _Known, message: MessageId) -> bool:
         promises = known.promises
@@ -356,6 +357,9 @@ class ConsumerHistory:
         known, now = self._known(sent.consumer), self._next()
         if sent.after <= known.settled_after or self._resets[sent.consumer.name]:
             return  # a reset may have come after it
+        emissions = known.of_message.get(sent.message, ())
+        if not any(it.number > known.settled_after for it in emissions):
+            return  # of a delivery before a reset, which may have passed over it
         if sent.ends:
             known.finished.setdefault(sent.message, now)
             if sent.covers:

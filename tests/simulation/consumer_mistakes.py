@@ -199,6 +199,20 @@ def forget_leader_epochs_of_what_was_picked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "reset", reset)
 
 
+def tell_of_half_a_reset(patch: pytest.MonkeyPatch) -> None:
+    """Where a consumer of a work queue begins now, with what it had come to before."""
+
+    def reset(self: HostedConsumer, offsets: Mapping[int, int], *more: Any) -> None:
+        self.kept_interests = {
+            number: it._replace(begin=offsets[number], carried=OffsetSet())
+            for number, it in (self.kept_interests or {}).items()
+        }
+        inner(self, offsets, *more)
+
+    inner = HostedConsumer.reset
+    patch.setattr(HostedConsumer, "reset", reset)
+
+
 def remove_what_is_delivered(patch: pytest.MonkeyPatch) -> None:
     """It is not acknowledged yet."""
 

@@ -319,7 +319,8 @@ class SimSource:
         if picked is not None:
             taken = list(picked[:most])
             messages = [it for place in taken if (it := found.at(place)) is not None]
-            return StreamPart(run_of(messages), taken[-1] + 1, len(picked) - len(taken), start, end)
+            next_offset = taken[-1] + 1 if taken else 0  # a read may be for nothing
+            return StreamPart(run_of(messages), next_offset, len(picked) - len(taken), start, end)
         first = max(offset, start)
         messages = found.matching(filters, first) if limit else []
         chosen = messages[:most]

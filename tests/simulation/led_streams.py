@@ -172,8 +172,10 @@ class StreamReplica:
             node.after(wait_us, lambda: self._erase(found, epoch))
 
     def _erase(self, offsets: OffsetSet, epoch: int) -> None:
-        if not self.is_reachable or self.leader_epoch != epoch:
+        if not self.leads or self.leader_epoch != epoch:
             self._forget()
+        elif not self.is_reachable:  # it is appended, and committed when the followers have it
+            self._node.after(50_000, lambda: self._erase(offsets, epoch))
         elif self._node.world.rng.random() < self._node.world.fails:
             self._forget()
             self.tell()

@@ -1399,9 +1399,12 @@ class ConsumerCoordinator:
         hosted.core.pause(_LATER_MS, clock_ms())
         try:
             if self.reports.is_queue(stream):
-                # What it skips it has not done with: as with other filters, they hold from there on.
                 await self._finish(hosted)
-                await self._update(hosted, hosted.core.config, begins=offsets, carried={})
+                # What it skips it has not done with: as with other filters, they hold from there on. That and its state
+                # are one: a report, or a coordinator that finds the records, must not see where it begins now with what
+                # it had come to before, which would say that it has done with what is in between.
+                hosted.kept = hosted.kept._replace(begins=offsets, carried={})
+                hosted.is_record_due = True
             hosted.reset(offsets, epochs)
             if hosted.is_kept:
                 interests = hosted.interests()
