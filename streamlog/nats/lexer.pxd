@@ -2,11 +2,22 @@
 numbers as text."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy
 
 from streamlog.record.compiled.codec cimport Span
+
+
+cdef extern from *:
+    """
+    static const char DIGIT_PAIRS[201] =
+        "000102030405060708091011121314151617181920212223242526272829"
+        "303132333435363738394041424344454647484950515253545556575859"
+        "606162636465666768697071727374757677787980818283848586878889"
+        "90919293949596979899";
+    """
+    const char DIGIT_PAIRS[]
 
 
 cdef enum:
@@ -167,11 +178,12 @@ cdef inline int64_t number(Span text) noexcept nogil:
 
 
 cdef inline int digits(int64_t value) noexcept nogil:
+    """Of one that is not negative."""
     cdef int count = 1
-    while value >= 10:
-        value //= 10
-        count += 1
-    return count
+    while value >= 10_000:
+        value //= 10_000
+        count += 4
+    return count + (value >= 10) + (value >= 100) + (value >= 1_000)
 
 
 cdef inline uint8_t* put(uint8_t* out, const void* data, Py_ssize_t size) noexcept nogil:
@@ -180,8 +192,13 @@ cdef inline uint8_t* put(uint8_t* out, const void* data, Py_ssize_t size) noexce
 
 
 cdef inline uint8_t* put_number(uint8_t* out, int64_t value, int size) noexcept nogil:
-    cdef int i
-    for i in range(size - 1, -1, -1):
-        out[i] = 48 + value % 10
-        value //= 10
+    """Two digits at a time: a division takes longer than all else here, and a message has four numbers."""
+    cdef uint64_t left = <uint64_t>value
+    cdef int i = size
+    while i >= 2:
+        i -= 2
+        memcpy(out + i, &DIGIT_PAIRS[2 * (left % 100)], 2)
+        left //= 100
+    if i:
+        out[0] = 48 + left % 10
     return out + size

@@ -18,8 +18,9 @@ one member gets a message.
 
 **Turns.** What is readable in one turn of the event loop is gathered: ``begin_turn``, any number of
 deliveries, ``end_turn``. An endpoint takes or writes what it got at the end of the turn. Endpoints that take
-messages come first, since they make answers; those that write to sockets come last, each once. Outside of a
-turn ``wake`` is called at the first delivery, and has ``end_turn`` called soon.
+messages come first, since they make answers; those that write to sockets come last, each once, unless much has
+gathered for one before: see ``write_early``. Outside of a turn ``wake`` is called at the first delivery, and has
+``end_turn`` called soon.
 """
 
 from collections.abc import Callable
@@ -201,6 +202,11 @@ class Router:
 
     def begin_turn(self) -> None:
         """Until ``end_turn`` endpoints gather what comes."""
+
+    def write_early(self, size: int) -> None:
+        """Have each endpoint to which at least ``size`` bytes are to be sent write them now, within the turn: those who
+        read them work while the turn goes on.
+        """
 
     def end_turn(self) -> None:
         """Have each endpoint take, or write, what this turn brought: first those that make answers."""

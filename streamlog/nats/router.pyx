@@ -523,6 +523,24 @@ cdef class Router:
         finally:
             self._in_turn = False
 
+    def write_early(self, Py_ssize_t size):
+        """Have each endpoint to which at least ``size`` bytes are to be sent write them now, within the turn: those who
+        read them work while the turn goes on.
+        """
+        cdef Endpoint endpoint
+        cdef Py_ssize_t i = 0
+        while i < len(self._writers):
+            endpoint = self._writers[i]
+            i += 1
+            if endpoint.unwritten() < size:
+                continue
+            try:
+                endpoint.end_turn()
+            except Exception as error:  # others must go on
+                if self.failed is None:
+                    raise
+                self.failed(error)
+
     cdef int touch(self, Endpoint endpoint) except -1:
         """Its ``end_turn`` is called at the end of this turn."""
         if endpoint.is_touched:

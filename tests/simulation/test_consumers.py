@@ -65,6 +65,7 @@ MISTAKES = [
     (mistakes.show_no_leader_epochs, RetentionStory, 7, f"never delivered|{REMOVED}"),
     (mistakes.go_back_by_any_answer, RetentionStory, 38, f"{ENDED}|{FALLS}"),
     (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 1, "never delivered"),
+    (mistakes.forget_leader_epochs_of_what_was_picked, RetentionStory, 2482, "never delivered"),
     (mistakes.tell_of_half_a_reset, RetentionStory, 141, REMOVED),
     (mistakes.remove_what_is_delivered, RetentionStory, 0, REMOVED),
     (mistakes.remove_what_is_in_the_place_of_lost_messages, RetentionStory, 9, REMOVED),

@@ -183,6 +183,7 @@ class Consumer:
         self._pinned_until_ms: int | None = None
         self._reply_prefix_bytes = len(reply_prefix.encode())
         self.config = config
+        self._takes_runs = _takes_runs(config)
         self.delivery = delivery
         self.waiting: deque[WaitingPull] = deque()
         self.is_changed = False
@@ -299,18 +300,23 @@ class Consumer:
 
     def next_ms(self) -> int | None:
         """When ``tick`` is due; None: not before the next event."""
-        found = [self._pulls_ms] if self.waiting else []
+        found = [self._held_until_ms, self._paused_until_ms, self._pinned_until_ms]
+        if self.waiting:
+            found.append(self._pulls_ms)
         if self.delivery.pending_count and not self.config.acks_by_flow:
             found.append(self.delivery.next_deadline_ms)
         if self._is_bound:
             found.append(self._beat_ms)
-        if not self._is_used:
+        elif not self.waiting:  # it is not used
             if self.config.inactive_threshold_ms:
                 found.append(self._used_ms + self.config.inactive_threshold_ms)
             if self._may_forget:
                 found.append(self._used_ms + AHEAD_MS)
-        found += self._held_until_ms, self._paused_until_ms, self._pinned_until_ms
-        return min((it for it in found if it is not None), default=None)
+        soonest: int | None = None
+        for it in found:
+            if it is not None and (soonest is None or it < soonest):
+                soonest = it
+        return soonest
 
     def is_abandoned(self, now_ms: int) -> bool:
         """It was not used for its inactive threshold."""
@@ -334,6 +340,8 @@ class Consumer:
                 self._tell(subject, refused.code, refused.description)
                 return
             self._pulled = body, self.config, request
+        if self._serve_at_once(subject, request, now_ms):
+            return
         self._expire_pulls(now_ms)
         if self.pin and request.id == self.pin:
             self._pinned_until_ms = now_ms + self.config.priority_timeout_ms
@@ -369,6 +377,24 @@ class Consumer:
         if self.is_paused:
             self._end_one_shots()
         self.pump(now_ms)
+
+    def _serve_at_once(self, subject: str, request: PullRequest, now_ms: int) -> bool:
+        """What ``pump`` does with a request that finds all its messages here, and no other one before it: most do, and
+        it takes half of the time. False: it has done nothing.
+        """
+        delivery, ahead, count = self.delivery, self._ahead, request.batch
+        if self.waiting or not ahead or self._in_hand or not self._takes_runs:
+            return False
+        if request.max_bytes or self._paused_until_ms is not None or delivery.has_redelivery:
+            return False
+        part = ahead.first_part
+        if part.count < count or delivery.room < count:
+            return False
+        self.last_pull += 1
+        self._held_until_ms = None
+        self._deliver_run(subject, part, count, now_ms)
+        self._note_delivered(now_ms)
+        return True
 
     def unpin(self, reason: str, now_ms: int) -> None:
         """The next request of a client without a pin has its client pinned."""
@@ -499,6 +525,7 @@ class Consumer:
 
     def reconfigure(self, config: ConsumerConfig, now_ms: int) -> None:
         before, self.config = self.config, config
+        self._takes_runs = _takes_runs(config)
         self.delivery.limits = limits_of(config)
         if self.pin and config.priority_policy != "pinned_client":
             self.pin, self.pinned_ms, self._pinned_until_ms = "", None, None
@@ -867,17 +894,14 @@ class Consumer:
     @property
     def _is_plain(self) -> bool:
         """One subject gets the next messages as they are, and nothing is due again."""
-        config, delivery = self.config, self.delivery
-        if config.rate_limit_bps or config.replay_policy == "original" or config.headers_only:
+        if not self._takes_runs or self._in_hand or self.delivery.has_redelivery:
             return False
-        if self._in_hand or delivery.has_redelivery or self._target() is None:
+        if self._target() is None:
             return False
-        if config.is_push:
+        if self.config.is_push:
             return True
         subject = self.waiting[0].subject
-        return config.priority_policy == "none" and all(
-            it.subject == subject and not it.request.max_bytes for it in self.waiting
-        )
+        return all(it.subject == subject and not it.request.max_bytes for it in self.waiting)
 
     def _pump_plainly(self, now_ms: int) -> None:
         """What ``pump`` does then, by the run."""
@@ -893,26 +917,33 @@ class Consumer:
                 count = self._note_flow(part, count)
             if count <= 0:
                 break
-            start, stop = part.start, part.start + count
-            offsets = part.run.offsets(start, stop)
-            sequence = delivery.deliver_run(part.partition, offsets, now_ms)
-            pending = self._pending() - 1
-            self._effects.append(
-                DeliverRun(subject, part.partition, part.run, start, stop, sequence, pending)
-            )
-            ahead.drop(count)
+            self._deliver_run(subject, part, count, now_ms)
             sent += count
             if config.flow_control:
                 self._ask_for_flow(is_sent=True)
         if not sent:
             return
-        self._sequence = max(self._sequence, delivery.last_sequence)
-        self.last_delivered_ms = self._used_ms = now_ms
-        self.is_changed = True
+        self._note_delivered(now_ms)
         if not config.is_push:
             self._deduct_evenly(sent, now_ms)
         elif config.idle_heartbeat_ms:
             self._beat_ms = now_ms + config.idle_heartbeat_ms
+
+    def _deliver_run(self, subject: str, part: RunPart, count: int, now_ms: int) -> None:
+        """The first ``count`` messages of what was read ahead, whose first part is ``part``."""
+        start, stop = part.start, part.start + count
+        offsets = part.run.offsets(start, stop)
+        sequence = self.delivery.deliver_run(part.partition, offsets, now_ms)
+        pending = self._pending() - 1
+        self._effects.append(
+            DeliverRun(subject, part.partition, part.run, start, stop, sequence, pending)
+        )
+        self._ahead.drop(count)
+
+    def _note_delivered(self, now_ms: int) -> None:
+        self._sequence = max(self._sequence, self.delivery.last_sequence)
+        self.last_delivered_ms = self._used_ms = now_ms
+        self.is_changed = True
 
     def _deduct_evenly(self, count: int, now_ms: int) -> None:
         """The waiting requests have got so many messages in turn."""
@@ -1152,6 +1183,12 @@ class Consumer:
 
 
 _ENDS: Final = frozenset((AckKind.ACK, AckKind.NEXT, AckKind.TERM))
+
+
+def _takes_runs(config: ConsumerConfig) -> bool:
+    """Messages may go as they are, many at once, to the client that asked first."""
+    is_held_back = config.rate_limit_bps or config.replay_policy == "original"
+    return not (is_held_back or config.headers_only) and config.priority_policy == "none"
 
 
 def _priority_of(pull: WaitingPull) -> int:

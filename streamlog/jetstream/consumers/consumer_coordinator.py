@@ -135,6 +135,9 @@ BIND_S_MAX: Final = 1.0
 times as late as the last look took. Clients of requests subscribe all the time."""
 BLOCK_BYTES: Final = 8 * 1024 * 1024
 """What may wait at a connection before no more is delivered to it."""
+EARLY_BYTES: Final = 8 * 1024
+"""So much is written as soon as it is delivered: its client reads it while the next request is served. Less is not
+worth a write of its own."""
 UNBLOCK_BYTES: Final = 1024 * 1024
 UNBLOCK_S: Final = 0.005
 INBOXES_AT_ONCE: Final = 16
@@ -698,6 +701,7 @@ class HostedConsumer:
             pending=it.pending,
             unnamed=self.key.stream.encode(),
         )
+        self._around.router.write_early(EARLY_BYTES)
         self._around.counts.deliveries += sent
         if sent < count:  # who listened has gone in this moment
             self._seen_generation = -1
@@ -883,7 +887,9 @@ class ConsumerCoordinator:
     @property
     def may_act(self) -> bool:
         """No other node coordinates these consumers."""
-        return self.leads and self.around.lease_held()
+        partition = self.partition  # as ``leads``: asked more than once in each request
+        is_leader = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        return is_leader and not self.closed and self.around.lease_held()
 
     async def run(self) -> None:
         """Read what is kept, and serve until ``close``."""
