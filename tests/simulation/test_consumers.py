@@ -70,7 +70,7 @@ MISTAKES = [
     (mistakes.remove_what_is_delivered, RetentionStory, 0, REMOVED),
     (mistakes.remove_what_is_in_the_place_of_lost_messages, RetentionStory, 9, REMOVED),
     (mistakes.remember_removals_that_failed, RetentionStory, 1, THERE),
-    (mistakes.keep_where_filters_began, RetentionStory, 1009, f"nothing of|{REMOVED}|{THERE}"),
+    (mistakes.keep_where_filters_began, RetentionStory, 13, f"never delivered|{REMOVED}|{THERE}"),
 ]
 """The mistake, where it shows, from which seed on in today's code, and how."""
 
