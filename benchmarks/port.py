@@ -26,6 +26,7 @@ from benchmarks.headers import publishing as publishing_headers
 from benchmarks.processes import compiled, cpu_seconds, run_client
 from benchmarks.side import (
     STREAM,
+    Port,
     Side,
     Sides,
     create_consumer,
@@ -34,9 +35,11 @@ from benchmarks.side import (
     delete_consumer,
     delete_stream,
 )
+from tools.nodes.server_process import program
 
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
 FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
+CONFIRMED_COUNT: Final = 4_000
 MORE: Final = 3
 """The port takes so many times the messages of the other runs: a run is a second or two."""
 
@@ -251,6 +254,54 @@ def consumed(size: int) -> Case[Sides]:
     return Case(f"port-consume-{size}", title, (RATE, CPU), tuple(variants), prepare, clear)
 
 
+def confirmed() -> Case[Sides]:
+    """Acknowledgements of a pull consumer, one after the other, each confirmed."""
+
+    def run(
+        side_of: Callable[[Sides], Side], client: str, sync: str | None
+    ) -> Callable[[Sides, float], Measurement]:
+        def measure(sides: Sides, scale: float) -> Measurement:
+            side, count = side_of(sides), int(CONFIRMED_COUNT * scale)
+            create_stream(side)
+            try:
+                arguments = ["--nats", side.nats, "--stream", STREAM]
+                published = ["--size", "100", "--count", str(2 * count)]
+                run_client("publisher", "acked", *arguments, *published)
+                create_consumer(side, "pull", ack_policy="explicit")
+                if sync is not None:
+                    _sync_consumer_state(sides.port, sync)
+                machine.settle(sides.directory)
+                before = cpu_seconds(side.pids)
+                found = run_client("confirming", client, *arguments, "--count", str(count))
+                return {**found, "server_us": 1e6 * (cpu_seconds(side.pids) - before) / count}
+            finally:
+                delete_stream(side)
+
+        return measure
+
+    variants = list[Variant[Sides]]()
+    for client in ("raw", "nats-py"):
+        peer = f"JetStream, {'raw socket' if client == 'raw' else client}"
+        ours = peer.replace("JetStream", "streamlog's port")
+        targets = (Target(P50, 1.2, beside=peer),) if client == "nats-py" else ()
+        variants += (
+            Variant(peer, run(_jetstream, client, None)),
+            Variant(f"{ours}, sync=os", run(_port, client, "os"), targets),
+            Variant(f"{ours}, sync=commit", run(_port, client, "commit")),
+        )
+    title = "Acknowledge to a consumer, one after the other, each confirmed"
+    return Case("port-confirmed", title, (P50, P99, CPU), tuple(variants))
+
+
+def _sync_consumer_state(port: Port, sync: str) -> None:
+    command = [program("streamlog"), "stream", "edit", "__consumer_state", "--sync", sync]
+    done = subprocess.run(
+        [*command, "--bootstrap-server", port.kafka], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BenchmarkError(done.stderr or done.stdout)
+
+
 CASES: Final = (
     acked(100, {"os": 8.0, "commit": 3.5}),
     acked(1024, {"os": 4.0, "commit": 1.7}),
@@ -264,4 +315,5 @@ CASES: Final = (
     core(),
     consumed(100),
     consumed(1024),
+    confirmed(),
 )
