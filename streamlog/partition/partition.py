@@ -293,6 +293,12 @@ class Partition(PartitionEnd):
         return self._log.erasures.messages_end(self._log.log_end_offset)
 
     @property
+    def committed_messages_end(self) -> int:
+        """From there to the high watermark no message has come, but erasures have; not below the log's start."""
+        end = self._log.erasures.committed_messages_end(self.high_watermark)
+        return max(end, min(self.log_start_offset, self.high_watermark))
+
+    @property
     def last_epoch(self) -> int:
         """Of the last batch; -1 where there is none."""
         return self._log.epochs.latest

@@ -69,6 +69,11 @@ def erased_by(batch: Buffer, header: BatchHeader) -> OffsetSet | None:
     return erased
 
 
+def is_placeholder(batch: Buffer) -> bool:
+    """Whether this erasure, of nothing, is there for its offset alone: it stands for a message of another log."""
+    return not control_record(batch).headers
+
+
 def _as_control(batch: bytes) -> bytes:
     data = bytearray(batch)
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_START)

@@ -219,6 +219,15 @@ class ErasureMachine(RuleBasedStateMachine):
             assert messages_end < end or end - 1 not in self.erasing
 
     @invariant()
+    def what_is_told_of_the_last_message_is_the_same_on_both(self) -> None:
+        for log in (self.leader, self.follower):
+            high_watermark = end = self.known[log]
+            while end - 1 in self.erasing:
+                end -= 1
+            told = log.log.erasures.committed_messages_end(high_watermark)
+            assert max(told, log.log.log_start_offset) == max(end, log.log.log_start_offset)
+
+    @invariant()
     def what_is_not_erased_is_there_as_it_was_written(self) -> None:
         """Whoever fetches from a leader that has removed records hears only later of why; until
         then it has not what is committed, and is not in sync.

@@ -29,10 +29,17 @@ class LeaderPartitionState(NamedTuple):
     erased: Sequence[int] | None = None
     """These, in order, where they were asked for."""
     is_auto_paused: bool = False
+    trailing_erasures: int = 0
+    """So many offsets before the high watermark are erasures that follow the last message: they are not in between."""
+
+    @property
+    def messages_end(self) -> int:
+        """Behind the last message that was ever stored."""
+        return self.high_watermark - self.trailing_erasures
 
     @property
     def message_count(self) -> int:
-        return self.high_watermark - self.log_start_offset - self.erased_count
+        return self.messages_end - self.log_start_offset - self.erased_count
 
     def json(self) -> dict[str, Any]:
         return {
@@ -45,6 +52,7 @@ class LeaderPartitionState(NamedTuple):
             "erased_count": self.erased_count,
             "erased": self.erased,
             "is_auto_paused": self.is_auto_paused,
+            "trailing_erasures": self.trailing_erasures,
         }
 
     @classmethod
@@ -60,6 +68,7 @@ class LeaderPartitionState(NamedTuple):
             erased_count=int(fields["erased_count"]),
             erased=fields["erased"],
             is_auto_paused=bool(fields.get("is_auto_paused")),
+            trailing_erasures=int(fields.get("trailing_erasures", 0)),
         )
 
 
@@ -132,9 +141,10 @@ async def state_of(
         with suppress(StreamlogError):  # then what goes is still counted
             await partition.surplus.settle()
     start, end, erased = partition.log_start_offset, partition.high_watermark, partition.erased
+    messages_end = partition.committed_messages_end
     if erased:
-        start = min(erased.first_absent(start), end)
-        erased = erased.between(start, end)
+        start = min(erased.first_absent(start), messages_end)
+        erased = erased.between(start, messages_end)
     first_ms, last_ms = await known.times(partition, start)
     return LeaderPartitionState(
         log_start_offset=start,
@@ -146,4 +156,5 @@ async def state_of(
         erased_count=len(erased) if erased else 0,
         erased=list(erased) if details else None,
         is_auto_paused=partition.is_auto_paused,
+        trailing_erasures=end - messages_end,
     )

@@ -92,8 +92,12 @@ def first_gap(end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
 
 
 def gap_at_end(start: int, end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """In place of ``[start, end)``, behind all messages. Raises TooManyMissing."""
-    return b"".join(_missing(start, end, leader_epoch, timestamp_ms))
+    """In place of ``[start, end)``, behind all messages: the last offset stands for the last sequence. Raises
+    TooManyMissing.
+    """
+    batches = [*_missing(start, end - 1, leader_epoch, timestamp_ms)]
+    batches += _missing(end - 1, end, leader_epoch, timestamp_ms)
+    return b"".join(batches)
 
 
 def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:

@@ -269,6 +269,7 @@ class SnapshotService:
             self._snapshots -= 1
             raise
         state = info["state"]
+        taken.end_with(int(state["last_seq"]))
 
         async def work() -> None:
             started_ms = wall_ms()

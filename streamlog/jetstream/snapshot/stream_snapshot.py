@@ -114,6 +114,11 @@ class StreamSnapshot:
             except StreamlogError as error:
                 raise ApiRefused(snapshot_failed(f"snapshot check failed: {error}")) from None
 
+    def end_with(self, last_sequence: int) -> None:
+        """As STREAM.INFO shows it after ``begin``: what is behind it are erasures alone. 0: it is not known."""
+        if last_sequence:
+            self._end = min(self._end, last_sequence)
+
     async def _read_consumers(self, consumers: ConsumerService) -> None:
         offset, total, size = 0, 1, 0
         while offset < total:

@@ -134,7 +134,7 @@ def _state(states: Sequence[LeaderPartitionState], stream: StreamImage) -> dict[
 def _state_of_many(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
     first_ms = [state.first_ms for state in states if state.first_ms is not None]
     last_ms = [state.last_ms for state in states if state.last_ms is not None]
-    last_seq = max((state.high_watermark for state in states), default=0)
+    last_seq = max((state.messages_end for state in states), default=0)
     return {
         "messages": sum(state.message_count for state in states),
         "bytes": sum(state.size_bytes for state in states),
@@ -151,13 +151,13 @@ def _state_of_many(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
 
 def _state_of_one(state: LeaderPartitionState) -> dict[str, Any]:
     """As of many, without sums: most streams have one partition, and lists are long."""
-    has_been_written = state.high_watermark > 0
+    has_been_written = state.messages_end > 0
     told: dict[str, Any] = {
         "messages": state.message_count,
         "bytes": state.size_bytes,
         "first_seq": state.log_start_offset + 1 if has_been_written else 0,
         "first_ts": NO_TIME if state.first_ms is None else rfc3339(state.first_ms),
-        "last_seq": state.high_watermark,
+        "last_seq": state.messages_end,
         "last_ts": NO_TIME if state.last_ms is None else rfc3339(state.last_ms),
         "consumer_count": 0,
     }

@@ -17,6 +17,8 @@ class Erasure(NamedTuple):
     """Its own; it is no message, so it counts as erased, too."""
     epoch: int
     erased: OffsetSet
+    is_placeholder: bool = False
+    """It stands for a message that another log had at this offset."""
 
 
 class Erasures:
@@ -37,31 +39,42 @@ class Erasures:
         """Of the first erasure that the file may not know; None: it knows them all."""
         self.kept_end = 0
         """The file knows an erasure right below it; 0: none."""
-        self.tail_start = 0
-        """Of the erasures that follow one another without a message up to the last one, the first's
-        offset."""
-        self._pending: deque[Erasure] = deque()
-        """Not committed as far as is known, in order."""
+        self.committed_tail_start = 0
+        """Of the erasures that follow one another without a message up to ``last``, the first's offset."""
+        self._pending: deque[tuple[Erasure, int]] = deque()
+        """Not committed as far as is known, in order; and the same of each."""
 
     @property
     def pending(self) -> tuple[Erasure, ...]:
-        return tuple(self._pending)
+        return tuple(erasure for erasure, _ in self._pending)
 
     @property
     def latest_offset(self) -> int:
         """Of the last one, committed or not; -1: there is none."""
-        return self._pending[-1].offset if self._pending else self.last.offset
+        return self._pending[-1][0].offset if self._pending else self.last.offset
+
+    @property
+    def tail_start(self) -> int:
+        """Of the erasures that follow one another without a message up to the last one, the first's offset."""
+        return self._pending[-1][1] if self._pending else self.committed_tail_start
 
     def messages_end(self, log_end_offset: int) -> int:
         """Between that and the log's end there are erasures alone."""
         return self.tail_start if self.latest_offset == log_end_offset - 1 else log_end_offset
 
+    def committed_messages_end(self, high_watermark: int) -> int:
+        """Between that and the high watermark there are erasures alone."""
+        is_tail = self.last.offset == high_watermark - 1
+        return self.committed_tail_start if is_tail else high_watermark
+
     def note(self, erasure: Erasure) -> None:
         """It is in the log. One that is known already does nothing."""
         if erasure.offset > self.latest_offset:
-            if erasure.offset > self.latest_offset + 1:
-                self.tail_start = erasure.offset
-            self._pending.append(erasure)
+            follows = erasure.offset == self.latest_offset + 1
+            tail_start = self.tail_start if follows else erasure.offset
+            if erasure.is_placeholder:
+                tail_start = erasure.offset + 1
+            self._pending.append((erasure, tail_start))
             self.version += 1
             if self.unkept_offset is None:
                 self.unkept_offset = erasure.offset
@@ -69,8 +82,8 @@ class Erasures:
     def commit(self, high_watermark: int) -> bool:
         """All below is committed; whether that erases anything."""
         before = self.last
-        while self._pending and self._pending[0].offset < high_watermark:
-            self.last = self._pending.popleft()
+        while self._pending and self._pending[0][0].offset < high_watermark:
+            self.last, self.committed_tail_start = self._pending.popleft()
             fresh = self.last.erased.copy()
             fresh.remove_all(self.erased)
             self.erased.update(fresh)
@@ -86,15 +99,14 @@ class Erasures:
         """
         if self.latest_offset < end_offset:
             return
-        while self._pending and self._pending[-1].offset >= end_offset:
+        while self._pending and self._pending[-1][0].offset >= end_offset:
             self._pending.pop()
         if self.unkept_offset is not None and self.unkept_offset >= end_offset:
             self.unkept_offset = None
         if self.last.offset >= end_offset:
             self.erased.keep_between(0, end_offset)
             self.unremoved.keep_between(0, end_offset)
-            self.last = Erasure(-1, NO_EPOCH, OffsetSet())
-        self.tail_start = max(0, self.latest_offset)
+            self.last, self.committed_tail_start = Erasure(-1, NO_EPOCH, OffsetSet()), 0
         self.version += 1
 
     def forget_below(self, log_start_offset: int) -> None:
@@ -115,13 +127,19 @@ class Erasures:
         pending: Iterable[Erasure],
         *,
         tail_start: int,
+        committed_tail_start: int,
     ) -> None:
         """What was kept; nothing was known before."""
         if self.latest_offset >= 0:
             raise BrokenInvariant("erasures are restored into an empty set")
         self.erased, self.unremoved, self.last = erased, unremoved, last
-        self._pending.extend(pending)
-        self.tail_start = max(0, min(tail_start, self.latest_offset))
+        self.committed_tail_start = max(0, min(committed_tail_start, last.offset + 1))
+        for it in pending:
+            follows = it.offset == self.latest_offset + 1
+            self._pending.append((it, self.tail_start if follows else it.offset))
+        if self._pending:
+            latest, _ = self._pending.pop()
+            self._pending.append((latest, max(0, min(tail_start, latest.offset + 1))))
 
     def snapshot(self) -> "Erasures":
         """As it is now, for another thread."""
@@ -130,7 +148,8 @@ class Erasures:
             self.erased.copy(),
             self.unremoved.copy(),
             self.last,
-            self._pending,
+            self.pending,
             tail_start=self.tail_start,
+            committed_tail_start=self.committed_tail_start,
         )
         return other

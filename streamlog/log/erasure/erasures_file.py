@@ -3,7 +3,8 @@
 Big-endian: magic, CRC-32C of the rest, whose folder it is in (after the length of that), where the
 last erasures without a message between them begin; then for each erasure its offset, its epoch, how
 many bytes follow, and an ``OffsetSet``. The first stands for all that are committed, by the last of
-them; the second has what is not removed yet; others wait for their commit.
+them; the second has what is not removed yet, and in place of its offset where the tail of the committed ones begins;
+others wait for their commit.
 """
 
 import struct
@@ -31,6 +32,7 @@ class ErasureSnapshot(NamedTuple):
     unremoved: OffsetSet
     pending: list[Erasure]
     tail_start: int
+    committed_tail_start: int
 
 
 def owner_of(directory: str) -> bytes:
@@ -42,7 +44,7 @@ def encode(erasures: Erasures, owner: bytes) -> bytes:
     last = erasures.last
     parts = [
         last._replace(erased=erasures.erased),
-        last._replace(erased=erasures.unremoved),
+        last._replace(offset=erasures.committed_tail_start, erased=erasures.unremoved),
         *erasures.pending,
     ]
     head = _OWNER.pack(len(owner)) + owner + _TAIL.pack(erasures.tail_start)
@@ -69,7 +71,9 @@ def decode(data: bytes, path: str, owner: bytes) -> ErasureSnapshot:
     if len(parts) < 2:
         raise CorruptFile(f"{path}: what is committed is missing")
     committed, unremoved, *pending = parts
-    return ErasureSnapshot(committed, unremoved.erased, pending, tail_start)
+    return ErasureSnapshot(
+        committed, unremoved.erased, pending, tail_start, committed_tail_start=unremoved.offset
+    )
 
 
 def _packed(erasure: Erasure) -> bytes:

@@ -14,7 +14,7 @@ from streamlog.log.segment.segment import Segment
 from streamlog.log.storage.disk import storage_error
 from streamlog.record.batch import CONTROL, check_batch, read_header
 from streamlog.record.codec import marked_batches
-from streamlog.record.erasure import erased_by
+from streamlog.record.erasure import erased_by, is_placeholder
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,8 @@ def note_all(erasures: Erasures, records: bytes | memoryview) -> None:
             batch = memoryview(records)[position : position + header.size_bytes]
             erased = erased_by(batch, header)
             if erased is not None:
-                erasures.note(Erasure(header.base_offset, header.leader_epoch, erased))
+                stands = not erased and is_placeholder(batch)
+                erasures.note(Erasure(header.base_offset, header.leader_epoch, erased, stands))
 
 
 def _recall(erasures: Erasures, log: PartitionLog, kept_end: int) -> bool:
@@ -78,7 +79,14 @@ def _recall(erasures: Erasures, log: PartitionLog, kept_end: int) -> bool:
         _warn(log, f"{FILE_NAME}: it is older than the one that was written last")
         return False
     sound = [erasure for erasure in kept.pending if _is_of(log, erasure)]
-    erasures.restore(last.erased, kept.unremoved, last, sound, tail_start=kept.tail_start)
+    erasures.restore(
+        last.erased,
+        kept.unremoved,
+        last,
+        sound,
+        tail_start=kept.tail_start,
+        committed_tail_start=kept.committed_tail_start,
+    )
     erasures.kept_end = erasures.latest_offset + 1
     return True
 

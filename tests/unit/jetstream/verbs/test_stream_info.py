@@ -121,14 +121,16 @@ times = st.none() | st.integers(0, 2**40)
 def partition_states(draw: st.DrawFn) -> LeaderPartitionState:
     start = draw(st.integers(0, 5))
     erased = draw(st.none() | st.lists(st.integers(0, 9), max_size=3))
+    trailing = draw(st.integers(0, 3))
     return LeaderPartitionState(
         start,
-        start + draw(st.integers(0, 9)),
+        start + draw(st.integers(0, 9)) + trailing,
         100,
         draw(times),
         draw(times),
         erased_count=len(erased or ()),
         erased=erased,
+        trailing_erasures=trailing,
     )
 
 

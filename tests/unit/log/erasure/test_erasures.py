@@ -99,8 +99,9 @@ def test_where_the_messages_end() -> None:
     again = known()
     again.restore(
         kept.committed.erased, kept.unremoved, kept.committed, kept.pending,
-        tail_start=kept.tail_start,
+        tail_start=kept.tail_start, committed_tail_start=kept.committed_tail_start,
     )  # fmt: skip
+    assert again.committed_messages_end(9) == 8
     assert again.messages_end(10) == 8
     erasures.cut(9)
     assert erasures.messages_end(9) == 8
@@ -108,15 +109,39 @@ def test_where_the_messages_end() -> None:
     assert erasures.messages_end(8) == 8
 
 
+def test_where_the_committed_messages_end() -> None:
+    erasures = known(erasure(5, 1), erasure(6, 2), erasure(8, 3), erasure(9, 4))
+    for high_watermark, messages_end in ((5, 5), (6, 5), (7, 5), (8, 8), (9, 8), (10, 8), (11, 11)):
+        erasures.commit(high_watermark)
+        assert erasures.committed_messages_end(high_watermark) == messages_end
+    erasures.cut(9)
+    assert erasures.messages_end(9) == 9, "an unclean cut forgets"
+
+
+def test_a_cut_leaves_the_beginning_of_the_tail() -> None:
+    erasures = known(erasure(5, 1), erasure(6, 2), erasure(7, 3))
+    erasures.cut(7)
+    assert erasures.messages_end(7) == 5
+
+
+def test_a_placeholder_counts_as_a_message() -> None:
+    erasures = known(erasure(5, 1), erasure(6)._replace(is_placeholder=True))
+    assert erasures.messages_end(7) == 7
+    erasures.note(erasure(7, 2))
+    erasures.commit(8)
+    assert (erasures.messages_end(8), erasures.committed_messages_end(8)) == (7, 7)
+
+
 def test_the_file_tells_it_all() -> None:
     erasures = known(erasure(5, 1, 2), erasure(9, 2, 7))
     erasures.commit(6)
     erasures.removed(OffsetSet([1]))
-    committed, unremoved, pending, tail_start = decode(encode(erasures, OWNER), "f", OWNER)
+    kept = decode(encode(erasures, OWNER), "f", OWNER)
+    committed, unremoved, pending, tail_start, committed_tail_start = kept
     assert (committed.offset, committed.epoch) == (5, 1)
     assert list(committed.erased) == [1, 2, 5]
     assert list(unremoved) == [2]
-    assert tail_start == 9
+    assert (tail_start, committed_tail_start) == (9, 5)
     assert pending == [erasure(9, 2, 7)]
 
 
