@@ -111,11 +111,16 @@ class DiskSpaceWatch(Protocol):
 
 
 class SourcePlaces(Protocol):
-    """How far a stream has come with its sources, as its log says it. That must outlive a purge."""
+    """How far a stream has come with its sources, as its log says it. That must outlive purges and retention."""
 
     @property
-    def offset(self) -> int | None:
-        """Of the record that says it; it is not to be cut off. None: there is none yet."""
+    def kept_offset(self) -> int | None:
+        """Of the newest committed record that says it: the log may not begin behind it. None: there is none yet."""
+
+    def start_for(self, start: int) -> int:
+        """Where the log may begin now, if retention would have it begin at ``start``. Where it may not begin there
+        yet, the places are appended again soon, behind ``start``.
+        """
 
     async def renew(self) -> None:
         """Say it once more, at the end of the log. Raises StreamlogError."""
@@ -856,7 +861,7 @@ class Partition(PartitionEnd):
         the replicas may yet follow.
         """
         before = self.log_start_offset
-        target = min(up_to_offset, self.high_watermark)
+        target = min(up_to_offset, max(before, self.latest_start))
         await self.shorten(target)
         await replicated(
             self.tp,
@@ -865,13 +870,23 @@ class Partition(PartitionEnd):
         )
         return target - min(before, target)
 
+    @property
+    def latest_start(self) -> int:
+        """The log may begin there at the latest. A leader that does not know yet how far the sources of its stream have
+        come lets nothing go.
+        """
+        if not self.config.sources:
+            return self.high_watermark
+        kept = None if self.places is None else self.places.kept_offset
+        return self.log_start_offset if kept is None else kept
+
     async def shorten(self, up_to_offset: int) -> None:
         """As ``purge``, for this replica alone: who does not find these records otherwise, either,
         need not wait. The other replicas follow in time. Raises NotLeader, StorageFull,
         StorageFailed.
         """
         self.reader.check_open()
-        target = min(up_to_offset, self.high_watermark)
+        target = min(up_to_offset, self.latest_start)
         if target <= self.log_start_offset:
             return
         await self._surroundings.upkeep.persist_log_start(self, target)

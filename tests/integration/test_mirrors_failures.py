@@ -271,3 +271,42 @@ async def test_what_was_purged_does_not_come_back(trio: Cluster) -> None:
             await asyncio.sleep(1)
             assert (await ours.state("s"))["messages"] == left + 2
             assert (await ours.ask("STREAM.PURGE.s"))["success"]
+
+
+async def test_what_has_aged_or_was_consumed_does_not_come_back(tmp_path: Path) -> None:
+    """Streams that have lost all they had, and rest, when all nodes are killed: places are left."""
+    settings = {
+        "nats_listen": {},
+        "consumers": {"state_partitions": 3},
+        "log": {"retention_check_ms": 100},
+    }
+    with Cluster(tmp_path, settings=settings) as trio:
+        ports = [trio[number].port_url for number in (1, 2, 3)]
+        async with api_of(ports[0], OURS, *ports[1:]) as ours:
+            await ours.create("c", subjects=["c"], num_replicas=3)
+            await ours.publish("c", *(b"%d" % it for it in range(20)))
+            shared: dict[str, Any] = {"sources": [{"name": "c"}], "num_replicas": 3}
+            await ours.create("aged", subjects=["aged"], max_age=2_000_000_000, **shared)
+            await ours.create("queue", retention="workqueue", **shared)
+            await ours.publish("aged", b"own")
+            consumer = {"durable_name": "w", "ack_policy": "explicit"}
+            body = {"stream_name": "queue", "config": consumer}
+            reply = await ours.ask("CONSUMER.DURABLE.CREATE.queue.w", body)
+            assert "error" not in reply, reply
+            await has_sourced(ours, "queue", 20)
+            js = ours.client.jetstream(domain="streamlog")
+            worker = await js.pull_subscribe_bind("w", "queue")
+            for message in await worker.fetch(20, timeout=10):
+                await message.ack_sync()
+            async with asyncio.timeout(20):
+                for name in ("aged", "queue"):
+                    while (await ours.state(name))["messages"]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+            await asyncio.sleep(1)
+            await kill_all_nodes(trio)
+            await ours.publish("c", b"100")
+            await has_sourced(ours, "queue", 1)
+            await asyncio.sleep(1)
+            assert (await ours.state("queue"))["messages"] == 1
+            records = await asyncio.to_thread(read_stream, trio.servers, "aged")
+            assert [it.value for it in records] in ([b"100"], [])

@@ -65,11 +65,7 @@ async def _forget_front(partition: Partition) -> None:
     """What is erased at the log's start need not be there at all. No client need wait for that: the
     replicas have the erasures.
     """
-    start = min(partition.erased.first_absent(partition.log_start_offset), partition.high_watermark)
-    kept = partition.log_start_offset if partition.config.sources else start
-    if partition.places is not None and partition.places.offset is not None:
-        kept = partition.places.offset
-    await partition.shorten(min(start, kept))
+    await partition.shorten(partition.erased.first_absent(partition.log_start_offset))
 
 
 async def _matching(partition: Partition, pattern: str, upper: int) -> OffsetSet:

@@ -91,7 +91,10 @@ class FedPartition:
         self._changed = asyncio.Event()
         self._places = dict[str, int]()
         """The last sequence of each source that the log has, of all that it ever had."""
-        self._places_offset: int | None = None
+        self._places_offsets = list[int]()
+        """Of the newest record of places that is committed, and of those behind it."""
+        self._wanted_start = 0
+        """Retention would have the log begin there."""
 
     def ended(self, size_bytes: int, error: StreamlogError | None) -> None:
         """Of an append."""
@@ -296,9 +299,22 @@ class FedPartition:
         self.keep_places()
 
     @property
-    def offset(self) -> int | None:
-        """Of the newest record of places."""
-        return self._places_offset
+    def kept_offset(self) -> int | None:
+        """As ``SourcePlaces`` has it. One that is not committed may yet be cut off."""
+        known, high_watermark = self._places_offsets, self._partition.high_watermark
+        while len(known) > 1 and known[1] < high_watermark:
+            del known[0]
+        return known[0] if known and known[0] < high_watermark else None
+
+    def start_for(self, start: int) -> int:
+        """As ``SourcePlaces`` has it. Once the places are behind what retention wanted to go, that goes: with
+        this new record the segment of it would not be too old.
+        """
+        self._wanted_start = max(self._wanted_start, start)
+        kept = self.kept_offset
+        if kept is None:
+            return self._partition.log_start_offset
+        return min(self._wanted_start, kept)
 
     async def renew(self) -> None:
         """Append the places again, committed when it returns. Raises StreamlogError."""
@@ -308,17 +324,20 @@ class FedPartition:
         await self.committed()
 
     def keep_places(self) -> None:
-        """Append the places where the last segment has them not: it is the only one that retention leaves; and where
-        they are far from the log's end, so that the next leader soon finds them. Raises StreamlogError.
+        """Append the places where the last segment has them not, so that retention may take all others; where they are
+        far from the log's end, so that the next leader soon finds them; and where messages behind them are to go.
+        Raises StreamlogError.
         """
         partition = self._partition
         if partition.log_end_offset <= partition.log_start_offset:
             return
         segment = partition.segment_of(partition.log_end_offset - 1)
-        offset = -PLACES_EVERY if self._places_offset is None else self._places_offset
+        offset = self._places_offsets[-1] if self._places_offsets else -PLACES_EVERY
         if segment is None:
             return
-        if offset < segment.base_offset or partition.log_end_offset - offset > PLACES_EVERY:
+        holds_up = offset < min(self._wanted_start, partition.messages_end)
+        is_far = partition.log_end_offset - offset > PLACES_EVERY
+        if offset < segment.base_offset or is_far or holds_up:
             self._check()
             self._append_places()
 
@@ -332,7 +351,7 @@ class FedPartition:
             timestamp_ms=wall_ms(),
         )
         self._append_batches(data)
-        self._places_offset = offset
+        self._places_offsets.append(offset)
 
     def _changed_subject(self, message: OriginMessage) -> OriginMessage:
         made = self._transform(message.subject) if self._transform is not None else None
@@ -361,7 +380,7 @@ class FedPartition:
         """
         found, partition = self._places, self._partition
         end, step = partition.log_end_offset, SCAN_OFFSETS
-        while end > partition.log_start_offset and self._places_offset is None:
+        while end > partition.log_start_offset and not self._places_offsets:
             start = max(end - step, partition.log_start_offset)
             for name, sequence in (await self._positions_in(start, end)).items():
                 found.setdefault(name, sequence)
@@ -393,7 +412,7 @@ class FedPartition:
                     if start <= record.offset < end:
                         _note(found, record.headers)
                         if header.is_control:
-                            self._places_offset = record.offset
+                            self._places_offsets.append(record.offset)
             if offset == before:
                 break
         return found

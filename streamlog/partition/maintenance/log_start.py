@@ -54,6 +54,9 @@ def retain(partition: Partition, now_ms: int) -> None:
     if not may_delete or partition.failure is not None:
         return
     start = log.retained_start(now_ms, partition.high_watermark)
+    if partition.is_leader and partition.config.sources:
+        places = partition.places
+        start = log.log_start_offset if places is None else places.start_for(start)
     if start > log.log_start_offset:
         partition.begin_later(start)
     elif log.advance_log_start(start, is_kept=True):  # files that could not be removed before

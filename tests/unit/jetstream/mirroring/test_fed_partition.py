@@ -1,18 +1,22 @@
 """What a partition takes from other streams, and how far it has come with each, over real files."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from streamlog.clock import wall_ms
 from streamlog.control.messages.purge import purge
 from streamlog.errors import NotLeader, StreamFull
 from streamlog.jetstream.mirroring import fed_partition
 from streamlog.jetstream.mirroring.fed_partition import FedPartition
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
+from streamlog.partition.maintenance.log_start import free_front, retain
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
+from streamlog.record.offset_set import OffsetSet
 from tests.partition_world import World, publish, tp, values_of
 
 ONE, TWO = StreamOrigin("one"), StreamOrigin("two", filter_subject="t.>")
@@ -186,6 +190,85 @@ async def test_places_outlive_a_purge_and_retention(world: World) -> None:
     async with world.node() as registry:
         partition = registry.partition(tp("s"))
         assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3, NAMES[1]: 9}
+
+
+async def begins(partition: Partition, start: int) -> None:
+    async with asyncio.timeout(10):
+        while partition.log_start_offset < start:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_places_outlive_the_age_of_all_messages(world: World) -> None:
+    """Else a stream at rest would take all from its sources again, from the next leader on."""
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, retention_ms=1_000)
+        partition = registry.partition(tp("s"))
+        retain(partition, wall_ms() + 5_000)
+        sourced = fed(partition)
+        assert await sourced.source_positions(NAMES) == {}
+        retain(partition, wall_ms() + 5_000)
+        partition.places = sourced
+        await sourced.source(ONE, [message(3), message(4)])
+        await sourced.committed()
+        await publish(partition, b"its own")
+        end = partition.log_end_offset
+        for number in range(4):
+            retain(partition, wall_ms() + 5_000 * (number + 1))
+            sourced.keep_places()
+            await sourced.committed()
+            await asyncio.sleep(0.05)
+        await begins(partition, end)
+        assert await values_of(partition) == []
+        assert partition.log_end_offset == end + 1, "they are appended once more, and not for ever"
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 4}
+    async with world.node() as registry:
+        partition = registry.partition(tp("s"))
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 4}
+
+
+async def test_retention_waits_for_the_places(world: World) -> None:
+    """Segments may begin, and go, before anybody has looked whether they have the places."""
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, segment_bytes=4096, retention_bytes=8192)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        assert await sourced.source_positions(NAMES) == {}
+        partition.places = sourced
+        await sourced.source(ONE, [message(3)])
+        await sourced.committed()
+        for _ in range(100):
+            await publish(partition, bytes(500))
+        retain(partition, wall_ms())
+        await asyncio.sleep(0.05)
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3}
+        sourced.keep_places()
+        await sourced.committed()
+        retain(partition, wall_ms())
+        await begins(partition, 70)
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3}
+        partition.places = None
+        before = partition.log_start_offset
+        for _ in range(100):
+            await publish(partition, bytes(500))
+        retain(partition, wall_ms())
+        await asyncio.sleep(0.05)
+        assert partition.log_start_offset == before, "a leader that does not know the places"
+
+
+async def test_places_outlive_what_consumers_empty(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES, retention="workqueue")
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        assert await sourced.source_positions(NAMES) == {}
+        partition.places = sourced
+        await sourced.source(ONE, [message(3), message(4)])
+        await sourced.committed()
+        partition.erasing.foresee(OffsetSet([*range(partition.log_end_offset)]), later=True)
+        await free_front(partition)
+        await partition.purge(partition.log_end_offset)
+        assert await values_of(partition) == []
+        assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 4}
 
 
 async def test_places_of_sources_that_are_configured_no_more_are_kept(world: World) -> None:
