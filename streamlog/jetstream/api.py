@@ -70,6 +70,7 @@ from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import OVERLOADED, ApiError, ApiRefused, api_error
 from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.mirroring.mirror_statistics import FedStatistics
+from streamlog.jetstream.mirroring.origin_batches import identity_of
 from streamlog.jetstream.mirroring.origin_links import (
     ClusterLink,
     OriginLink,
@@ -198,8 +199,8 @@ class ManagementApi:
             name = f"streamlog node {node_id} mirrors"
             return ServerOriginLink(options, router, sockets, metrics, name=name)
 
-        async def reset(stream: str, consumer: str) -> dict[str, Any]:
-            """The reply to RESET, for a stream here that reads another one."""
+        async def reset(stream: str, consumer: str) -> tuple[dict[str, Any], str]:
+            """The reply to RESET, for a stream here that reads another one; and which stream that is."""
             known = metadata.image.streams.get(stream)
             try:
                 if known is None:
@@ -207,9 +208,9 @@ class ManagementApi:
                 if self._consumers is None:
                     raise ApiRefused(NOT_SERVED)
                 request = ConsumerRequest("RESET", stream, known.stream_id, consumer)
-                return await self._consumers.ask(request)
+                return await self._consumers.ask(request), identity_of(known.stream_id)
             except (ApiRefused, StreamlogError) as error:
-                return {"error": api_error(error).json()}
+                return {"error": api_error(error).json()}, ""
 
         def own_link() -> OriginLink:
             return ClusterLink(router, reset)

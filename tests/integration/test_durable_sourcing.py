@@ -263,3 +263,35 @@ async def test_several_partitions_are_refused(sides: Sides, node: NodeProcess) -
     await until(lambda: "SL-0517" in node.log_text(), "the log says that it waits")
     await sides["ours"].publish("grows", b"1")
     assert (await heard.next_msg(timeout=10)).headers, "a heartbeat, and no message"
+
+
+@pytest.mark.parametrize("consumer", ["", "feed"])
+@pytest.mark.parametrize("at", ["theirs", "ours"])
+async def test_source_begins_anew_with_an_origin_that_was_made_again(
+    sides: Sides, node: NodeProcess, at: str, consumer: str
+) -> None:
+    """As nats-server since 2.15: the sequences of the old one say nothing of the new one."""
+    origin, name = f"again-{at}-{consumer}", f"anew-{at}-{consumer}"
+    place = sides.place(origin, at, "ours")
+    if consumer:
+        place = by_durable(place, consumer)
+
+    async def make() -> None:
+        await sides[at].create(origin, subjects=[origin])
+        if consumer:
+            await add_durable(sides[at], origin, consumer)
+
+    await make()
+    await publish_many(sides[at], origin, 0, 10)
+    await sides["ours"].create(name, sources=[place])
+    await has_sourced(sides["ours"], name, 10)
+    await asyncio.to_thread(node.kill)
+    await asyncio.to_thread(node.start)
+    await sides[at].ask(f"STREAM.DELETE.{origin}")
+    await make()
+    for payloads in ([b"100", b"101", b"102"], [b"%d" % it for it in range(103, 120)]):
+        await sides[at].publish(origin, *payloads)
+        await has_sourced(sides["ours"], name, 10 + int(payloads[-1]) - 99)
+    found = await numbers_of(sides["ours"], name)
+    assert found == [*sorted(found[:10]), *range(100, 120)]
+    assert set(found[:10]) == set(range(10))

@@ -511,3 +511,25 @@ async def test_nothing_is_delivered_before_the_stream_is_there(
     assert seen == [3]
     await early.unsubscribe()
     await pushed.unsubscribe()
+
+
+async def test_source_goes_on_behind_a_restore_of_its_origin(
+    stands: dict[str, Stand], name: str
+) -> None:
+    """A restored stream is another one, with the messages of the one before."""
+    ours, reader = stands[OURS], new_name()
+    await ours.create(name)
+    await ours.publish(name, 20)
+    await ours.create(reader, sources=[{"name": name}])
+
+    async def has(count: int) -> None:
+        async with asyncio.timeout(20):
+            while (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    await has(20)
+    await moved(ours, ours, name)
+    await ours.publish(name, 5)
+    await has(25)
+    await asyncio.sleep(0.5)
+    assert (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] == 25

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,3 +222,78 @@ def test_each_message_comes_once_in_order(story: list[str]) -> None:
     assert len(world.log) == len(world.origin.sequences)
     assert world.reader.error is None
     assert world.reader.lag == 0
+
+
+def answer_of(identity: bytes, **fields: object) -> tuple[bytes, bytes]:
+    block = b"NATS/1.0\r\nNats-Stream-Identity: %b\r\n\r\n" % identity
+    return json.dumps({"name": "c", "num_pending": 0, **fields}).encode(), block
+
+
+def test_a_source_begins_anew_with_a_stream_that_was_made_again() -> None:
+    tokens = count()
+    reader = OriginReader(ORIGIN, 7, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
+    (request,) = reader.begin(0).sends
+    assert request.block == b"NATS/1.0\r\nNats-Stream-Identity: first\r\n\r\n"
+    assert json.loads(request.payload)["config"]["opt_start_seq"] == 8
+    refused = {"code": 400, "err_code": 10225, "description": "another identity"}
+    step = reader.answered(json.dumps({"error": refused}).encode(), b"", 0)
+    (request,) = step.sends
+    assert b"Identity: \r\n" in request.block
+    assert json.loads(request.payload)["config"]["deliver_policy"] == "all"
+    assert reader.replaced == 1
+    reader.answered(*answer_of(b"second"), 0)
+    (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.c.1.1.1.0.0", b"", b"", 0).takes
+    assert isinstance(taken, OriginMessage)
+    assert (taken.sequence, taken.identity) == (1, "second")
+    assert b"Identity: second\r\n" in reader.begin(0).sends[0].block
+
+
+def test_a_mirror_takes_nothing_of_a_stream_that_was_made_again() -> None:
+    tokens = count()
+    reader = OriginReader(ORIGIN, 0, lambda: f"t{next(tokens)}", inbox="_INBOX.m", is_mirror=True)
+    reader.begin(0)
+    reader.answered(*answer_of(b"first"), 0)
+    reader.begin(1)
+    for now_ms in range(3):
+        refused = {"code": 400, "err_code": 10225, "description": "another identity"}
+        assert not reader.answered(json.dumps({"error": refused}).encode(), b"", now_ms).sends
+        assert reader.error is not None
+        assert "delete the mirror" in reader.error["description"]
+        assert b"Identity: first\r\n" in reader.begin(now_ms).sends[0].block
+
+
+def test_an_origin_that_does_not_say_who_it_is_goes_on() -> None:
+    tokens = count()
+    reader = OriginReader(ORIGIN, 7, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
+    reader.begin(0)
+    reader.answered(b'{"name": "c", "num_pending": 0}', b"", 0)
+    (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.c.1.8.1.0.0", b"", b"", 0).takes
+    assert isinstance(taken, OriginMessage)
+    assert (taken.sequence, taken.identity) == (8, "first")
+
+
+@pytest.mark.parametrize(
+    "reply, block",
+    [
+        (b"$JS.ACK.O.d.1.1.1.0.0", b""),
+        (
+            b"",
+            b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Last-Stream: 0\r\n\r\n",
+        ),
+    ],
+)
+def test_a_durable_consumer_of_another_stream_is_asked_again(reply: bytes, block: bytes) -> None:
+    """What it delivers is older than what was acknowledged, and yet comes next:nothing is acknowledged."""
+    tokens = count()
+    origin = StreamOrigin("O", api="$JS.hub.API", consumer="d", consumer_deliver="x")
+    reader = OriginReader(origin, 9, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
+    reader.begin(0)
+    policy = {"ack_policy": "flow_control"}
+    reader.answered(*answer_of(b"first", config=policy, delivered={"stream_seq": 9}), 0)
+    assert reader.heard(b"o.x", reply, block, b"", 0).closes
+    assert not reader.is_reading
+    assert reader.tick(10_000).sends[0].subject == b"$JS.hub.API.CONSUMER.RESET.O.d"
+    assert reader.answered(*answer_of(b"second", config=policy, delivered={}), 10_000).opens
+    (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.d.1.1.1.0.0", b"", b"", 10_000).takes
+    assert isinstance(taken, OriginMessage)
+    assert (taken.sequence, taken.identity, reader.replaced) == (1, "second", 1)

@@ -28,6 +28,7 @@ from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.jetstream.mirroring.origin_batches import (
     KEY_HEADER,
     SOURCE_HEADER,
+    SourcePlace,
     first_gap,
     mirrored_batches,
     places_batch,
@@ -89,8 +90,8 @@ class FedPartition:
         self._pending_bytes = 0
         self._error: StreamlogError | None = None
         self._changed = asyncio.Event()
-        self._places = dict[str, int]()
-        """The last sequence of each source that the log has, of all that it ever had."""
+        self._places = dict[str, SourcePlace]()
+        """The last one of each source that the log has, of all that it ever had."""
         self._places_offsets = list[int]()
         """Of the newest record of places that is committed, and of those behind it."""
         self._wanted_start = 0
@@ -222,7 +223,7 @@ class FedPartition:
         if self._config.allow_counter:
             await self._source_counters(origin, messages)
             return
-        run, size, last = RecordRun(attributes=PUBLISHED), 0, 0
+        run, size, last = RecordRun(attributes=PUBLISHED), 0, SourcePlace(origin.index_name, 0)
         for it in messages:
             changed = self._changed_subject(it)
             if not self._is_ours(changed):
@@ -232,13 +233,13 @@ class FedPartition:
             if key is None and self._config.is_compacted:
                 key = changed.subject.encode()
             run.append(key, changed.data, headers)
-            last = it.sequence
+            last = SourcePlace(origin.index_name, it.sequence, it.identity)
             size += changed.size_bytes
             if size >= RUN_BYTES:
-                await self._append(run, origin.index_name, last)
+                await self._append(run, last)
                 size = 0
         if run.count:
-            await self._append(run, origin.index_name, last)
+            await self._append(run, last)
 
     async def _source_counters(
         self, origin: StreamOrigin, messages: Sequence[OriginMessage]
@@ -255,14 +256,15 @@ class FedPartition:
             run = RecordRun(attributes=PUBLISHED)
             sequences = SubjectSequences(self._partition, run)
             totals = CounterTotals(self._partition, sequences)
-            last, refusal = 0, None
+            last, refusal = SourcePlace(origin.index_name, 0), None
             while waiting and run.size_bytes < RUN_BYTES and refusal is None:
                 refusal = _count(totals, run, origin, waiting[0])
                 if refusal is None:
-                    last = waiting.popleft().sequence
+                    counted = waiting.popleft()
+                    last = SourcePlace(origin.index_name, counted.sequence, counted.identity)
             try:
                 if run.count:
-                    self._append_now(run, origin.index_name, last)
+                    self._append_now(run, last)
             except BaseException:
                 sequences.abort(self._partition.log_end_offset)
                 raise
@@ -281,13 +283,13 @@ class FedPartition:
                 return
             await asyncio.sleep(0)
 
-    async def _append(self, run: RecordRun, index_name: str, sequence: int) -> None:
-        """The run is empty afterwards. ``sequence``: the last one in it."""
+    async def _append(self, run: RecordRun, last: SourcePlace) -> None:
+        """The run is empty afterwards. ``last``: that of the last message in it."""
         await self._fewer_than(1, PENDING_BYTES_MAX)
         self._check()
-        self._append_now(run, index_name, sequence)
+        self._append_now(run, last)
 
-    def _append_now(self, run: RecordRun, index_name: str, sequence: int) -> None:
+    def _append_now(self, run: RecordRun, last: SourcePlace) -> None:
         check_room(self._partition, run.count, run.size_bytes)
         ack = self._commit(run.size_bytes)
         try:
@@ -295,7 +297,7 @@ class FedPartition:
         except BaseException:
             self.ended(ack.size_bytes, None)
             raise
-        self._places[index_name] = sequence
+        self._places[last.index_name] = last
         self.keep_places()
 
     @property
@@ -382,14 +384,19 @@ class FedPartition:
         end, step = partition.log_end_offset, SCAN_OFFSETS
         while end > partition.log_start_offset and not self._places_offsets:
             start = max(end - step, partition.log_start_offset)
-            for name, sequence in (await self._positions_in(start, end)).items():
-                found.setdefault(name, sequence)
+            for name, place in (await self._positions_in(start, end)).items():
+                found.setdefault(name, place)
             end, step = start, min(step * 2, SCAN_OFFSETS_MAX)
-        return {name: found[name] for name in index_names if name in found}
+        return {name: found[name].sequence for name in index_names if name in found}
 
-    async def _positions_in(self, start: int, end: int) -> dict[str, int]:
+    def identity(self, index_name: str) -> str:
+        """Of the source that the position is of; empty: it is not known. ``source_positions`` have been read."""
+        place = self._places.get(index_name)
+        return "" if place is None else place.identity
+
+    async def _positions_in(self, start: int, end: int) -> dict[str, SourcePlace]:
         """Of the records of ``[start, end)``."""
-        found, offset = dict[str, int](), start
+        found, offset = dict[str, SourcePlace](), start
         while offset < end:
             self._check_epoch()
             try:
@@ -447,12 +454,12 @@ def _count(
     return None
 
 
-def _note(found: dict[str, int], headers: Sequence[tuple[str, bytes | None]]) -> None:
+def _note(found: dict[str, SourcePlace], headers: Sequence[tuple[str, bytes | None]]) -> None:
     for name, value in headers:
         if name == SOURCE_HEADER.decode() and value:
             place = source_place(value)
             if place is not None:
-                found[place.index_name] = place.sequence
+                found[place.index_name] = place
 
 
 def _header(block: bytes, wanted: bytes) -> bytes | None:

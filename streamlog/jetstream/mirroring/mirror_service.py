@@ -342,6 +342,7 @@ class MirrorService:
                 store=store,
                 partitions=1 if stream is None else len(stream.partitions),
                 wanted_partitions=fed.partitions if is_mirror else None,
+                identity=fed.identity(place.index_name),
             )
         return LinkFeed(
             origin._replace(api="") if self._is_here(origin) else origin,
@@ -352,6 +353,7 @@ class MirrorService:
             store=store,
             committed=fed.committed,
             is_mirror=is_mirror,
+            identity=fed.identity(place.index_name),
         )
 
     def _is_here(self, origin: StreamOrigin) -> bool:

@@ -13,6 +13,7 @@ of all sources; it takes an offset, and is said again when a segment begins, and
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from streamlog.errors import InvalidRequest
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
@@ -146,17 +147,21 @@ def sourced_headers(origin: StreamOrigin, message: OriginMessage) -> RecordHeade
     ]
     place, filters, made = origin.index_name.split(" ")
     said = f"{place} {message.sequence} {filters} {made} {message.original_subject}"
+    if message.identity:
+        said += f" {message.identity}"
     return [*headers, (SOURCE_HEADER, said.encode())]
 
 
 def places_batch(
-    places: Mapping[str, int], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+    places: Mapping[str, "SourcePlace"], *, base_offset: int, leader_epoch: int, timestamp_ms: int
 ) -> bytes:
     """A control batch that says how far all sources have come: an erasure of nothing, with the headers."""
     headers: RecordHeaders = [] if places else [(SOURCE_HEADER, b"")]
-    for name, sequence in places.items():
-        place, filters, made = name.split(" ")
-        said = f"{place} {sequence} {filters} {made} >"
+    for it in places.values():
+        place, filters, made = it.index_name.split(" ")
+        said = f"{place} {it.sequence} {filters} {made} >"
+        if it.identity:
+            said += f" {it.identity}"
         headers.append((SOURCE_HEADER, said.encode()))
     (batch,) = erasure_batches(
         OffsetSet(),
@@ -173,6 +178,8 @@ class SourcePlace(NamedTuple):
 
     index_name: str
     sequence: int
+    identity: str = ""
+    """Of the origin that it is a sequence of; empty: it was not known."""
 
 
 def source_place(value: bytes) -> SourcePlace | None:
@@ -180,7 +187,13 @@ def source_place(value: bytes) -> SourcePlace | None:
     parts = value.decode(errors="replace").split(" ")
     if len(parts) < 5 or not parts[1].isdigit():
         return None
-    return SourcePlace(f"{parts[0]} {parts[2]} {parts[3]}", int(parts[1]))
+    identity = parts[5] if len(parts) > 5 else ""
+    return SourcePlace(f"{parts[0]} {parts[2]} {parts[3]}", int(parts[1]), identity)
+
+
+def identity_of(stream_id: UUID) -> str:
+    """Of a stream of this cluster: as long as will do, since each record of a source has it."""
+    return stream_id.hex[:12]
 
 
 def headers_of(message: OriginMessage) -> RecordHeaders:

@@ -1,25 +1,39 @@
 """One origin of one led partition, read for as long as that is led: over a link, or from a leader of this cluster."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from streamlog.clock import monotonic_ms
+from streamlog.condition import NO_ACTION, Condition
 from streamlog.errors import InvalidStreamConfig, StreamlogError
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import api_error
 from streamlog.jetstream.mirroring.mirror_statistics import NEVER, OriginState
+from streamlog.jetstream.mirroring.origin_batches import identity_of
 from streamlog.jetstream.mirroring.origin_links import OriginLink, new_token
 from streamlog.jetstream.mirroring.origin_reader import (
+    MADE_AGAIN,
     FlowControl,
     OriginMessage,
     OriginReader,
     ReaderStep,
 )
-from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.stream_origin import StreamOrigin, transform_of
 from streamlog.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ORIGIN_REPLACED: Final = Condition(
+    "SL-0529",
+    "a source was made again",
+    NO_ACTION,
+    meaning="The origin that a source names was deleted and made again. The messages of the new one are taken from its "
+    "beginning.",
+)
 
 STORED_BYTES: Final = 1024 * 1024
 """At once."""
@@ -53,12 +67,15 @@ class LinkFeed:
         store: Store,
         committed: Committed,
         is_mirror: bool = False,
+        identity: str = "",
     ) -> None:
         self._index_name = index_name
         self._link = link
         self._store = store
         self._committed = committed
-        self._reader = OriginReader(origin, position, new_token, inbox=inbox, is_mirror=is_mirror)
+        self._reader = OriginReader(
+            origin, position, new_token, inbox=inbox, is_mirror=is_mirror, identity=identity
+        )
         self._queue: deque[OriginMessage | FlowControl] = deque()
         """Bounded by the origin's flow control; an origin without is given up for as long as it is full."""
         self._queued_bytes = 0
@@ -129,7 +146,7 @@ class LinkFeed:
         if step.asks:
             self._ends.append(self._link.listen(self._reader.answer_subject, self._answered))
         for it in step.sends:
-            self._link.publish(it.subject, it.payload, it.reply)
+            self._link.publish(it.subject, it.payload, it.reply, it.block)
         if step.takes:
             self._queue.extend(step.takes)
             self._queued_bytes += sum(
@@ -145,7 +162,10 @@ class LinkFeed:
             self._do(reader.give_up(now_ms, "the origin does not obey flow control"))
 
     def _answered(self, _: bytes, __: bytes, block: bytes, payload: bytes) -> None:
-        self._do(self._reader.answered(payload, block, monotonic_ms()))
+        reader, replaced = self._reader, self._reader.replaced
+        self._do(reader.answered(payload, block, monotonic_ms()))
+        if reader.replaced > replaced:
+            logger.warning(ORIGIN_REPLACED, extra={"source": self._index_name})
 
 
 class ClusterFeed:
@@ -167,10 +187,12 @@ class ClusterFeed:
         store: Store,
         partitions: int = 1,
         wanted_partitions: int | None = None,
+        identity: str = "",
     ) -> None:
-        """``partitions``: as many as the origin has, or 1 where it is not there. ``wanted_partitions``: as many as a
-        mirror needs it to have.
+        """``identity``: of the stream that ``position`` is of, as far as it is known. ``partitions``: as many as the
+        origin has, or 1 where it is not there. ``wanted_partitions``: as many as a mirror needs it to have.
         """
+        self._identity = identity
         self._origin = origin
         self._number = number
         self._partitions = partitions
@@ -203,6 +225,7 @@ class ClusterFeed:
                 stream = self._image().stream(tp.stream)
                 self._check_partitions(len(stream.partitions))
                 if cursor is None or cursor[0] != stream.stream_id:
+                    await self._compare(tp, stream)
                     cursor = stream.stream_id, await self._start(tp, stream.stream_id)
                 offset = cursor[1]
                 part = await self._source.read(
@@ -242,6 +265,29 @@ class ClusterFeed:
                 f"mirror: {self._origin.name!r} has {count} partitions, and the mirror {wanted}"
             )
 
+    async def _compare(self, tp: TopicPartition, stream: StreamImage) -> None:
+        """Where another stream has the name, a source begins with that. A restored stream has its old messages, and
+        goes on. Raises StreamlogError.
+        """
+        identity = identity_of(stream.stream_id)
+        is_other = bool(self._position and self._identity and self._identity != identity)
+        if is_other and not await self._is_restored(tp, stream):
+            if self._wanted_partitions is not None:
+                raise StreamlogError(MADE_AGAIN)
+            self._position = 0
+            logger.warning(ORIGIN_REPLACED, extra={"source": self._index_name})
+        self._identity = identity
+
+    async def _is_restored(self, tp: TopicPartition, stream: StreamImage) -> bool:
+        """Its messages are older than it is. Raises StreamlogError."""
+        start = await self._source.start(tp, stream.stream_id, StartQuery("all"))
+        part = await self._source.read(tp, stream.stream_id, (), start.offset, limit=1)
+        run = part.messages
+        if not run.count:
+            return False
+        _, _, timestamp_ms, _, _ = run.message(0)
+        return timestamp_ms < stream.created_ms
+
     async def _start(self, tp: TopicPartition, stream_id: Any) -> int:
         """Raises StreamlogError."""
         origin = self._origin
@@ -259,4 +305,4 @@ class ClusterFeed:
         self, subject: str, sequence: int, timestamp_ms: int, block: bytes, data: bytes
     ) -> OriginMessage:
         made = self._transform(subject) if self._origin.transforms else subject
-        return OriginMessage(made, sequence, timestamp_ms, block, data, subject)
+        return OriginMessage(made, sequence, timestamp_ms, block, data, subject, self._identity)

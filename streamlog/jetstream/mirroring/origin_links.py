@@ -19,6 +19,7 @@ from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.server_link import ServerLink
 from streamlog.ingest.nats.subscription_list import Subscriptions
+from streamlog.jetstream.mirroring.origin_reader import IDENTITY
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Callback, Router, Subscription
 from streamlog.nats.sockets import Sockets
@@ -30,7 +31,7 @@ Heard = Callable[[bytes, bytes, bytes, bytes], None]
 TOKEN_BYTES: Final = 12
 RESET: Final = b".CONSUMER.RESET."
 """The subject of the request to reset a consumer of this cluster, which has no prefix."""
-Reset = Callable[[str, str], Awaitable[dict[str, Any]]]
+Reset = Callable[[str, str], Awaitable[tuple[dict[str, Any], str]]]
 """Called with a stream and a consumer of this cluster; the reply to RESET, which is an error where it fails."""
 
 
@@ -111,7 +112,9 @@ class ClusterLink(RouterLink):
 
     async def _ask(self, subject: bytes, reply: bytes) -> None:
         stream, _, consumer = subject.removeprefix(RESET).decode().partition(".")
-        self._router.publish(reply, json.dumps(await self._reset(stream, consumer)).encode())
+        answer, identity = await self._reset(stream, consumer)
+        block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, identity.encode())
+        self._router.publish(reply, json.dumps(answer).encode(), block=block)
 
 
 class ServerOriginLink:

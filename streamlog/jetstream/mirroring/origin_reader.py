@@ -18,6 +18,10 @@ Messages from before the reset may still be on their way to that subject. Of suc
 last one that was heard since, since the consumer then had begun below; it says nothing. One that is above, with a
 number that is not the next, shows a loss, and so does a heartbeat that tells of any other number.
 
+**Another stream.** An origin that was deleted and made again has sequences of its own. What a source has taken of it
+names the origin's identity as well, as JetStream has it since 2.15: a source begins with the new one from its start. A
+mirror cannot, since its log has the old one's sequences.
+
 **Silence.** The consumer sends a heartbeat each second. After ``SILENCE_MS`` without a word another one is made, later
 each time up to ``PAUSE_MS_MAX``, until one delivers.
 
@@ -46,6 +50,12 @@ INACTIVE_NS: Final = 10_000_000_000
 NS_PER_MS: Final = 1_000_000
 ACK: Final = b"$JS.ACK."
 FLOW: Final = b"$JS.FC."
+IDENTITY: Final = b"Nats-Stream-Identity"
+"""Header of a request and its answer: of which stream it is (nats-server 2.15). Consumers of another are refused."""
+OTHER_IDENTITY: Final = 10225
+UNKNOWN_IDENTITY: Final = "?"
+"""Of a stream that has refused to be read as another one."""
+MADE_AGAIN: Final = "the origin was deleted and made again: delete the mirror"
 
 
 NO_FLOW_MIRROR: Final = {
@@ -69,6 +79,8 @@ class OriginMessage(NamedTuple):
     header_block: bytes
     data: bytes
     original_subject: str
+    identity: str = ""
+    """Of the origin, which a stream that is made again under its name has not. Empty: it is not known."""
 
     @property
     def size_bytes(self) -> int:
@@ -89,6 +101,7 @@ class OriginRequest(NamedTuple):
     subject: bytes
     payload: bytes
     reply: bytes = b""
+    block: bytes = b""
 
 
 class ReaderStep(NamedTuple):
@@ -146,10 +159,16 @@ class OriginReader:
         *,
         inbox: str,
         is_mirror: bool = False,
+        identity: str = "",
     ) -> None:
         """``position``: the last sequence that the log has; 0: none, and the origin's configuration says where
-        to begin. ``new_token``: one that cannot be guessed. ``inbox``: the prefix of inboxes.
+        to begin. ``new_token``: one that cannot be guessed. ``inbox``: the prefix of inboxes. ``identity``: of the
+        origin that ``position`` is of, as far as it is known.
         """
+        self._is_mirror = is_mirror
+        self._identity = identity
+        self.replaced = 0
+        """How often another stream had the origin's name, and was begun with."""
         self._no_flow = NO_FLOW_MIRROR if is_mirror else NO_FLOW_SOURCE
         self._heard_sequence = 0
         """Of a durable consumer: the last one since it was reset."""
@@ -201,15 +220,17 @@ class OriginReader:
         closes, self._token, self._expected = self.is_reading, self._new_token(), 1
         self.due_ms = now_ms + ANSWER_MS
         name = self._origin.name
+        block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, self._identity.encode())
         if self._is_durable:
             subject = f"{self._origin.api}.CONSUMER.RESET.{name}.{self._origin.consumer}"
-            send = OriginRequest(subject.encode(), b"", self.answer_subject.encode())
+            send = OriginRequest(subject.encode(), b"", self.answer_subject.encode(), block)
             return ReaderStep(closes=closes, asks=True, sends=(send,))
         request = {"stream_name": name, "config": self._config()}
         send = OriginRequest(
             f"{self._origin.api}.CONSUMER.CREATE.{name}".encode(),
             json.dumps(request).encode(),
             self.answer_subject.encode(),
+            block,
         )
         return ReaderStep(closes=closes, asks=True, opens=True, sends=(send,))
 
@@ -233,6 +254,17 @@ class OriginReader:
             return self.give_up(now_ms, "the answer of the origin's API is not readable")
         if not error and self._is_durable and policy != "flow_control":
             error = self._no_flow
+        identity = status_headers(block).get(IDENTITY.lower(), b"").decode(errors="replace")
+        if isinstance(error, dict) and error.get("err_code") == OTHER_IDENTITY:
+            identity = UNKNOWN_IDENTITY
+        if self._identity and identity and identity != self._identity:
+            if self._is_mirror:
+                return self.give_up(now_ms, MADE_AGAIN)
+            self._position, self.replaced = 0, self.replaced + 1
+        if identity == UNKNOWN_IDENTITY:
+            self._identity = ""
+            return self.begin(now_ms)
+        self._identity = identity or self._identity
         if error:
             self.give_up(now_ms, "")
             self.error = error if isinstance(error, dict) else {"description": str(error)}
@@ -272,7 +304,9 @@ class OriginReader:
         if (it.stream, it.consumer) != (origin.name.encode(), origin.consumer.encode()):
             return NOTHING_TO_DO
         if it.stream_sequence <= self._heard_sequence:
-            return NOTHING_TO_DO
+            # The next one, and yet an earlier one: it may be of a consumer, or a stream, that was made again.
+            is_next = it.consumer_sequence == self._expected
+            return self._missed(now_ms) if is_next else NOTHING_TO_DO
         if it.consumer_sequence != self._expected:
             return self._missed(now_ms)
         self._heard_sequence = it.stream_sequence
@@ -300,6 +334,7 @@ class OriginReader:
             block,
             payload,
             original,
+            self._identity,
         )
         return ReaderStep(takes=(message,))
 
@@ -317,6 +352,9 @@ class OriginReader:
             int(last) >= self._expected or (self._is_durable and int(last) + 1 != self._expected)
         ):
             return self._missed(now_ms)
+        stream = headers.get(b"nats-last-stream", b"")
+        if self._is_durable and stream.isdigit() and int(stream) < self._heard_sequence:
+            return self._missed(now_ms)  # it is of a consumer, or a stream, that was made again
         if last.isdigit():
             self._pause_ms = PAUSE_MS
             self.error = None

@@ -10,6 +10,7 @@ from streamlog.control.messages.purge import purge
 from streamlog.errors import NotLeader, StreamFull
 from streamlog.jetstream.mirroring import fed_partition
 from streamlog.jetstream.mirroring.fed_partition import FedPartition
+from streamlog.jetstream.mirroring.origin_batches import SourcePlace
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
 from streamlog.partition.maintenance.log_start import free_front, retain
@@ -305,10 +306,31 @@ async def test_places_are_near_the_end_of_the_log(
         later = fed(partition)
         positions_in = later._positions_in
 
-        async def noted(start: int, end: int) -> dict[str, int]:
+        async def noted(start: int, end: int) -> dict[str, SourcePlace]:
             read.append((start, end))
             return await positions_in(start, end)
 
         monkeypatch.setattr(later, "_positions_in", noted)
         assert await later.source_positions(NAMES) == {NAMES[0]: 3}
         assert len(read) == 1
+
+
+async def test_the_places_name_the_stream_that_they_are_of(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source_positions(NAMES)
+        partition.places = sourced
+        await sourced.source(ONE, [message(9)._replace(identity="old")])
+        await sourced.source(ONE, [message(2)._replace(identity="new")])
+        await sourced.source(TWO, [message(3, "t.a")])
+        await sourced.committed()
+        later = fed(partition)
+        assert await later.source_positions(NAMES) == {NAMES[0]: 2, NAMES[1]: 3}
+        assert [later.identity(it) for it in NAMES] == ["new", ""]
+        await purge(partition)
+    async with world.node() as registry:
+        later = fed(registry.partition(tp("s")))
+        assert await later.source_positions(NAMES) == {NAMES[0]: 2, NAMES[1]: 3}
+        assert [later.identity(it) for it in NAMES] == ["new", ""]

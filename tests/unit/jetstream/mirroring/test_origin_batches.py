@@ -123,8 +123,11 @@ def test_source_header_names_place_and_origin_as_jetstream_does() -> None:
     assert said == b"O 8 o.1\x0co.2 x\x0c> o.8"
     for it in (origin, made):
         value = sourced_headers(it, message(9))[-1][1] or b""
-        assert source_place(value) == (it.index_name, 9)
-    assert source_place(b"O 4 o.3 > o.3 tNctYWte") == ("O o.3 >", 4)  # nats-server 2.15
+        assert source_place(value) == (it.index_name, 9, "")
+        known = sourced_headers(it, message(9)._replace(identity="X5bzhHdW"))[-1][1] or b""
+        assert known == value + b" X5bzhHdW"
+        assert source_place(known) == (it.index_name, 9, "X5bzhHdW")
+    assert source_place(b"O 4 o.3 > o.3 tNctYWte") == ("O o.3 >", 4, "tNctYWte")  # nats-server 2.15
     assert source_place(b"O x o.3 > o.3") is None
     assert source_place(b"") is None
 
