@@ -124,11 +124,10 @@ class World:
     def do(self, step: ReaderStep) -> None:
         if step.closes:
             self.listening.clear()
+        if step.asks:
+            self.listening.add(self.reader.answer_subject.encode())
         if step.opens:
-            self.listening = {
-                self.reader.deliver_subject.encode(),
-                self.reader.answer_subject.encode(),
-            }
+            self.listening.add(self.reader.deliver_subject.encode())
         for it in step.sends:
             fault = self.faults.popleft() if self.faults else ""
             if fault == "lose":

@@ -178,6 +178,8 @@ class OriginReader:
         self._inbox = inbox
         self._transform = transform_of(origin)
         self._token = ""
+        self._is_open = False
+        """The request for a consumer is answered."""
         self._expected = 1
         """The number of the consumer's next delivery."""
         self._pause_ms = PAUSE_MS
@@ -218,6 +220,7 @@ class OriginReader:
     def begin(self, now_ms: int) -> ReaderStep:
         """Ask for a consumer; an earlier one is given up."""
         closes, self._token, self._expected = self.is_reading, self._new_token(), 1
+        self._is_open = False
         self.due_ms = now_ms + ANSWER_MS
         name = self._origin.name
         block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, self._identity.encode())
@@ -232,7 +235,7 @@ class OriginReader:
             self.answer_subject.encode(),
             block,
         )
-        return ReaderStep(closes=closes, asks=True, opens=True, sends=(send,))
+        return ReaderStep(closes=closes, asks=True, sends=(send,))
 
     def tick(self, now_ms: int) -> ReaderStep:
         if now_ms < self.due_ms:
@@ -274,7 +277,12 @@ class OriginReader:
         self.error = None
         self._alive(now_ms)
         self._heard_sequence = delivered
-        return ReaderStep(opens=True) if self._is_durable else NOTHING_TO_DO
+        if self._is_open:
+            return NOTHING_TO_DO
+        self._is_open = True
+        return ReaderStep(
+            opens=True
+        )  # nothing is delivered before: it is known of which stream it is
 
     def heard(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, now_ms: int

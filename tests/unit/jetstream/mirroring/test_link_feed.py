@@ -43,6 +43,7 @@ class Origin:
         config = json.loads(payload)["config"]
         self.starts.append(config.get("opt_start_seq", 1))
         self.delivered = 0
+        self.heard[reply.decode()](b"", b"", b"", b'{"num_pending": 0}')
 
     async def run(self) -> None: ...
 
