@@ -56,6 +56,19 @@ class CreatedStream(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionOrigin:
+    """What a partition takes its messages from: the stream, its API, and the filters, if there are any."""
+
+    name: str
+    lag: int
+    """Messages of the origin that are not here yet, as it said last."""
+    active_ms: int | None
+    """Milliseconds since something was heard of it; None: nothing was."""
+    error: str | None
+    """Why it is not read, or what comes is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """A partition; the offsets and sizes are None where its leader could not be asked."""
 
@@ -74,6 +87,8 @@ class PartitionDescription:
     replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
     """How many records each follower lacks."""
     is_auto_paused: bool = False
+    origins: tuple[PartitionOrigin, ...] = ()
+    """Of a mirror, or a stream with sources: how far it has come with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ def _with_state(known: PartitionDescription, state: LeaderPartitionState) -> Par
         last_ms=state.last_ms,
         replica_lags=dict(state.replica_lags),
         is_auto_paused=state.is_auto_paused,
+        origins=tuple(PartitionOrigin(*it) for it in state.origins),
     )
 
 

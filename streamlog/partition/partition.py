@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from streamlog.clock import monotonic_ms, wall_ms
@@ -110,6 +110,18 @@ class DiskSpaceWatch(Protocol):
     def ran_out(self, error: StorageFull) -> None: ...
 
 
+class OriginProgress(NamedTuple):
+    """How far a mirror, or a stream with sources, has come with one of its origins."""
+
+    name: str
+    lag: int
+    """Messages of the origin that are not here yet, as it said last."""
+    active_ms: int | None
+    """Since something was heard of it; None: nothing was."""
+    error: str | None
+    """Why it is not read, or what comes is not stored."""
+
+
 class SourcePlaces(Protocol):
     """How far a stream has come with its sources, as its log says it. That must outlive purges and retention."""
 
@@ -163,8 +175,8 @@ class Partition(PartitionEnd):
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "places", "producing", "reader",
-        "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
+        "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "origins", "places",
+        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -197,6 +209,8 @@ class Partition(PartitionEnd):
         """For the rest of this package; others ask the partition."""
         self.following = PartitionFollower(self.state)
         self.places: SourcePlaces | None = None
+        self.origins: Callable[[], Sequence[OriginProgress]] = tuple
+        """While it is fed."""
         """Of a stream with sources, while it is fed here."""
         self.to_sync = self.to_settle = False  # the flusher's own
         self._waiting = []

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli_program import TIMEOUT_S, Cli
-from tools.nodes.server_process import program
+from tools.nodes.server_process import program, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,32 @@ def test_the_life_of_a_stream(cli: Cli) -> None:
     assert "removed" in cli.ok("stream", "rm", "life", "--yes")
     assert "life" not in [it["config"]["name"] for it in cli.json("stream", "ls")]
     assert "there is no stream 'life'" in cli.refused("stream", "info", "life")
+
+
+def test_what_a_mirror_lacks(cli: Cli) -> None:
+    """Beside what STREAM.INFO says of it: also where there is no NATS."""
+    cli.ok("stream", "add", "origin", "--subject", "origin")
+    cli.ok("stream", "add", "copy", "--mirror", "origin")
+    cli.ok("stream", "add", "both", "--subject", "both", "--sources", "origin,gone")
+    cli.ok("publish", "origin", "x", "--count", "10", "--ack")
+    wait_until(lambda: cli.json("stream", "info", "copy")["messages"] == 10, "the copy")
+    (partition,) = cli.json("stream", "info", "copy")["partitions"]
+    (told,) = partition["origins"]
+    assert (told["name"], told["lag"], told["error"]) == ("origin", 0, None)
+    assert 0 <= told["active_ms"] < 60_000
+
+    def of_sources() -> dict[str, Any]:
+        (partition,) = cli.json("stream", "info", "both")["partitions"]
+        return {it["name"]: it for it in partition["origins"]}
+
+    wait_until(lambda: of_sources()["gone"]["error"], "the error")
+    assert of_sources()["gone"]["error"] == "stream not found"
+    shown = cli.ok("stream", "info", "both").splitlines()
+    (row,) = [it for it in shown if " gone " in it and "never" in it]
+    assert row.endswith("stream not found"), row
+    assert not [it for it in cli.ok("stream", "info", "origin").splitlines() if "ORIGIN" in it]
+    for name in ("both", "copy", "origin"):
+        cli.ok("stream", "rm", name, "--yes")
 
 
 def test_removal_asks_first(cli: Cli) -> None:

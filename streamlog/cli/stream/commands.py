@@ -51,6 +51,16 @@ def info(stream: StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json = F
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "RECORDS BEHIND", "START", "END"),
         map(_row, partitions),
     )
+    origins = [(it["partition"], origin) for it in partitions for origin in it.get("origins", ())]
+    if origins:
+        say()
+        print_table(
+            ("PARTITION", "ORIGIN", "LAG", "HEARD", "ERROR"),
+            (
+                (number, it["name"], it["lag"], _ago(it["active_ms"]), it["error"])
+                for number, it in origins
+            ),
+        )
     _note_silence([found])
 
 
@@ -76,6 +86,10 @@ def _note_silence(streams: Iterable[Described]) -> None:
 
 def _time(time_ms: int | None) -> datetime | None:
     return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def _ago(time_ms: int | None) -> str:
+    return "never" if time_ms is None else f"{time_ms / 1000:.1f} s ago"
 
 
 def _first(choose: Any, partitions: Iterable[Mapping[str, Any]], name: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 from streamlog.control.messages.subject_counts import count_subjects
 from streamlog.errors import StreamlogError
 from streamlog.model import NodeId
-from streamlog.partition.partition import Partition
+from streamlog.partition.partition import OriginProgress, Partition
 from streamlog.record.batch import read_header
 from streamlog.wire.fetch import TopicIdPartition
 
@@ -32,6 +32,9 @@ class LeaderPartitionState(NamedTuple):
     trailing_erasures: int = 0
     """So many offsets before the high watermark are erasures that follow the last message: they are not in between."""
 
+    origins: tuple[OriginProgress, ...] = ()
+    """Of a mirror, or a stream with sources."""
+
     @property
     def messages_end(self) -> int:
         """Behind the last message that was ever stored."""
@@ -53,6 +56,7 @@ class LeaderPartitionState(NamedTuple):
             "erased": self.erased,
             "is_auto_paused": self.is_auto_paused,
             "trailing_erasures": self.trailing_erasures,
+            "origins": [it._asdict() for it in self.origins],
         }
 
     @classmethod
@@ -69,6 +73,7 @@ class LeaderPartitionState(NamedTuple):
             erased=fields["erased"],
             is_auto_paused=bool(fields.get("is_auto_paused")),
             trailing_erasures=int(fields.get("trailing_erasures", 0)),
+            origins=tuple(OriginProgress(**it) for it in fields.get("origins", ())),
         )
 
 
@@ -157,4 +162,5 @@ async def state_of(
         erased=list(erased) if details else None,
         is_auto_paused=partition.is_auto_paused,
         trailing_erasures=end - messages_end,
+        origins=tuple(partition.origins()),
     )

@@ -18,6 +18,7 @@ from streamlog.jetstream.consumers.stream_source import StreamSource
 from streamlog.jetstream.errors import api_error
 from streamlog.jetstream.mirroring.fed_partition import FedPartition
 from streamlog.jetstream.mirroring.mirror_statistics import (
+    NEVER,
     FedStatistics,
     OriginState,
     joined,
@@ -37,7 +38,7 @@ from streamlog.metadata.stream.origin_circles import all_origins
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.stream_origin import StreamOrigin, origin_of
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.partition import Partition
+from streamlog.partition.partition import OriginProgress, Partition
 from streamlog.partition.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -237,6 +238,7 @@ class MirrorService:
                 try:
                     partition = self._open(feeding)
                     if partition is not None:
+                        partition.origins = partial(self._progress, tp)
                         await self._feed(feeding, partition)
                 except* OriginChanged:
                     pass
@@ -386,6 +388,18 @@ class MirrorService:
     def statistics(self) -> list[FedStatistics]:
         """Of the partitions that are fed here."""
         return [FedStatistics(*tp, self._states(tp)) for tp in sorted(self._feeds)]
+
+    def _progress(self, tp: TopicPartition) -> list[OriginProgress]:
+        """Nothing where it is not fed."""
+        return [
+            OriginProgress(
+                it.place,
+                it.lag,
+                None if it.active_ms == NEVER else it.active_ms,
+                str(it.error.get("description", it.error)) if it.error else None,
+            )
+            for it in self._states(tp)
+        ]
 
     def _states(self, tp: TopicPartition) -> list[OriginState]:
         error = self._errors.get(tp)
