@@ -387,6 +387,8 @@ async def test_what_cannot_be_mirrored_is_refused_or_told(ours: Api) -> None:
     for config, words in (
         ({"mirror": {"name": "x"}, "allow_msg_ttl": True}, "allow_ttl"),
         ({"mirror": {"name": "x"}, "discard": "new", "max_msgs": 5}, "discard"),
+        ({"mirror": {"name": "x"}, "retention": "workqueue"}, "retention"),
+        ({"mirror": {"name": "x"}, "retention": "interest"}, "retention"),
         (
             {
                 "mirror": {"name": "x", "external": {"api": HUB}},

@@ -106,6 +106,7 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         by_hand |= {
             "mirror": draw(st.sampled_from(MIRRORS)),
             "mirror_direct": draw(st.booleans()),
+            "retention": "limits",
             "subjects": (),
             "subject_transform": "",
             "republish": "",

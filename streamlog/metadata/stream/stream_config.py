@@ -668,6 +668,10 @@ class StreamConfig(BaseModel):
         for name in ("allow_ttl", "group", "subject_transform"):
             if getattr(self, name):
                 raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")
+        if self.retention != "limits":
+            raise InvalidStreamConfig(
+                f"retention: {self.retention} is not for a mirror, whose messages go with those of its origin"
+            )
         if self.discard == "new":
             raise InvalidStreamConfig("discard: new is not for a mirror, which refuses no message")
         if self.first_sequence:
