@@ -46,6 +46,7 @@ from streamlog.record.codec import RecordRun, decode_records
 from streamlog.record.compacted import is_gap
 from streamlog.record.compiled.keys import murmur2
 from streamlog.record.compression import Compression
+from streamlog.record.published import asked
 
 PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 """Appended and not committed; then the next ones wait."""
@@ -410,14 +411,15 @@ class FedPartition:
                 offset = header.next_offset
                 if header.base_offset >= end:
                     break
-                if not header.record_count:
-                    continue
+                if not header.record_count or not (header.is_published or header.is_control):
+                    continue  # a Kafka producer may give its records any header
                 body = await open_batch(header, batch)
                 if SOURCE_HEADER not in bytes(body):
                     continue
                 for record in decode_records(body, header):
                     if start <= record.offset < end:
-                        _note(found, record.headers)
+                        headers = record.headers if header.is_control else _judged(record.headers)
+                        _note(found, headers)
                         if header.is_control:
                             self._places_offsets.append(record.offset)
             if offset == before:
@@ -452,6 +454,12 @@ def _count(
     headers = [(name, made.pop(name, it)) for name, it in headers]
     run.append(None, body, [*headers, *made.items()])
     return None
+
+
+def _judged(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """Of a message: admission refuses that of a publisher by the first header of the name."""
+    name = SOURCE_HEADER.decode()
+    return [(name, asked(headers).get(name))]
 
 
 def _note(found: dict[str, SourcePlace], headers: Sequence[tuple[str, bytes | None]]) -> None:

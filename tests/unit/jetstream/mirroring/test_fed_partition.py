@@ -15,10 +15,10 @@ from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
 from streamlog.partition.maintenance.log_start import free_front, retain
 from streamlog.partition.partition import Partition
-from streamlog.record.batch import batches
-from streamlog.record.codec import iter_records
+from streamlog.record.batch import PUBLISHED, batches
+from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.offset_set import OffsetSet
-from tests.partition_world import World, publish, tp, values_of
+from tests.partition_world import Told, World, publish, tp, values_of
 
 ONE, TWO = StreamOrigin("one"), StreamOrigin("two", filter_subject="t.>")
 NAMES = (ONE.index_name, TWO.index_name)
@@ -334,3 +334,23 @@ async def test_the_places_name_the_stream_that_they_are_of(world: World) -> None
         later = fed(registry.partition(tp("s")))
         assert await later.source_positions(NAMES) == {NAMES[0]: 2, NAMES[1]: 3}
         assert [later.identity(it) for it in NAMES] == ["new", ""]
+
+
+async def test_other_producers_do_not_move_the_places(world: World) -> None:
+    """A Kafka producer may give its records any header; of what a NATS client repeats the first counts."""
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source(ONE, [message(3)])
+        await sourced.committed()
+        forged = (b"Nats-Stream-Source", b"one 999 > > x")
+        for attributes, headers in (
+            (0, [forged]),
+            (PUBLISHED, [(b"Nats-Stream-Source", b""), forged]),
+        ):
+            run, told = RecordRun(attributes=attributes), Told()
+            run.append(None, b"", headers)
+            partition.append(run, told)
+            await told.answer
+            assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 3}
