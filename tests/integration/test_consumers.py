@@ -98,6 +98,37 @@ async def test_fetch_acknowledges_each_message_once(stand: Stand) -> None:
         await subscription.fetch(1, timeout=0.3)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"ack_policy": "none"},
+        {
+            "ack_policy": "flow_control",
+            "flow_control": True,
+            "idle_heartbeat": 1_000_000_000,
+            "max_ack_pending": 100,
+        },
+    ],
+    ids=lambda it: it["ack_policy"],
+)
+async def test_acknowledgement_that_no_consumer_takes_has_no_responders(
+    stand: Stand, config: dict[str, Any]
+) -> None:
+    stream = await stand.stream(*ORDERS)
+    inbox = stand.client.new_inbox()
+    subscription = await stand.client.subscribe(inbox)
+    asked = {"durable_name": "worker", "deliver_subject": inbox, **config}
+    told = await stand.request(
+        f"CONSUMER.CREATE.{stream}.worker", {"stream_name": stream, "config": asked}
+    )
+    assert "error" not in told
+    first = await subscription.next_msg(timeout=5)
+    assert first.reply.startswith(f"$JS.ACK.{stream}.worker.")
+    for payload in (b"", b"-NAK", b"+WPI", b"+NXT", b"+TERM"):
+        with pytest.raises(NoRespondersError):
+            await stand.client.request(first.reply, payload, timeout=5)
+
+
 async def test_message_that_is_refused_comes_again(stand: Stand) -> None:
     stream = await stand.stream(*ORDERS)
     subscription = await stand.js.pull_subscribe(f"{stream}.>", "worker")

@@ -157,6 +157,11 @@ class ConsumerConfig:
         return self.ack_policy == "flow_control"
 
     @property
+    def takes_acks(self) -> bool:
+        """Of each message, at the subject that the message names."""
+        return self.ack_policy in ("explicit", "all")
+
+    @property
     def is_of_stream(self) -> bool:
         """It serves a mirror or source: it does not count among the consumers of its stream."""
         return self.direct or self.sourcing

@@ -81,6 +81,7 @@ from streamlog.jetstream.consumers.interest import NOT_KEPT, Interest, key_of
 from streamlog.jetstream.consumers.interest_reports import InterestReports, StreamInterest
 from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
+from streamlog.jetstream.direct_get.direct_get import no_responders
 from streamlog.jetstream.errors import CONSUMER_NOT_FOUND, ApiError, ApiRefused
 from streamlog.jetstream.verbs.stream_info import NO_TIME, node_name, rfc3339
 from streamlog.log.leader_epochs import EpochStart
@@ -1015,6 +1016,10 @@ class ConsumerCoordinator:
             return
         hosted = self.consumers.get(ConsumerKey(acked.stream, acked.consumer))
         if hosted is None or not hosted.is_meant(acked.mark):
+            return
+        if not hosted.core.config.takes_acks:  # nats-server has no subscriber for them
+            if reply and self.may_act:
+                self.around.router.publish(reply, b"", block=no_responders(subject.decode()))
             return
         ack = read_ack(payload)
         if ack is not None:
