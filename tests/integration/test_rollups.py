@@ -31,6 +31,23 @@ async def test_of_a_subject_and_of_all(pair: Pair) -> None:
     assert (await same(pair, name))["messages"] == 2
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_msgs_per_subject": 1}, {"max_msgs_per_subject": 3}])
+async def test_of_subjects_that_wildcards_match(pair: Pair, limits: dict[str, Any]) -> None:
+    name = await pair.create(allow_atomic=True, **PERMITTED, **limits)
+    for pattern in ("a.*", "*.1", "a.>", "b.*.x", ">"):
+        for number in range(3):
+            for subject in ("a", "a.1", "b.1.x", "b.2"):
+                await put(pair, f"{name}.{subject}", b"%d" % number)
+        await put(pair, f"{name}.{pattern}", b"sub", SUB)
+        await same(pair, name)
+    await put(pair, f"{name}.a.1", b"1", "Nats-Batch-Id: b", "Nats-Batch-Sequence: 1")
+    last = ("Nats-Batch-Id: b", "Nats-Batch-Sequence: 2", "Nats-Batch-Commit: 1", SUB)
+    await put(pair, f"{name}.a.*", b"2", *last)
+    await same(pair, name)
+    await put(pair, f"{name}.>", b"all of them", SUB)
+    assert (await same(pair, name))["messages"] == 1
+
+
 @pytest.mark.parametrize(
     "value", ["sub", "SUB", "All", "all ", "subject", 'x"y', "", "none", "sub,all"]
 )
@@ -123,7 +140,7 @@ async def test_many_at_once(pair: Pair, limits: dict[str, Any]) -> None:
     name = await pair.create(**PERMITTED, **limits)
     chosen = random.Random(3)
     story = [
-        (f"{name}.{chosen.randrange(4)}", chosen.choice([(), (), (), (SUB,), (ALL,), ("N: 1",)]))
+        (f"{name}.{chosen.choice('0123*')}", chosen.choice([(), (), (), (SUB,), (ALL,), ("N: 1",)]))
         for _ in range(200)
     ]
     told = []

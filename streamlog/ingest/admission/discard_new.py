@@ -20,6 +20,7 @@ from streamlog.partition.deletes.discard_new import (
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import HEADER_BYTES
 from streamlog.record.codec import RecordRun, record_sizes
+from streamlog.record.compiled.subjects import is_pattern, matches
 
 NOT_COUNTED: Final = PublishRefusal(
     503, 10008, "the messages of each subject are not counted yet; ask again", "not_ready"
@@ -64,7 +65,10 @@ class SubjectCounts:
             if self._config.retention_messages != NO_LIMIT:
                 self._messages = self._config.retention_messages
         elif rollup and subject is not None:
-            self._messages += self._of_subject.pop(subject, 0)
+            known = list(self._of_subject) if is_pattern(subject) else [subject]
+            for it in known:
+                if it == subject or matches(subject, it):
+                    self._messages += self._of_subject.pop(it, 0)
         elif self._is_full(subject):
             return
         self._messages -= 1

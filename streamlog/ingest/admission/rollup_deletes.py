@@ -13,7 +13,7 @@ from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.admission.rollup import ALL, SUBJECT
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
-from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
+from streamlog.record.compiled.subjects import NOTHING, SubjectIndex, is_pattern
 from streamlog.record.offset_set import OffsetSet
 
 Place = tuple[int, bytes | None]
@@ -61,6 +61,12 @@ def superseded(
 
 
 def _of_subject(index: SubjectIndex, subject: bytes, start: int, end: int) -> Iterable[int]:
+    """A message may be published to a subject with wildcards: it supersedes what they match."""
+    if is_pattern(subject):
+        marks = bytearray()
+        low, high = index.mark(subject, marks)
+        yield from index.offsets(marks, max(start, low), min(end, high))
+        return
     while (start := index.next(subject, start, end)) != NOTHING:
         yield start
         start += 1
