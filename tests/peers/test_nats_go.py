@@ -5,12 +5,15 @@
 What wants a setting that nodes do not have is refused by ``nats_tester``, and counted by its reason.
 """
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +28,8 @@ pytestmark = [pytest.mark.peers, pytest.mark.slow]
 VERSION: Final = "1.55.0"
 NATS_GO: Final = Peer("nats.go", "https://github.com/nats-io/nats.go", ".")
 RUN_TIMEOUT_S: Final = 2_400.0
+AT_ONCE: Final = 2
+"""So many processes share the tests: they wait most of the time."""
 BUILD_TIMEOUT_S: Final = 900.0
 
 _BEGIN = re.compile(r"=== RUN\s+(\w+)$")
@@ -65,8 +70,16 @@ def built(package: str) -> Path:
 
 
 @pytest.fixture
-def tester(tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "tests.peers.nats_tester", str(tmp_path / "tester")]
+def testers(tmp_path: Path) -> Iterator[list[str]]:
+    """The addresses of one for each process: a test may end all servers of its own."""
+    with contextlib.ExitStack() as stack:
+        folders = [tmp_path / f"tester{number}" for number in range(AT_ONCE)]
+        yield [stack.enter_context(tester(folder)) for folder in folders]
+
+
+@contextlib.contextmanager
+def tester(folder: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.peers.nats_tester", str(folder)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -81,23 +94,27 @@ def tester(tmp_path: Path) -> Iterator[str]:
     [("nats-go", "test"), ("nats-go-js", "test"), ("nats-go-jetstream", "jetstream/test")],
 )
 def test_nats_gos_own_tests_pass(
-    tester: str, listed: str, package: str, capsys: pytest.CaptureFixture[str]
+    testers: list[str], listed: str, package: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = built(package)
     expected = Expectations.read(Path(__file__).with_name(f"{listed}.toml"))
     texts = [(folder / file).read_text() for file in expected.files]
     collected = [name for text in texts for name in _NAME.findall(text) if name != "TestMain"]
     names = [name for name in collected if expected.place(name) != "left out"]
-    said = run(folder, tester, names)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        shares = [names[number::AT_ONCE] for number in range(AT_ONCE)]
+        said = "".join(threads.map(partial(run, folder), testers, shares))
     again = [name for name, outcome in outcomes(said).items() if outcome == "FAIL"]
     if again := [it for it in again if not _REFUSAL.search(said_by(said)[it])]:
-        said += run(folder, tester, again)  # some depend on timing
+        said += run(folder, testers[0], again)  # some depend on timing
     found, texts_of = outcomes(said), said_by(said)
     reasons = {it: _REFUSAL.search(texts_of[it]) for it, end in found.items() if end == "FAIL"}
     refused = Counter(reason[1] for reason in reasons.values() if reason)
     failed = [name for name, reason in reasons.items() if reason is None]
     with capsys.disabled():
         print(f"\n{listed} {VERSION}: {Counter(found.values())}, not offered: {dict(refused)}")
+        for name in filter(expected.is_failing, names):
+            print(f"  listed as failing: {name}: {found.get(name)}")
     assert set(names) == found.keys()
     unexpected = [name for name in failed if not expected.is_failing(name)]
     assert unexpected == [], "\n\n".join(texts_of[name] for name in unexpected)
