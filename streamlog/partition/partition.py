@@ -209,9 +209,9 @@ class Partition(PartitionEnd):
         """For the rest of this package; others ask the partition."""
         self.following = PartitionFollower(self.state)
         self.places: SourcePlaces | None = None
-        self.origins: Callable[[], Sequence[OriginProgress]] = tuple
-        """While it is fed."""
         """Of a stream with sources, while it is fed here."""
+        self.origins: Callable[[], Sequence[OriginProgress]] = tuple
+        """How far it has come with each of its origins; of none while it is not fed here."""
         self.to_sync = self.to_settle = False  # the flusher's own
         self._waiting = []
         """For the end of the sync or cut that runs or is about to, or of a cleaning."""

@@ -279,10 +279,8 @@ class OriginReader:
         self._heard_sequence = delivered
         if self._is_open:
             return NOTHING_TO_DO
-        self._is_open = True
-        return ReaderStep(
-            opens=True
-        )  # nothing is delivered before: it is known of which stream it is
+        self._is_open = True  # not before: now it is known of which stream the messages are
+        return ReaderStep(opens=True)
 
     def heard(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, now_ms: int
