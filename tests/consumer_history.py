@@ -227,9 +227,13 @@ class ConsumerHistory:
         known.finished_through.clear()
         known.sealed_count.clear()
         known.sealed_sequence, known.sealed_by = 0, None
+        # Of resets that were under way at the same time it is not known which came last.
+        is_last = not self._resets[consumer.name] and known.settled_after < asked
         known.reset_after, known.settled_after = asked, now
-        known.again_from = offset
-        if offset is not None:
+        known.again_from = offset if is_last else None
+        if not is_last:
+            known.skipped = max(known.skipped, offset or 0)
+        elif offset is not None:
             known.skipped = offset
 
     def release(self, messages: Iterable[MessageId], *, stream_id: str, is_queue: bool) -> None:
