@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,29 +13,35 @@ import pytest
 from nats.aio.client import Client as NatsClient
 
 from tests.history import Lane
-from tests.integration.campaign import connect, create_streams
+from tests.integration.batch_campaign import publish_through_kills
+from tests.integration.campaign import DOMAIN, connect
 from tools.nodes.cluster import Cluster
 from tools.nodes.replica_log import ReplicaLog
 
-LANES: Final = [Lane("orders", 0), Lane("orders", 1)]
 SIZE_MAX: Final = 40
 ANSWER_S: Final = 3.0
 """A batch that a leader took along is not answered: it is begun anew."""
-CALM_BATCHES: Final = 5
-"""Of each publisher, before the kills and after them."""
 
 
 class Publisher:
     """Batches one after the other on one partition, now at once and now message by message."""
 
     def __init__(self, number: int, lane: Lane, cluster: Cluster) -> None:
-        self._name, self._lane, self._cluster = f"p{number}", lane, cluster
+        self._name, self.lane, self._cluster = f"p{number}", lane, cluster
         self._chosen = random.Random(number)
         self.sizes: dict[str, int] = {}
         """Of all that was begun."""
         self.acknowledged: dict[str, int] = {}
         """The sequence of the last message."""
         self.stopping = False
+
+    @property
+    def begun_count(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def ended_count(self) -> int:
+        return len(self.acknowledged)
 
     async def run(self) -> None:
         client = await connect(self._cluster)
@@ -50,7 +56,7 @@ class Publisher:
 
     async def _publish(self, client: NatsClient, batch_id: str) -> None:
         size, slowly = self.sizes[batch_id], self._chosen.random() < 0.3
-        subject = self._lane.subject
+        subject = self.lane.subject
         for sequence in range(1, size + 1):
             lines = [f"Nats-Batch-Id: {batch_id}", f"Nats-Batch-Sequence: {sequence}"]
             headers = dict(line.split(": ") for line in lines)
@@ -66,7 +72,7 @@ class Publisher:
                 self.acknowledged[batch_id] = int(answer.data.split(b'"seq":')[1].split(b",")[0])
 
 
-def check_whole(log: ReplicaLog, publishers: list[Publisher]) -> None:
+def check_whole(log: ReplicaLog, publishers: Sequence[Publisher]) -> None:
     """Every batch stands there with all of its messages in a row, or not at all."""
     places: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for record in log.records:
@@ -82,63 +88,14 @@ def check_whole(log: ReplicaLog, publishers: list[Publisher]) -> None:
             assert (offset + 1, number) == (acknowledged, count), f"{log.name}: {batch_id}"
 
 
-async def until(condition: object, timeout_s: float = 60.0) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+async def allow(client: NatsClient) -> None:
+    """As an operator does it."""
+    js = client.jetstream(domain=DOMAIN, timeout=10)
+    config = (await js.stream_info("orders")).config
+    config.allow_atomic = True
+    assert (await js.update_stream(config)).config.allow_atomic
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.slow)])
 async def test_every_batch_is_whole_or_absent(tmp_path: Path, rounds: int) -> None:
-    pause = threading.Event()
-    with Cluster(tmp_path) as cluster:
-
-        def faults() -> None:
-            for _ in range(rounds):
-                for victims in ([cluster.leader(random.choice(LANES))], [1, 2, 3]):
-                    pause.wait(random.uniform(0.05, 0.4))
-                    cluster.kill(*victims)
-                    pause.wait(random.uniform(0.05, 0.5))
-                    cluster.start(*victims)
-                    cluster.wait_settled(LANES)
-
-        client = await connect(cluster)
-        await create_streams(client, LANES, min_isr="2")
-        await client.close()
-        await allow_batches(cluster)
-        cluster.wait_settled(LANES)
-        publishers = [Publisher(number, LANES[number % 2], cluster) for number in range(4)]
-
-        def acknowledged(than: list[int]) -> bool:
-            counts = [len(it.acknowledged) for it in publishers]
-            return all(
-                count >= more + CALM_BATCHES for count, more in zip(counts, than, strict=True)
-            )
-
-        async with asyncio.TaskGroup() as group:
-            for publisher in publishers:
-                group.create_task(publisher.run())
-            await until(lambda: acknowledged([0] * 4))
-            await asyncio.to_thread(faults)
-            before = [len(it.acknowledged) for it in publishers]
-            await until(lambda: acknowledged(before))
-            for publisher in publishers:
-                publisher.stopping = True
-        unanswered = sum(len(it.sizes) - len(it.acknowledged) for it in publishers)
-        assert unanswered > 0, "no kill has hit a batch"
-        for lane in LANES:
-            await asyncio.to_thread(cluster.wait_replicated, lane)
-            mine = [it for it in publishers if it._lane == lane]
-            for log in cluster.replicas(lane):
-                check_whole(log, mine)
-
-
-async def allow_batches(cluster: Cluster) -> None:
-    """As an operator does it."""
-    client = await connect(cluster)
-    js = client.jetstream(domain="streamlog", timeout=10)
-    config = (await js.stream_info("orders")).config
-    config.allow_atomic = True
-    assert (await js.update_stream(config)).config.allow_atomic
-    await client.close()
+    await publish_through_kills(tmp_path, Publisher, rounds=rounds, allow=allow, check=check_whole)

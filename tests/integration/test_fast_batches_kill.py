@@ -3,8 +3,8 @@
 import asyncio
 import json
 import random
-import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +13,17 @@ from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 
 from tests.history import Lane
-from tests.integration.campaign import connect, create_streams
-from tests.integration.test_batches_kill import until
+from tests.integration.batch_campaign import publish_through_kills
+from tests.integration.campaign import DOMAIN, connect
 from tools.nodes.cluster import Cluster
 from tools.nodes.replica_log import ReplicaLog
 
-LANES: Final = [Lane("orders", 0), Lane("orders", 1)]
 SIZE_MAX: Final = 400
 FLOW: Final = 10
 OUTSTANDING_MAX: Final = 60
 """Messages after the last ack."""
 ANSWER_S: Final = 3.0
 """What is not answered by then was sent while no leader listened."""
-CALM_BATCHES: Final = 5
 START, APPEND, COMMIT, EOB, _ = range(5)
 
 
@@ -40,6 +38,14 @@ class FastPublisher:
         self.ended: dict[str, tuple[int, int]] = {}
         """By batch: the sequence and the count of its PubAck."""
         self.stopping = False
+
+    @property
+    def begun_count(self) -> int:
+        return len(self.acknowledged)
+
+    @property
+    def ended_count(self) -> int:
+        return len(self.ended)
 
     async def run(self) -> None:
         client = await connect(self._cluster)
@@ -83,7 +89,7 @@ class FastPublisher:
         return answer.get("type") is None
 
 
-def check_kept(log: ReplicaLog, publishers: list[FastPublisher]) -> None:
+def check_kept(log: ReplicaLog, publishers: Sequence[FastPublisher]) -> None:
     """Of every batch its first messages are there, in order, at least those that were acknowledged."""
     places: dict[str, list[int]] = defaultdict(list)
     at: dict[int, tuple[str, int]] = {}
@@ -101,52 +107,16 @@ def check_kept(log: ReplicaLog, publishers: list[FastPublisher]) -> None:
             assert len(places[batch_id]) == count, f"{log.name}: {batch_id}"
 
 
+async def allow(client: NatsClient) -> None:
+    """As an operator does it."""
+    answer = await client.request(f"$JS.{DOMAIN}.API.STREAM.INFO.orders", timeout=10)
+    body = json.dumps(json.loads(answer.data)["config"] | {"allow_batched": True}).encode()
+    answer = await client.request(f"$JS.{DOMAIN}.API.STREAM.UPDATE.orders", body, timeout=10)
+    assert json.loads(answer.data)["config"]["allow_batched"] is True
+
+
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.slow)])
 async def test_nothing_acknowledged_is_lost_or_stored_twice(tmp_path: Path, rounds: int) -> None:
-    pause = threading.Event()
-    with Cluster(tmp_path) as cluster:
-
-        def faults() -> None:
-            for _ in range(rounds):
-                for victims in ([cluster.leader(random.choice(LANES))], [1, 2, 3]):
-                    pause.wait(random.uniform(0.05, 0.4))
-                    cluster.kill(*victims)
-                    pause.wait(random.uniform(0.05, 0.5))
-                    cluster.start(*victims)
-                    cluster.wait_settled(LANES)
-
-        client = await connect(cluster)
-        await create_streams(client, LANES, min_isr="2")
-        js = client.jetstream(domain="streamlog", timeout=10)
-        answer = await client.request("$JS.streamlog.API.STREAM.INFO.orders", timeout=10)
-        config = json.loads(answer.data)["config"] | {"allow_batched": True}
-        body = json.dumps(config).encode()
-        answer = await client.request("$JS.streamlog.API.STREAM.UPDATE.orders", body, timeout=10)
-        assert json.loads(answer.data)["config"]["allow_batched"] is True
-        assert (await js.stream_info("orders")).config.name == "orders"
-        await client.close()
-        cluster.wait_settled(LANES)
-        publishers = [FastPublisher(number, LANES[number % 2], cluster) for number in range(4)]
-
-        def ended(than: list[int]) -> bool:
-            counts = [len(it.ended) for it in publishers]
-            return all(
-                count >= more + CALM_BATCHES for count, more in zip(counts, than, strict=True)
-            )
-
-        async with asyncio.TaskGroup() as group:
-            for publisher in publishers:
-                group.create_task(publisher.run())
-            await until(lambda: ended([0] * 4))
-            await asyncio.to_thread(faults)
-            before = [len(it.ended) for it in publishers]
-            await until(lambda: ended(before))
-            for publisher in publishers:
-                publisher.stopping = True
-        cut = sum(len(it.acknowledged) - len(it.ended) for it in publishers)
-        assert cut > 0, "no kill has hit a batch"
-        for lane in LANES:
-            await asyncio.to_thread(cluster.wait_replicated, lane)
-            mine = [it for it in publishers if it.lane == lane]
-            for log in cluster.replicas(lane):
-                check_kept(log, mine)
+    await publish_through_kills(
+        tmp_path, FastPublisher, rounds=rounds, allow=allow, check=check_kept
+    )
