@@ -26,9 +26,9 @@ from streamlog.app.run import collect_seldom
 from streamlog.clock import wall_ms
 from streamlog.config import LogSection
 from streamlog.config.node_settings import SyncPolicy
-from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import IngestEndpoint
 from streamlog.ingest.ingest_settings import IngestSettings

@@ -5,9 +5,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings

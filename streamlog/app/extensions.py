@@ -26,7 +26,7 @@ EXTENSIONS: Final = (
     "record.compiled.subjects",
     "delivery.pending_records",
     "ingest.admission.duplicate_window",
-    "ingest.admission.fast_run",
+    "ingest.admission.batches.fast_run",
     "ingest.admission.publish_checks",
     "ingest.liftbridge.envelope_codec",
     "ingest.frames",

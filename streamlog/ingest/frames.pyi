@@ -22,7 +22,7 @@ broken header lines left out, what is too large refused.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamlog.ingest.admission.fast_run import FastRun
+from streamlog.ingest.admission.batches.fast_run import FastRun
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.liftbridge.envelope_codec import AckAddresses
 from streamlog.ingest.liftbridge.translate import TranslatedEnvelope

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from streamlog.ingest.admission.fast_run cimport FastBatch, FastRun, is_fast
+from streamlog.ingest.admission.batches.fast_run cimport FastBatch, FastRun, is_fast
 from streamlog.ingest.admission.publish_checks cimport (
     Asked, PublishChecks, ask_nothing, note_asked
 )

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import PublishRefusal
-from streamlog.ingest.admission.schedules import SchedulingRules
 from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 
 
 class IngestSettings(NamedTuple):

@@ -9,22 +9,22 @@ from typing import Final
 
 from streamlog.condition import FAULT
 from streamlog.errors import BrokenInvariant, StreamlogError
-from streamlog.ingest.admission import message_ttl, schedules
-from streamlog.ingest.admission.batch_staging import (
+from streamlog.ingest.admission import message_ttl
+from streamlog.ingest.admission.batches.batch_staging import (
     BatchStaging,
     BatchStagingLimit,
     Extended,
     RunBatch,
     extended,
 )
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
+from streamlog.ingest.admission.batches.fast_batching import FastBatching, Judged
+from streamlog.ingest.admission.batches.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.counter_totals import CountedMessage, CounterTotals
 from streamlog.ingest.admission.counters import SOURCES_HEADER
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
-from streamlog.ingest.admission.fast_batching import FastBatching, Judged
 from streamlog.ingest.admission.log_records import record_now
-from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.admission.publish_headers import Headers, publish_headers
 from streamlog.ingest.admission.refusal import (
@@ -67,6 +67,7 @@ from streamlog.ingest.pub_ack_format import (
     select_replies,
 )
 from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
+from streamlog.ingest.schedules import scheduling_rules
 from streamlog.ingest.schedules.scheduled_message import ScheduledMessage
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
@@ -815,7 +816,7 @@ class PartitionIngest:
                 if headers[b"Nats-Batch-Id"]:
                     return self.batching.admit(headers, subject, reply, self._now_ms())
             if position and b"\r\nNats-Schedule-Next:" in header_block:
-                self._have_in_log(schedules.purged(publish_headers(header_block)))
+                self._have_in_log(scheduling_rules.purged(publish_headers(header_block)))
                 position = self.inflow.run.count
             verdict = self.deduplicator.admit(
                 header_block,

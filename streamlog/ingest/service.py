@@ -13,12 +13,11 @@ from streamlog.clock import wall_ms
 from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
-from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.refusal import STANDS_STILL
-from streamlog.ingest.admission.schedules import SchedulingRules
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.scheduler import (
@@ -43,6 +42,7 @@ from streamlog.ingest.partitioned_stream import (
 from streamlog.ingest.pub_ack_format import PREFIX, advisory
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.ingest.schedules.firing import ScheduleFiring
+from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST

@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest

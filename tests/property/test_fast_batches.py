@@ -6,7 +6,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.admission.fast_batches import (
+from streamlog.ingest.admission.batches.fast_batches import (
     APPEND,
     COMMIT,
     COMMIT_EOB,
@@ -24,7 +24,7 @@ from streamlog.ingest.admission.fast_batches import (
     FlowGap,
     read_reply,
 )
-from streamlog.ingest.admission.fast_run import FastRun
+from streamlog.ingest.admission.batches.fast_run import FastRun
 from streamlog.ingest.admission.refusal import INTERNAL, WRONG_STREAM
 
 IDS: Final = ("a", "b", "c")

@@ -14,7 +14,7 @@ from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.messages import publication
 from streamlog.errors import Unavailable, UnknownTopicId
 from streamlog.ingest.admission import deduplicator
-from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
+from streamlog.ingest.admission.batches.batch_staging import BatchStaging, RunBatch
 from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.dedup_recovery import scheduler

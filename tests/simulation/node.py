@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
-from streamlog.ingest.admission.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
+from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.fast_batches import FastBatchLimit
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids

@@ -9,7 +9,7 @@ be appended; a caller that drops a run or hears that an append failed calls ``ab
 
 from collections.abc import Container, Mapping, Sequence
 
-from streamlog.ingest.admission import counters, message_ttl, rollup, schedules
+from streamlog.ingest.admission import counters, message_ttl, rollup
 from streamlog.ingest.admission.duplicate_window import DuplicateWindow, WindowSlot
 from streamlog.ingest.admission.expectations import (
     SubjectSequence,
@@ -34,13 +34,14 @@ from streamlog.ingest.admission.refusal import (
     REPEATED_SOON,
     PublishRefusal,
 )
-from streamlog.ingest.admission.schedules import (
+from streamlog.ingest.admission.verdict import AckPolicy, Admission
+from streamlog.ingest.schedules import scheduling_rules
+from streamlog.ingest.schedules.scheduling_rules import (
     ScheduleOn,
     ScheduleRoom,
     SchedulingRules,
     no_message,
 )
-from streamlog.ingest.admission.verdict import AckPolicy, Admission
 
 IDS_MAX = 5_000_000
 """Per partition. At the limit a new id is refused; none is forgotten early."""
@@ -93,7 +94,9 @@ class Deduplicator:
         ``messages_end``: from there to the log's end no message has come; None: that is its end.
         ``has_payload`` matters to increments alone.
         """
-        headers, added = schedules.with_rollup(publish_headers(header_block), self.scheduling)
+        headers, added = scheduling_rules.with_rollup(
+            publish_headers(header_block), self.scheduling
+        )
         wish = headers.get(b"Streamlog-Ack")
         ack = _ACKS.get(wish) if wish is not None else None
         if wish is not None and ack is None:
@@ -120,7 +123,7 @@ class Deduplicator:
                 return Admission(False, IDS_FULL, ack=ack)
             self.window.add(message_id, offset, now_ms)
         asked = rollup.asked_rollup(headers)
-        purged = schedules.purged(headers)
+        purged = scheduling_rules.purged(headers)
         return Admission(True, ack=ack, rollup=asked, purged=purged, added=added)
 
     def admit_batch(
@@ -166,7 +169,7 @@ class Deduplicator:
                     if first is not None and first >= committed_end:
                         return REPEATED_SOON
                 return refusal
-            written[subject] = schedules.is_schedule(headers)
+            written[subject] = scheduling_rules.is_schedule(headers)
         if len(self.window) + len(ids) > self.window.ids_max:
             return IDS_FULL
         for message_id, offset in ids.items():
@@ -250,7 +253,7 @@ class Deduplicator:
             found = None if written is None else written.get(wanted)
             return self.schedule_on(wanted) if found is None else found
 
-        return schedules.objection(
+        return scheduling_rules.objection(
             headers,
             subject,
             self.scheduling,

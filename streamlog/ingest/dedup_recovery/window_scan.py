@@ -12,8 +12,8 @@ from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.schedules import PURGE
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
+from streamlog.ingest.schedules.scheduling_rules import PURGE
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition

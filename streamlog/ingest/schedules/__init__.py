@@ -6,6 +6,7 @@ and says when it fires next (``Nats-Schedule-Next``). So the log is all that the
 
 - ``schedule_spec``, ``cron``: when a schedule fires, and when after that. Pure.
 - ``time_zones``: by their names.
+- ``scheduling_rules``: whether a schedule that is published, or ended, is stored. Pure.
 - ``scheduled_message``: what a schedule's headers say, and the message that it fires. Pure.
 - ``pending_schedules``: the schedules of a log by the time at which they are due. Pure.
 - ``log_scan``: what pieces of a log tell of schedules.

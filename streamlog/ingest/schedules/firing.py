@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from streamlog.condition import CORRECT_THEN_RESTART, FAULT, WARNING, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.admission.log_records import record_now
-from streamlog.ingest.admission.schedules import SCHEDULES_MAX
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.schedules.log_scan import Stored, scan
 from streamlog.ingest.schedules.pending_schedules import PendingSchedule, PendingSchedules
@@ -24,6 +23,7 @@ from streamlog.ingest.schedules.scheduled_message import (
     message_of,
     schedule_of,
 )
+from streamlog.ingest.schedules.scheduling_rules import SCHEDULES_MAX
 from streamlog.record.codec import Record
 from streamlog.record.compiled.subjects import NOTHING, SubjectIndex
 

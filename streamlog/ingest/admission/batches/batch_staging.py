@@ -15,7 +15,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
-from streamlog.ingest.admission import schedules
 from streamlog.ingest.admission.counter_totals import CounterTotals
 from streamlog.ingest.admission.counters import SOURCES_HEADER
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
@@ -33,6 +32,7 @@ from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.pub_ack_format import batch_ack_json
 from streamlog.ingest.pub_acks import PubAcks
+from streamlog.ingest.schedules import scheduling_rules
 from streamlog.partition.partition import Partition
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.published import asked
@@ -308,7 +308,9 @@ class RunBatch(NamedTuple):
 
     @property
     def rolls_up(self) -> bool:
-        return any(asked_rollup(headers) or schedules.purged(headers) for _, headers in self.asked)
+        return any(
+            asked_rollup(headers) or scheduling_rules.purged(headers) for _, headers in self.asked
+        )
 
     def answer(self, stream: str, base_offset: int) -> tuple[int, bytes]:
         """The offset of its last message, and what its publisher is told once it is committed."""
@@ -387,7 +389,7 @@ class BatchStaging:
         """As an inflow asks: the run that the message goes to, or False: nowhere. ``has_payload``
         matters to counters alone.
         """
-        headers, added = schedules.with_rollup(headers, self._deduplicator.scheduling)
+        headers, added = scheduling_rules.with_rollup(headers, self._deduplicator.scheduling)
         if not self.allowed:
             return self._refuse(reply, NO_BATCHES)
         step = self._batches.add(headers, now_ms=now_ms)
@@ -459,7 +461,7 @@ class BatchStaging:
         needed = size_bytes + len(asked) * RECORD_GROWTH_BYTES
         needed += self._inflow.message_bytes_max + HEADERS_BYTES_MAX
         is_full = run.size_bytes + needed + REST_BYTES_MAX > run.bytes_max
-        if run.count and (is_full or any(schedules.purged(headers) for _, headers in asked)):
+        if run.count and (is_full or any(scheduling_rules.purged(headers) for _, headers in asked)):
             self._make_room()
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
@@ -473,7 +475,7 @@ class BatchStaging:
         refusal = None
         if self._rollups is not None:
             objection = self._rollups.objection
-            broken = (objection(asked_rollup(it), schedules.purged(it)) for _, it in asked)
+            broken = (objection(asked_rollup(it), scheduling_rules.purged(it)) for _, it in asked)
             refusal = next(filter(None, broken), None)
         refusal = refusal or self._deduplicator.admit_batch(
             asked,
@@ -498,7 +500,7 @@ class BatchStaging:
         self._in_run.append(batch._replace(position=position))
         if self._rollups is not None:
             for at, (subject, headers) in enumerate(batch.asked, position):
-                purged = schedules.purged(headers)
+                purged = scheduling_rules.purged(headers)
                 self._rollups.add(asked_rollup(headers), subject, at, purged=purged)
 
     def _move(self, messages: list[StagedMessage], *, with_last: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import NotLeader, StorageFull
-from streamlog.ingest.admission.fast_batches import IDLE_MS_MAX
+from streamlog.ingest.admission.batches.fast_batches import IDLE_MS_MAX
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.metadata.stream.stream_config import StreamConfig

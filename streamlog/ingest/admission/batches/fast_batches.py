@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
-from streamlog.ingest.admission.fast_run import Entry, FastBatch, FastRun, InFlight
+from streamlog.ingest.admission.batches.fast_run import Entry, FastBatch, FastRun, InFlight
 from streamlog.ingest.admission.refusal import PublishRefusal
 
 NODE_BATCHES_MAX: Final = 50_000

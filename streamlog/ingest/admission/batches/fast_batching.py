@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.condition import FAULT
-from streamlog.ingest.admission.fast_batches import (
+from streamlog.ingest.admission.batches.fast_batches import (
     DISABLED,
     BatchAck,
     FastBatches,
@@ -16,7 +16,7 @@ from streamlog.ingest.admission.fast_batches import (
     FlowGap,
     read_reply,
 )
-from streamlog.ingest.admission.fast_run import Entry, FastBatch, FastRun
+from streamlog.ingest.admission.batches.fast_run import Entry, FastBatch, FastRun
 from streamlog.ingest.admission.publish_headers import level_objection, publish_headers
 from streamlog.ingest.admission.refusal import INTERNAL, NOT_LEADER, PublishRefusal
 from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED

@@ -3,7 +3,7 @@
 import pytest
 
 from streamlog.errors import NotLeader, StorageFull
-from streamlog.ingest.admission.batch_staging import IDLE_MS_MAX
+from streamlog.ingest.admission.batches.batch_staging import IDLE_MS_MAX
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.ingest_way import Way, message

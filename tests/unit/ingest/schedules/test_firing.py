@@ -6,10 +6,10 @@ import time
 import pytest
 
 from streamlog.errors import StorageFailed
-from streamlog.ingest.admission.schedules import ScheduleRoom, SchedulingRules
 from streamlog.ingest.dedup_recovery.window_scan import look_at_recent
 from streamlog.ingest.schedules.firing import PartitionSchedules
 from streamlog.ingest.schedules.schedule_spec import rfc3339_nano
+from streamlog.ingest.schedules.scheduling_rules import ScheduleRoom, SchedulingRules
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records

@@ -1,4 +1,4 @@
-from streamlog.ingest.admission.partial_refusal import sift
+from streamlog.ingest.admission.batches.partial_refusal import sift
 from streamlog.ingest.pub_ack_format import Replies, iter_replies, pack_reply
 from streamlog.record.codec import RecordRun
 

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from streamlog.ingest.admission.batch_staging import RunBatch
+from streamlog.ingest.admission.batches.batch_staging import RunBatch
 from streamlog.ingest.admission.publish_headers import block_of
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.liftbridge.translate import wish_of
