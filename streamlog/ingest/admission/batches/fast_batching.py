@@ -149,7 +149,7 @@ class FastBatching:
         verdict = self._judge(header_block, subject, position, has_payload).verdict
         if verdict.store:
             self._run.note(entry.batch, entry.number, position)
-            if verdict.rollup:
+            if verdict.rollup or verdict.purged:
                 self._rolling.append(entry.batch)
         elif verdict.duplicate_of is not None:
             self._run.note(entry.batch, entry.number, position, verdict.duplicate_of)

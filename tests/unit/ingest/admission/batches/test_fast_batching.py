@@ -8,6 +8,7 @@ from streamlog.errors import NotLeader, StorageFull
 from streamlog.ingest.admission.batches.fast_batches import IDLE_MS_MAX
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.ingest_way import Way, message
 
@@ -227,3 +228,34 @@ async def test_a_repeated_rollup_that_is_owed_is_refused(in_a_read: bool) -> Non
         way.read(*read)
     way.partition.commit()
     assert said(way) == [10077, 10077]
+
+
+async def test_an_end_of_a_schedule_that_could_not_remove_it_is_not_acknowledged() -> None:
+    """Nor if its run is made again, without a message that has no room."""
+    way = Way(
+        fast_batches=True,
+        rollups=True,
+        schedules=SchedulingRules((b"orders", b"orders.>")),
+        bounded=True,
+        in_flight_bytes_max=100_000,
+        message_bytes_max=5_000,
+    )
+    way.partition.config = StreamConfig.of(name="orders", discard="new", retention_messages=3)
+    way.ingest.configure(
+        IngestSettings(
+            5_000,
+            fast_batches=True,
+            rollups=True,
+            schedules=SchedulingRules((b"orders", b"orders.>")),
+            bounded=True,
+        )
+    )
+    plan: dict[str, Any] = {"Nats_Schedule": "@every 1h", "Nats_Schedule_Target": "orders.target"}
+    way.read(message("m", subject="orders.plan", **plan))
+    way.partition.commit()
+    assert said(way) == [11]
+    way.partition.erasing.fault = StorageFull("full")
+    end: dict[str, Any] = {"Nats_Schedule_Next": "purge", "Nats_Scheduler": "orders.plan"}
+    way.read(part(1, COMMIT, **end), message("a"), message("b"))
+    way.partition.commit()
+    assert sorted(map(str, said(way))) == ["10077", "10077", "13"]
