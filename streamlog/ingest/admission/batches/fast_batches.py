@@ -206,6 +206,12 @@ class FastBatches:
             batch.repeated_of = first
         self.run.note(batch, asked.number, position, first)
 
+    def repeated_at(self, entry: Entry, first: int) -> None:
+        """A repeated message of a run that is made again; ``first``: where the first one is now."""
+        if entry.batch.repeated_of == entry.repeated_of:
+            entry.batch.repeated_of = first
+        self.run.note(entry.batch, entry.number, entry.position, first)
+
     def refused(self, batch: FastBatch, asked: FastReply, refusal: PublishRefusal) -> None:
         """It is not stored."""
         self._fail(batch, asked.number, refusal)

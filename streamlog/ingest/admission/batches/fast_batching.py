@@ -123,9 +123,11 @@ class FastBatching:
             repeating = [it for it in self._run.touched if it.repeated >= base_offset]
             self._batches.fail_run([*rolling, *repeating], NOT_REMOVED)
         self._batches.appended(base_offset, awaited)
-        end = self._partition.high_watermark if self._awaits_commit else EVERYTHING
-        self._batches.committed(end, self._now_ms())
-        self._heed()
+        if self._awaits_commit:
+            self._moved()
+        else:
+            self._batches.committed(EVERYTHING, self._now_ms())
+            self._heed()
 
     def not_appended(self, refusal: PublishRefusal) -> None:
         """Nothing of the run is stored."""
@@ -216,7 +218,9 @@ class FastBatching:
         return False
 
     def _moved(self) -> None:
-        """The partition has changed: perhaps its high watermark, perhaps its leader."""
+        """The partition has changed: perhaps its high watermark, perhaps its leader. A repeated message may have
+        come since that was another's, and before the ingest was told: another's records are at its offset then.
+        """
         partition = self._partition
         if partition.is_leader and partition.leader_epoch == self._leader_epoch:
             self._batches.committed(partition.high_watermark, self._now_ms())
@@ -300,4 +304,4 @@ class FastSifting:
         if first < 0:
             self._batches.lose(entry, INTERNAL)
         elif self._batches.goes_on(entry):
-            self._batches.run.note(entry.batch, entry.number, entry.position, first)
+            self._batches.repeated_at(entry, first)

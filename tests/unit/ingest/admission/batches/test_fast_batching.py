@@ -259,3 +259,27 @@ async def test_an_end_of_a_schedule_that_could_not_remove_it_is_not_acknowledged
     way.read(part(1, COMMIT, **end), message("a"), message("b"))
     way.partition.commit()
     assert sorted(map(str, said(way))) == ["10077", "10077", "13"]
+
+
+async def test_a_repeated_message_is_not_acknowledged_by_who_leads_no_more(way: Way) -> None:
+    way.read(message("m", Nats_Msg_Id="i"))
+    way.partition.is_leader = False
+    way.partition.high_watermark = 11  # another's record
+    way.read(part(1, Nats_Msg_Id="i"), part(2, COMMIT, Nats_Msg_Id="i"))
+    assert said(way) == ["ack 0", 10008]
+
+
+async def test_a_repeated_message_has_the_sequence_that_the_first_one_gets() -> None:
+    way = Way(fast_batches=True, bounded=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.partition.config = StreamConfig.of(
+        name="orders", discard="new", max_messages_per_subject=1, discard_new_per_subject=True
+    )
+    way.ingest.configure(IngestSettings(5_000, fast_batches=True, bounded=True))
+    way.read(
+        message("m", subject="full"),
+        message("n", subject="full"),
+        message("o", subject="other", Nats_Msg_Id="i"),
+        part(1, COMMIT, Nats_Msg_Id="i"),
+    )
+    way.partition.commit()
+    assert sorted(map(str, said(way))) == ["(12, 1)", "10077", "11", "12"]
