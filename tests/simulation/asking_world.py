@@ -6,7 +6,9 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.simulation.publisher import BatchPublisher, RollingPublisher, copied
 from tests.simulation.world import TROUBLE_UNTIL_US, World
 
-ASKING = StreamConfig.of(name="s", discard="new", allow_atomic=True, allow_rollup=True)
+ASKING = StreamConfig.of(
+    name="s", discard="new", allow_atomic=True, allow_batched=True, allow_rollup=True
+)
 
 
 class AskingWorld(World):

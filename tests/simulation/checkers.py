@@ -133,6 +133,43 @@ class BatchesStored:
                 raise Violation(f"the batch {message_ids[0]} was acknowledged, and is not there")
 
 
+class FastBatchesStored:
+    """What the acks of fast batches tell of is there; and where a gap ends a batch, no message is missing between
+    two of its publisher.
+    """
+
+    def __init__(self) -> None:
+        self.in_order: set[str] = set()
+        """Publishers that want no gap."""
+        self._stored: set[str] = set()
+        self._placed: dict[int, tuple[str, range]] = {}
+
+    def stored(self, message_id: str) -> None:
+        """The publisher was told so."""
+        self._stored.add(message_id)
+
+    def placed(self, name: str, among: range, offset: int) -> None:
+        """The last one that a batch has stored is there: one of those of the publisher."""
+        self._placed[offset] = name, among
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        if log_start:
+            return
+        at = {record.message_id: record.offset for record in records}
+        there = dict(records)
+        for message_id in self._stored:
+            if message_id not in at:
+                raise Violation(f"{message_id} of a fast batch was acknowledged, and is not there")
+        for offset, (name, among) in self._placed.items():
+            found = there.get(offset, "")
+            if found not in {f"{name}:{number}" for number in among}:
+                raise Violation(f"a batch of {name} with {among} is told of {offset}: {found}")
+        for name in self.in_order:
+            numbers = [int(it.split(":")[1]) for it in at if it.startswith(f"{name}:")]
+            if numbers != list(range(len(numbers))):
+                raise Violation(f"the messages of {name}, who wants no gap, are {numbers}")
+
+
 class RollupsErase:
     """An acknowledged rollup has erased all that was before it; and nothing else erases."""
 
@@ -169,8 +206,11 @@ class Checkers:
         self.watermark = MonotonicHighWatermark()
         self.dense = DenseOffsets()
         self.batches = BatchesStored()
+        self.fast = FastBatchesStored()
         self.rollups = RollupsErase()
-        self._all = (self.kept, NoDuplicate(), self.order, self.watermark, self.dense, self.batches)
+        self._all = (
+            self.kept, NoDuplicate(), self.order, self.watermark, self.dense, self.batches, self.fast,
+        )  # fmt: skip
 
     def acknowledged(self, message_id: str, offset: int) -> None:
         self.kept.acknowledged(message_id, offset)

@@ -13,8 +13,10 @@ from streamlog.control.leaders import local_leader
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.messages import publication
 from streamlog.errors import Unavailable, UnknownTopicId
-from streamlog.ingest.admission import deduplicator
+from streamlog.ingest.admission import deduplicator, fast_batching
 from streamlog.ingest.admission.batches.batch_staging import BatchStaging, RunBatch
+from streamlog.ingest.admission.batches.fast_batches import FastBatches, FastReply, read_reply
+from streamlog.ingest.admission.batches.fast_batching import FastBatching
 from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
@@ -459,6 +461,34 @@ def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
 def count_what_is_not_committed_as_stored(patch: pytest.MonkeyPatch) -> None:
     """Whoever repeats a batch is told so at once."""
     patch.setattr(deduplicator, "REPEATED_SOON", REPEATED_IN_BATCH)
+
+
+# Fast batches
+
+
+def acknowledge_fast_batches_when_appended(patch: pytest.MonkeyPatch) -> None:
+    """And not when they are committed."""
+
+    def configure(self: FastBatching, **more: Any) -> None:
+        inner(self, **{**more, "awaits_commit": False})
+
+    inner = FastBatching.configure
+    patch.setattr(FastBatching, "configure", configure)
+
+
+def go_on_over_gaps(patch: pytest.MonkeyPatch) -> None:
+    """Of a batch whose publisher does not want that."""
+
+    def read(reply: bytes) -> FastReply | None:
+        asked = read_reply(reply)
+        return asked and asked._replace(gap_ok=True)
+
+    patch.setattr(fast_batching, "read_reply", read)
+
+
+def store_what_follows_a_refused_one(patch: pytest.MonkeyPatch) -> None:
+    """Where a read is refused in part, and no gap is ok."""
+    patch.setattr(FastBatches, "goes_on", lambda *_: True)
 
 
 # Links between nodes

@@ -573,6 +573,7 @@ class Life:
                 message_bytes_max=1 << 20,
                 bounded=self.config.discard == "new",
                 batches=self.config.allow_atomic,
+                fast_batches=self.config.allow_batched,
                 rollups=self.config.allow_rollup,
             ),
             answers=self._answers,

@@ -113,7 +113,7 @@ class Publisher:
     def _try(self, number: int) -> None:
         message_id = f"{self.name}:{number}"
         self._sent_us[number] = self._events.now_us
-        self._send(_frame(f"{self.name}.{number}", message_id, self._lines))
+        self._send(frame(f"{self.name}.{number}", message_id, self._lines))
         self._retry_after(self._timeout_us, number)
 
     def _retry_after(self, delay_us: int, number: int) -> None:
@@ -169,7 +169,7 @@ class BatchPublisher(Publisher):
             last = part == self.SIZE - 1
             lines += "Nats-Batch-Commit: 1\r\n" if last else ""
             reply = f"{self.name}.{number}" if last else ""
-            frames += _frame(reply, f"{self.name}:{number}.{part}", lines)
+            frames += frame(reply, f"{self.name}:{number}.{part}", lines)
         for part in range(self.MORE):
             body = f"x:{self.name}-{number}-{attempt}-{part}".encode()
             frames += b"MSG s 1 %d\r\n%b\r\n" % (len(body), body)
@@ -189,7 +189,7 @@ def copied(message_id: str, value: str) -> bytes:
     return run.seal(base_offset=0, leader_epoch=-1, timestamp_ms=5, max_timestamp_ms=5)
 
 
-def _frame(reply: str, message_id: str, lines: str = "") -> bytes:
+def frame(reply: str, message_id: str, lines: str = "") -> bytes:
     head = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n{lines}\r\n".encode()
     body = message_id.encode() + b"." * (len(message_id) * 37 % 300)
     sizes = f"{len(head)} {len(head) + len(body)}"

@@ -35,8 +35,10 @@ from tests.simulation.cluster.swarm import (
     ReplicasReturnLate,
 )
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
+from tests.simulation.fast_world import FastWorld
 from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
+    acknowledge_fast_batches_when_appended,
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
     answer_operations_before_the_commit,
@@ -55,6 +57,7 @@ from tests.simulation.mistakes import (
     forget_deletions_with_the_controller,
     forget_the_ids_of_batches,
     forget_the_vote_at_restart,
+    go_on_over_gaps,
     ignore_incarnations,
     keep_what_an_ended_link_wanted,
     lend_to_unaware_nodes,
@@ -63,6 +66,7 @@ from tests.simulation.mistakes import (
     pass_on_what_came_over_a_link,
     repair_without_the_leaders_word,
     send_again_what_may_be_done,
+    store_what_follows_a_refused_one,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_ingests,
     take_high_watermarks_by_name,
@@ -149,6 +153,9 @@ CASES = [
         range(3, 100),
         "was acknowledged, and is not",
     ),
+    (acknowledge_fast_batches_when_appended, FastWorld, range(2, 100), "was acknowledged, and is"),
+    (go_on_over_gaps, FastWorld, range(100), "wants no gap"),
+    (store_what_follows_a_refused_one, FastWorld, range(3, 100), "wants no gap"),
 ]
 """The mistake, the stories in which it must show, and how.
 

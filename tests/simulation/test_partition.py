@@ -3,13 +3,16 @@
 import pytest
 
 from tests.simulation.asking_world import AskingWorld
+from tests.simulation.fast_world import FastWorld
 from tests.simulation.seeds import LONG_BUDGET, Budget, Player, chosen, told
 from tests.simulation.world import World
 
 SEEDS = range(300)
 ASKING_SEEDS = range(100)
+FAST_SEEDS = range(100)
 BUDGET = Budget(seeds_min=100, cpu_s=5)
 ASKING_BUDGET = Budget(seeds_min=30, cpu_s=5)
+FAST_BUDGET = Budget(seeds_min=30, cpu_s=5)
 
 
 def test_promises_hold(player: Player) -> None:
@@ -18,6 +21,10 @@ def test_promises_hold(player: Player) -> None:
 
 def test_what_headers_ask_for_holds(player: Player) -> None:
     player.play(AskingWorld, chosen(ASKING_SEEDS), ASKING_BUDGET)
+
+
+def test_what_fast_batches_are_told_holds(player: Player) -> None:
+    player.play(FastWorld, chosen(FAST_SEEDS), FAST_BUDGET)
 
 
 @pytest.mark.slow
@@ -32,3 +39,8 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 @pytest.mark.slow
 def test_what_headers_ask_for_holds_for_long(player: Player) -> None:
     player.play(AskingWorld, chosen(range(1_000, 6_000)), LONG_BUDGET)
+
+
+@pytest.mark.slow
+def test_what_fast_batches_are_told_holds_for_long(player: Player) -> None:
+    player.play(FastWorld, chosen(range(1_000, 6_000)), LONG_BUDGET)

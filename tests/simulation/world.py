@@ -45,7 +45,14 @@ class World:
         self._troubles: tuple[Callable[[], None], ...] = (self._die, self._die, *troubles)
         self.disk.short_writes = self.rng.random() < 0.2
 
-    def _publisher(self, name: str, *, window: int, kind: type[Publisher] = Publisher) -> Publisher:
+    def _publisher(
+        self,
+        name: str,
+        *,
+        window: int,
+        kind: type[Publisher] = Publisher,
+        send: Callable[[bytes], None] | None = None,
+    ) -> Publisher:
         return kind(
             name,
             window=window,
@@ -53,7 +60,7 @@ class World:
             until_us=TROUBLE_UNTIL_US,
             rng=self.rng,
             events=self.events,
-            send=self._send,
+            send=send or self._send,
             checkers=self.checkers,
         )
 
@@ -104,7 +111,11 @@ class World:
             if not reply.partition(".")[2]:
                 continue
             publisher = self._publishers[reply.partition(".")[0]]
+            self._said(publisher, reply, payload)
             self._network.carry(partial(publisher.answered, reply, payload))
+
+    def _said(self, publisher: Publisher, reply: str, payload: bytes) -> None:
+        """The node has said so, whether the publisher hears it or not."""
 
     # The node
 
