@@ -13,7 +13,8 @@ from streamlog.control.leaders import local_leader
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.messages import publication
 from streamlog.errors import Unavailable, UnknownTopicId
-from streamlog.ingest.admission import deduplicator, fast_batching
+from streamlog.ingest.admission import deduplicator
+from streamlog.ingest.admission.batches import fast_batching
 from streamlog.ingest.admission.batches.batch_staging import BatchStaging, RunBatch
 from streamlog.ingest.admission.batches.fast_batches import FastBatches, FastReply, read_reply
 from streamlog.ingest.admission.batches.fast_batching import FastBatching
