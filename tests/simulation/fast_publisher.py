@@ -104,9 +104,9 @@ class FastPublisher(Publisher):
             return
         match answer:
             case {"type": "ack", "seq": last}:
-                batch.has_begun, batch.asked_again = True, 0
+                batch.has_begun = True
                 if last > batch.acked:
-                    batch.acked = last
+                    batch.acked, batch.asked_again = last, 0
                     self.acknowledged += 1
                 self._go_on_soon(batch)
             case {"batch": _, "count": last}:
@@ -224,6 +224,8 @@ class FastPublisher(Publisher):
         return self._batches[int(reply.split(".")[1])]
 
     def _is_stored(self, batch: _Batch, last: int) -> None:
+        if last > min(batch.sent, batch.size):
+            raise Violation(f"{self.name} hears of {last} messages of {batch}")
         for number in range(1, last + 1):
             if number not in batch.missing:
                 self._checkers.fast.stored(f"{self.name}:{batch.base + number - 1}")

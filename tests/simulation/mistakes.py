@@ -492,6 +492,16 @@ def store_what_follows_a_refused_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FastBatches, "goes_on", lambda *_: True)
 
 
+def await_the_high_watermark_alone_in_batches(patch: pytest.MonkeyPatch) -> None:
+    """What a fast batch waits for is acknowledged whoever leads by then."""
+
+    def moved(self: FastBatching) -> None:
+        self._batches.committed(self._partition.high_watermark, self._now_ms())
+        self._heed()
+
+    patch.setattr(FastBatching, "_moved", moved)
+
+
 # Links between nodes
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
+from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.late import (
     DeposedLeadersSend,
@@ -66,6 +67,8 @@ SWARMS = [
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
     pytest.param(DeposedLeadersSend, range(3), id="deposed-leaders-send"),
     pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
+    pytest.param(FastBatchesWorld, range(6), id="fast-batches"),
+    pytest.param(FastRepetitionsWait, range(4), id="repetitions-of-fast-batches-wait"),
 ]
 
 

@@ -15,6 +15,7 @@ from tests.simulation.cluster.cruel import (
     LeadersDie,
     VotersRestart,
 )
+from tests.simulation.cluster.fast_batches import FastRepetitionsWait
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.operations import OperationsWorld
@@ -44,6 +45,7 @@ from tests.simulation.mistakes import (
     answer_operations_before_the_commit,
     apply_when_nats_has_answered,
     await_the_high_watermark_alone,
+    await_the_high_watermark_alone_in_batches,
     believe_whoever_has_the_time_of_append,
     bring_back_by_what_was_there_before,
     call_each_other,
@@ -156,6 +158,12 @@ CASES = [
     (acknowledge_fast_batches_when_appended, FastWorld, range(2, 100), "was acknowledged, and is"),
     (go_on_over_gaps, FastWorld, range(100), "wants no gap"),
     (store_what_follows_a_refused_one, FastWorld, range(3, 100), "wants no gap"),
+    (
+        await_the_high_watermark_alone_in_batches,
+        FastRepetitionsWait,
+        range(14, 74),
+        "of a fast batch is acknowledged, wrongly|is told of",
+    ),
 ]
 """The mistake, the stories in which it must show, and how.
 

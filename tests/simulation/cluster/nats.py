@@ -97,6 +97,8 @@ class SimNats:
         self.rng = rng
         self.lines: list[_Line] = []
         self._answer = answer
+        self.said: Callable[[bytes], None] = lambda _lines: None
+        """Gets the same when a node writes it, whether it comes or not."""
 
     def publish(self, subject: str, reply: str, head: bytes, body: bytes) -> int:
         """How many subscriptions it goes to."""
@@ -209,6 +211,7 @@ class SimServerLink:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
+            self.nats.said(b"".join(waiting))
             self._say(b"".join(waiting))
 
     def _say(self, data: bytes) -> None:

@@ -128,6 +128,9 @@ class CommittedLog:
     def holds(self, message_id: str, offset: int) -> bool:
         return offset < self.end_offset and self.records[offset].message_id == message_id
 
+    def has(self, message_id: str) -> bool:
+        return message_id in self._offsets
+
     def acknowledged(self, message_id: str, offset: int) -> None:
         if not self.holds(message_id, offset):
             raise Violation(f"{self._replica}: {message_id} is acknowledged at {offset}, wrongly")
@@ -140,6 +143,13 @@ class CommittedLog:
             if name in names and int(number) <= last.get(name, -1):
                 raise Violation(f"{self._replica}: {record.message_id} after {last[name]}")
             last[name] = int(number)
+
+    def check_gaps(self, name: str) -> None:
+        """Of a publisher that wants none, no message is missing between two."""
+        ids = [it.message_id.partition(":") for it in self.records]
+        numbers = [int(number) for of, _, number in ids if of == name]
+        if numbers != list(range(len(numbers))):
+            raise Violation(f"{self._replica}: {name}, who wants no gap, has {numbers}")
 
 
 class PartitionCheckers:

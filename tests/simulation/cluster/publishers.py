@@ -3,7 +3,7 @@
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 from uuid import UUID
 
@@ -16,8 +16,9 @@ from tests.simulation.cluster.api_publisher import ApiPublisher
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.observer import Observer
-from tests.simulation.cluster.partition_checkers import Replica
+from tests.simulation.cluster.partition_checkers import CommittedLog, Replica
 from tests.simulation.events import Events
+from tests.simulation.fast_publisher import FastPublisher
 from tests.simulation.publisher import Publisher
 
 TIMEOUT_US = 700_000
@@ -32,9 +33,20 @@ NO_RESPONDERS = json.dumps({"error": {"code": 503, "description": "no responders
 class _Told:
     """What a publisher is told goes to the checkers."""
 
-    def __init__(self, acknowledged: Callable[[str, int], None]) -> None:
+    def __init__(self, acknowledged: Callable[[str, int], None], fast: "_ToldOfFast") -> None:
         self.acknowledged = acknowledged
         self.order = PublisherOrder()
+        self.fast = fast
+
+
+class _ToldOfFast:
+    """What a publisher of fast batches is told, to be judged at once."""
+
+    def __init__(self, stored: Callable[[str], None], placed: Callable[..., None]) -> None:
+        self.in_order: set[str] = set()
+        """Publishers that want no gap."""
+        self.stored = stored
+        self.placed = placed
 
 
 class Way(Protocol):
@@ -75,6 +87,9 @@ class Publishers:
         self._kept: dict[Replica, AcknowledgedNeverLost] = {}
         self._streams: dict[Replica, tuple[str, int]] = {}
         """Of which name each is, and since when it has been there."""
+        self._fast = _ToldOfFast(self._fast_stored, self._fast_placed)
+        self._due_us: dict[str, int] = {}
+        """Messages of fast batches come in order."""
         observer.partitions.matching.may_hold = self._may_hold
 
     @property
@@ -100,7 +115,7 @@ class Publishers:
                     rng=self._rng,
                     events=self._events,
                     send=self._send,
-                    checkers=_Told(self._acknowledged),  # type: ignore[arg-type]
+                    checkers=_Told(self._acknowledged, self._fast),  # type: ignore[arg-type]
                     timeout_us=TIMEOUT_US,
                     backoff_us=BACKOFF_US,
                 )
@@ -136,11 +151,15 @@ class Publishers:
 
     def answer(self, data: bytes) -> None:
         """Publications of a node: answers to publishers."""
-        while data:
-            line, _, data = data.partition(b"\r\n")
-            _, reply, size = line.decode().split(" ")
-            payload, data = data[: int(size)], data[int(size) + 2 :]
+        for reply, payload in _publications(data):
             self.tell(reply, payload)
+
+    def said(self, data: bytes) -> None:
+        """As ``answer``, but when the node writes it: perhaps it does not come."""
+        for reply, payload in _publications(data):
+            publisher = self._by_name.get(reply.partition(".")[0])
+            if isinstance(publisher, FastPublisher):
+                publisher.said(reply, payload)
 
     def check(self) -> None:
         """At the end: order, and that something was acknowledged at all."""
@@ -151,6 +170,9 @@ class Publishers:
         for replica, log in self._observer.partitions.logs.items():
             if replica not in self._observer.partitions.forgiven:
                 log.check_order({name for name, it in self._by_name.items() if it.waits_for_each})
+                for name in sorted(self._fast.in_order):
+                    if self._places[name] == replica:
+                        log.check_gaps(name)
 
     def state(self) -> str:
         return ", ".join(
@@ -188,25 +210,64 @@ class Publishers:
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
 
+    def _fast_stored(self, message_id: str) -> None:
+        """By the stream for which it was meant, or a later one of that name."""
+        place = self._places[message_id.partition(":")[0]]
+        if not any(log.has(message_id) for log in self._logs_for(message_id, place)):
+            raise Violation(f"{place}: {message_id} of a fast batch is acknowledged, wrongly")
+
+    def _fast_placed(self, name: str, among: range, offset: int) -> None:
+        place, ids = self._places[name], [f"{name}:{number}" for number in among]
+        logs = [log for it in ids for log in self._logs_for(it, place)]
+        if not any(log.holds(it, offset) for it in ids for log in logs):
+            raise Violation(f"{place}: a batch of {name} with {among} is told of {offset}, wrongly")
+
+    def _logs_for(self, message_id: str, place: Replica) -> list[CommittedLog]:
+        """Those that may have it, and of which all is known."""
+        partitions = self._observer.partitions
+        holders = [it for it in {**self._streams, place: None} if self._may_hold(it, message_id)]
+        return [partitions.log_of(it) for it in holders if it not in partitions.forgiven]
+
     def tell(self, reply: str, payload: bytes) -> None:
         """A publisher is answered."""
         publisher = self._by_name[reply.partition(".")[0]]
         assert isinstance(publisher, Publisher)
+        is_forgiven = self._places[publisher.name] in self._observer.partitions.forgiven
+        if isinstance(publisher, FastPublisher) and not is_forgiven:
+            publisher.judge(reply, payload)
         delay_us = self._rng.randint(50, 1_000)
         self._events.after(delay_us, lambda: publisher.answered(reply, payload))
 
-    def _send(self, frame: bytes) -> None:
-        """``HMSG s 1 <reply> <sizes>``, as the publisher writes it."""
-        line, _, rest = frame.partition(b"\r\n")
-        _, _, _, reply, head_size, _ = line.decode().split(" ")
-        head, body = rest[: int(head_size)], rest[int(head_size) : -2]
-        subject = self._subjects[reply.partition(".")[0]]
+    def _send(self, frames: bytes) -> None:
+        """Each ``HMSG s 1 <reply> <sizes>``, as the publisher writes it; several are of a fast batch."""
+        messages = []
+        while frames:
+            line, _, rest = frames.partition(b"\r\n")
+            _, _, _, reply, head_size, size = line.decode().split(" ")
+            head, body = rest[: int(head_size)], rest[int(head_size) : int(size)]
+            messages.append((reply, head, body))
+            frames = rest[int(size) + 2 :]
+        name = reply.partition(".")[0]
 
         def arrive() -> None:
-            if not self.nats.publish(subject, reply, head, body):
-                self.tell(reply, NO_RESPONDERS)
+            for reply, head, body in messages:
+                if not self.nats.publish(self._subjects[name], reply, head, body):
+                    self.tell(reply, NO_RESPONDERS)
 
-        self._events.after(self._rng.randint(50, SEND_US_MAX), arrive)
+        now_us = self._events.now_us
+        due_us = now_us + self._rng.randint(50, SEND_US_MAX)
+        if isinstance(self._by_name[name], FastPublisher):
+            due_us = self._due_us[name] = max(due_us, self._due_us.get(name, 0))
+        self._events.after(due_us - now_us, arrive)
+
+
+def _publications(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """(subject, payload) of each ``PUB``."""
+    while data:
+        line, _, data = data.partition(b"\r\n")
+        _, subject, size = line.decode().split(" ")
+        yield subject, data[: int(size)]
+        data = data[int(size) + 2 :]
 
 
 def _subject_of(config: StreamConfig, number: int) -> str:

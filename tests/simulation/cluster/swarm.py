@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from streamlog.errors import StreamlogError
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.commands import (
     CancelMove,
     Command,
@@ -547,7 +548,7 @@ class RepetitionsWait(SwarmWorld):
         if host.node_id != second or not host.process.ready or host.ingests_late_us:
             return
         for ingest in host.process.source._ingests.values():
-            if len(ingest._awaited) and replica_of(ingest.partition) == replica:
+            if self._awaits(ingest) and replica_of(ingest.partition) == replica:
                 self.troubles.tell(f"{ingest.partition.tp}: node {third} is to lead")
                 host.ingests_late_us = 1_500_000
                 self.links.heal()
@@ -555,6 +556,10 @@ class RepetitionsWait(SwarmWorld):
                 self._elect_soon(ingest.partition, third, 1_000)
                 self.events.after(PATIENCE_US, self.links.heal)
                 self.events.after(2_000_000, lambda: self._be_in_time(host))
+
+    def _awaits(self, ingest: PartitionIngest) -> bool:
+        """A repeated message waits for the commit of the first one."""
+        return len(ingest._awaited) > 0
 
     def _be_in_time(self, host: Host) -> None:
         host.ingests_late_us = 0

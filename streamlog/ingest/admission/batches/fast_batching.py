@@ -130,10 +130,15 @@ class FastBatching:
             self._heed()
 
     def not_appended(self, refusal: PublishRefusal) -> None:
-        """Nothing of the run is stored."""
+        """Nothing of the run is stored. Where that is so because another leads, of which the ingest is still to be
+        told, the batches have ended, be gaps ok or not.
+        """
         self._rolling.clear()
         if self.has_any_in_run:
-            self._batches.not_appended(refusal)
+            if self._is_led:
+                self._batches.not_appended(refusal)
+            else:
+                self._batches.clear(NOT_LEADER)
             self._heed()
 
     def sift(self, refused: Mapping[int, PublishRefusal], base_offset: int) -> "FastSifting":
@@ -221,12 +226,17 @@ class FastBatching:
         """The partition has changed: perhaps its high watermark, perhaps its leader. A repeated message may have
         come since that was another's, and before the ingest was told: another's records are at its offset then.
         """
-        partition = self._partition
-        if partition.is_leader and partition.leader_epoch == self._leader_epoch:
-            self._batches.committed(partition.high_watermark, self._now_ms())
+        if self._is_led:
+            self._batches.committed(self._partition.high_watermark, self._now_ms())
         else:
             self._batches.clear(NOT_LEADER)
         self._heed()
+
+    @property
+    def _is_led(self) -> bool:
+        """Here, and in the epoch in which the batches began."""
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self._leader_epoch
 
     def _heed(self) -> None:
         """Tell what is to be told, and watch no longer than needed."""

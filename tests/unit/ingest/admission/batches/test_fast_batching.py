@@ -269,6 +269,16 @@ async def test_a_repeated_message_is_not_acknowledged_by_who_leads_no_more(way: 
     assert said(way) == ["ack 0", 10008]
 
 
+async def test_a_batch_in_which_gaps_are_ok_ends_with_its_leader(way: Way) -> None:
+    way.read(part(1, gap="ok", flow=1))
+    way.partition.commit()
+    assert said(way) == ["ack 0", "ack 1"]
+    way.partition.leader_epoch = 1
+    way.read(part(2, gap="ok", flow=1), part(3, gap="ok", flow=1))
+    way.read(part(4, COMMIT, gap="ok", flow=1))
+    assert said(way) == [10008, 10208]
+
+
 async def test_a_repeated_message_has_the_sequence_that_the_first_one_gets() -> None:
     way = Way(fast_batches=True, bounded=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
     way.partition.config = StreamConfig.of(
