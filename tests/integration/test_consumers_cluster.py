@@ -297,10 +297,11 @@ class Load:
         self.again: list[int] = []
         """What came after that. A coordinator that begins may deliver a message before it hears of the acknowledgement
         of an earlier delivery, which it then confirms: what waits for the worker by then has come before. A node that
-        stood still writes what it was about to write: that has a lower count than the delivery that was confirmed.
+        stood still writes what it was about to write: of the consumer's numbers that has no higher one than the
+        delivery that was confirmed, since the coordinator after it went on from what was kept.
         """
-        self.counts: Counter[int] = Counter()
-        """The highest count of deliveries that came with each."""
+        self.numbers: Counter[int] = Counter()
+        """The highest number, of the consumer's deliveries, that came with each."""
         self.times: list[float] = []
         """Of deliveries."""
         self._is_ending = False
@@ -387,10 +388,10 @@ class Arrivals(asyncio.Queue[Msg]):
 
     def _put(self, item: Msg) -> None:
         if not (item.headers or {}).get("Status"):
-            number, count, load = int(item.data), item.metadata.num_delivered, self._load
-            if number in load.confirmed and count >= load.counts[number]:
+            number, delivery, load = int(item.data), item.metadata.sequence.consumer, self._load
+            if number in load.confirmed and delivery > load.numbers[number]:
                 load.again.append(number)
-            load.counts[number] = max(load.counts[number], count)
+            load.numbers[number] = max(load.numbers[number], delivery)
         super()._put(item)
 
 
