@@ -166,8 +166,8 @@ async def test_an_answer_that_does_not_come_breaks_the_connection() -> None:
         await reader.read()
 
     async with fake_node(silent) as port:
-        connection = await Connection.open("127.0.0.1", port, timeout_ms=100)
-        with pytest.raises(RequestTimedOut, match="Metadata after 100 ms"):
+        connection = await Connection.open("127.0.0.1", port, timeout_ms=1_000)
+        with pytest.raises(RequestTimedOut, match="Metadata after 1000 ms"):
             await connection.request(METADATA, ALL_TOPICS)
         with pytest.raises(NodeUnreachable):
             await connection.request(METADATA, ALL_TOPICS)
