@@ -122,6 +122,7 @@ cdef class Router:
     cdef int _deliver_shown(self, Route route, const Message* message, const Message* shown) except -1
     cdef int _forward(self, Route route, const Message* message, dict queues) except -1
     cdef int _count_interest(self, Subscription subscription, int change) except -1
+    cdef int _end_turn_of(self, Endpoint endpoint) except -1
     cdef int touch(self, Endpoint endpoint) except -1
     cdef int _reply(self, const Message* message) except -1
     cdef bytes _answer_each(self, bytes replies, bytes payload, int64_t base_sequence)

@@ -514,12 +514,7 @@ cdef class Router:
                     touched, self._writers = self._writers, []
                 for endpoint in touched:
                     endpoint.is_touched = False
-                    try:
-                        endpoint.end_turn()
-                    except Exception as error:  # others must go on
-                        if self.failed is None:
-                            raise
-                        self.failed(error)
+                    self._end_turn_of(endpoint)
         finally:
             self._in_turn = False
 
@@ -532,14 +527,17 @@ cdef class Router:
         while i < len(self._writers):
             endpoint = self._writers[i]
             i += 1
-            if endpoint.unwritten() < size:
-                continue
-            try:
-                endpoint.end_turn()
-            except Exception as error:  # others must go on
-                if self.failed is None:
-                    raise
-                self.failed(error)
+            if endpoint.unwritten() >= size:
+                self._end_turn_of(endpoint)
+
+    cdef int _end_turn_of(self, Endpoint endpoint) except -1:
+        try:
+            endpoint.end_turn()
+        except Exception as error:  # others must go on
+            if self.failed is None:
+                raise
+            self.failed(error)
+        return 0
 
     cdef int touch(self, Endpoint endpoint) except -1:
         """Its ``end_turn`` is called at the end of this turn."""

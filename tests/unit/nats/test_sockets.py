@@ -170,6 +170,24 @@ async def test_full_socket_is_written_to_while_nothing_is_read(world: World) -> 
     assert await read(theirs) == b"PONG\r\n"
 
 
+async def test_much_is_written_before_the_turn_ends(world: World) -> None:
+    theirs, peer = world.client()
+    await sent(theirs, QUIET + b"PING\r\n")
+    assert await read(theirs) == b"PONG\r\n"
+    world.router.begin_turn()
+    peer.connection.send(b"+OK little\r\n")
+    world.router.write_early(1_000)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(10)
+    text = b"x" * 1_000
+    peer.connection.send(b"+OK " + text + b"\r\n")
+    world.router.write_early(1_000)
+    assert await read(theirs) == b"+OK little\r\n+OK " + text + b"\r\n"
+    peer.connection.send(b"+OK more\r\n")
+    world.router.end_turn()
+    assert await read(theirs) == b"+OK more\r\n"
+
+
 async def test_what_is_not_read_keeps_nobody_busy(world: World) -> None:
     theirs, _ = world.client()
     await sent(theirs, QUIET + b"PING\r\n")
