@@ -745,7 +745,8 @@ class LogSection(Section):
     idle_close_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
     """A partition without writes for this long closes its files; 0: never."""
     retention_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 10_000
-    """Interval between checks for segments that have exceeded retention."""
+    """Interval at which all logs are checked against their limits. Leaders do not wait for it: they check a log
+    when a limit may be exceeded."""
     checkpoint_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
     """Interval at which checkpoints of committed and synced offsets are written."""
     open_files_max: Annotated[int, Field(ge=0, le=MILLION)] = 0

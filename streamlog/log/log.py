@@ -12,6 +12,7 @@ from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
+    CorruptData,
     OffsetOutOfRange,
     Overloaded,
     StorageFailed,
@@ -26,7 +27,7 @@ from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
-from streamlog.log.retention import LogState, Retention
+from streamlog.log.retention import LogState, Retention, Trim
 from streamlog.log.segment.append_validation import from_offset, next_run
 from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.end_checksums import EndChecksums
@@ -36,12 +37,13 @@ from streamlog.log.segment.segments import Segments
 from streamlog.log.segment.time_search import (
     TimedOffset,
     Verify,
+    first_batch_since,
     first_record_since,
     latest_record,
     latest_time,
     time_at,
 )
-from streamlog.log.settings import LogSettings
+from streamlog.log.settings import UNLIMITED, LogSettings
 from streamlog.log.sidecar_files import SidecarFiles
 from streamlog.log.storage.disk import (
     Disk,
@@ -55,6 +57,7 @@ from streamlog.log.storage.disk import (
     write_all,
 )
 from streamlog.log.storage.file_pool import FilePool, PooledFile
+from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
 
@@ -295,7 +298,7 @@ class PartitionLog(LogEnd):
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_directory", "_disk", "_first_time", "_key_scope", "_pool", "_retention", "_segments",
+        "_directory", "_disk", "_first_position", "_first_time", "_key_scope", "_pool", "_retention", "_segments",
         "beside", "erasures", "first_dirty_offset", "is_swapping", "lost_end", "manifest", "recovery",
         "recovery_limit",
     )  # fmt: skip
@@ -335,6 +338,9 @@ class PartitionLog(LogEnd):
         self._unsynced.manifest = self.manifest_is_behind
         self._owed_limit = None  # see ``_limit``
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
+        self._first_position: tuple[int, Segment, int] | None = (
+            None  # log start, where its batch is
+        )
         self._retention = Retention()
 
     @classmethod
@@ -395,6 +401,31 @@ class PartitionLog(LogEnd):
     @property
     def size_bytes(self) -> int:
         return self._segments.size_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """From the log start's batch on. Files have more, of what is not read any more, until a whole segment is."""
+        start, first = self.log_start_offset, self._segments.first
+        if start <= first.base_offset:
+            return self.size_bytes
+        known = self._first_position
+        if known is None or known[0] != start or known[1] is not first:
+            self._first_position = known = start, first, self._position(start)
+        return self.size_bytes - known[2]
+
+    def _position(self, offset: int) -> int:
+        """How many bytes are before the batch with ``offset``; where it is damaged, before its segment."""
+        if offset >= self.log_end_offset:
+            return self.size_bytes
+        segment, before = self._segments.floor(offset), 0
+        for earlier in self._segments:
+            if earlier is segment:
+                break
+            before += earlier.size_bytes
+        try:
+            return before + segment.locate(offset)[0]
+        except (CorruptBatch, OSError):
+            return before
 
     @property
     def segments(self) -> Segments:
@@ -579,7 +610,7 @@ class PartitionLog(LogEnd):
             end_offset=end,
             epochs=epochs if dirty.epochs else None,
             directory=self._directory if dirty.folder else None,
-            manifest=(self.manifest, self._synced()) if self.manifest_is_behind else None,
+            manifest=(self.manifest, self._synced()) if self._writes_manifest else None,
             on_failure=self.fail,
         )
         dirty.clear()
@@ -587,12 +618,19 @@ class PartitionLog(LogEnd):
 
     @property
     def manifest_is_behind(self) -> bool:
-        """The next sync writes it."""
+        """It does not say what the folder holds, or where the log begins."""
         return self.manifest.is_behind(
             log_start_offset=self.log_start_offset,
             active_offset=self._active.segment.base_offset,
             first_offset=self._segments.first.base_offset,
         )
+
+    @property
+    def _writes_manifest(self) -> bool:
+        """Not for the log start alone, unless that is to be noted: each would cost a sync of its own."""
+        known = self.manifest.stored
+        has_new_files = known is None or known.active_offset != self._active.segment.base_offset
+        return self.manifest_is_behind and (has_new_files or self._unsynced.manifest)
 
     def _synced(self) -> SyncedManifest:
         """What the manifest says once all is synced."""
@@ -715,37 +753,52 @@ class PartitionLog(LogEnd):
         with storage_errors(self._directory):
             return latest_time(self._segments.sealed()[-1])
 
-    def advance_log_start(self, offset: int, *, is_kept: bool = False) -> list[str]:
+    def advance_log_start(
+        self, offset: int, *, is_kept: bool = False, is_noted_soon: bool = True
+    ) -> list[str]:
         """Nothing below ``offset`` is read any more, and segments wholly below are removed; their
         file names.
 
         ``is_kept``: the caller has made the offset durable, so what is missing below it is no
-        damage; else this does, before any file goes.
+        damage; else this does, before any file goes. The next sync writes it to the manifest, too; not
+        ``is_noted_soon``: only where files have gone, or after ``note_log_start``.
         Raises Unavailable where a file cannot be removed; the offset has advanced all the same.
         """
         if offset > self.log_end_offset:
             raise BrokenInvariant(
                 f"the log start offset {offset} is past the log end offset {self.log_end_offset}"
             )
+        first_offset = self._segments.first.base_offset
         self.log_start_offset = max(self.log_start_offset, offset)
         try:
             return self._remove_below(self.log_start_offset, is_kept=is_kept)
         finally:
-            self._unsynced.manifest |= self.manifest_is_behind
+            if is_noted_soon or self._segments.first.base_offset != first_offset:
+                self.note_log_start()
 
-    def retained_start(self, now_ms: int, high_watermark: int) -> int:
-        """Where the log begins once the segments are gone that the limits no longer keep. Raises
-        Unavailable.
+    @property
+    def has_unsynced_manifest(self) -> bool:
+        """The next sync writes it."""
+        return self._unsynced.manifest
+
+    def note_log_start(self) -> None:
+        """The next sync writes to the manifest where the log begins, if it does not say so yet."""
+        self._unsynced.manifest |= self.manifest_is_behind
+
+    def retained_start(self, now_ms: int, high_watermark: int, *, erased: OffsetSet) -> int:
+        """Where the log begins once the messages are gone that are too many, and the segments that bytes and age no
+        longer keep. ``erased`` are no messages. Raises Unavailable.
 
         Never past the high watermark, and the active one goes only if it is all too old.
         """
         if not self.settings.is_limited:
             return self.log_start_offset
+        start = self.start_by_messages(high_watermark, erased)
         with storage_errors(self._directory):
             if self._active.segment.rebuilt is not None:
                 self._active.mend_indexes()
                 self._retention.forget()
-            return self._retention.start_offset(
+            by_segments = self._retention.start_offset(
                 self._segments,
                 self.settings,
                 LogState(
@@ -757,6 +810,65 @@ class PartitionLog(LogEnd):
                 now_ms=now_ms,
                 latest_time=latest_time,
             )
+        return max(start, by_segments)
+
+    def start_by_messages(self, high_watermark: int, erased: OffsetSet) -> int:
+        """Where the log begins once there are no more messages below the high watermark than the limit says."""
+        start, messages_max = self.log_start_offset, self.settings.retention_messages
+        if UNLIMITED < messages_max < high_watermark - start:
+            return erased.start_of_last_absent(messages_max, start, high_watermark)
+        return start
+
+    def trimmed_start(
+        self,
+        now_ms: int,
+        high_watermark: int,
+        *,
+        erased: OffsetSet,
+        verify: Verify = Segment.verify,
+    ) -> Trim:
+        """Where the log begins once all is gone that the limits no longer keep; never past the high watermark.
+        ``erased`` are no messages. Has the segment that stays verified, as ``offset_for_timestamp`` does; a damaged
+        one goes only whole. Raises Unavailable, and what ``verify`` does.
+        """
+        settings, due_ms = self.settings, None
+        start = self.retained_start(now_ms, high_watermark, erased=erased)
+        if not settings.is_limited or start >= high_watermark:
+            return Trim(start, None)
+        with storage_errors(self._directory):
+            try:
+                if settings.retention_bytes != UNLIMITED:
+                    start = min(self._start_by_bytes(start, verify), high_watermark)
+                if settings.retention_ms != UNLIMITED and start < high_watermark:
+                    start, due_ms = self._start_by_age(start, now_ms, high_watermark, verify)
+            except CorruptData:
+                pass
+        return Trim(start, due_ms)
+
+    def _start_by_bytes(self, start: int, verify: Verify) -> int:
+        """Raises CorruptData, OSError, and what ``verify`` does."""
+        segment = self._segments.floor(start)
+        left_bytes = sum(it.size_bytes for it in self._segments.since(start))
+        surplus_bytes = left_bytes - self.settings.retention_bytes
+        if surplus_bytes <= 0:
+            return start
+        self._verify(segment, verify)
+        return start if segment.damages else max(start, segment.offset_at(surplus_bytes))
+
+    def _start_by_age(self, start: int, now_ms: int, high_watermark: int, verify: Verify) -> Trim:
+        """As above."""
+        retention_ms = self.settings.retention_ms
+        time_ms = self.first_timestamp_ms() if start == self.log_start_offset else None
+        if time_ms is None or now_ms - time_ms > retention_ms:
+            segment = self._segments.floor(start)
+            self._verify(segment, verify)
+            if segment.damages:
+                return Trim(start, None)
+            place = first_batch_since(segment, now_ms - retention_ms, start, high_watermark)
+            if place is None:
+                return Trim(min(segment.next_offset, high_watermark), None)
+            start, time_ms = max(start, place.base_offset), place.max_timestamp_ms
+        return Trim(start, time_ms + retention_ms + 1)
 
     def _remove_below(self, offset: int, *, is_kept: bool = False) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
@@ -807,7 +919,7 @@ class PartitionLog(LogEnd):
         self._segments.replace(old, new)
         for segment in old:
             self._unsynced.segments.pop(segment, None)
-        self._first_time = None
+        self._first_time = self._first_position = None
         self._retention.forget()
 
     def truncate_to(self, offset: int) -> None:
@@ -990,6 +1102,7 @@ class PartitionLog(LogEnd):
         """
         self._unsynced.abandon(self._segments.since(self.recovery_point))
         if not self.failure:
+            self.note_log_start()
             with telling_of(CLOSED_WITHOUT_SYNC, self._directory):
                 ticket = self.begin_sync()
                 if ticket is not None:

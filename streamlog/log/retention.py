@@ -1,7 +1,12 @@
-"""Retention: the segments that a log may delete. ``PartitionLog.advance_log_start`` removes them.
+"""Retention: what a log no longer keeps. ``PartitionLog.advance_log_start`` has it begin later.
 
-Whole segments go, oldest first. What stays is at least what a limit says, and less than one segment
-more; a limit on messages or bytes thus keeps a little more than JetStream would.
+A log begins with the oldest record that its limits keep. A limit of messages is exact; limits of bytes and of age
+let whole batches go, so that what stays is at least what the limit says, and less than one batch more. Old times
+behind newer ones go when the newer ones do. A segment's files go when the log begins behind all of it.
+
+Whole segments are found by what is known of each of them: ``expired_count``. What goes of the segment that stays
+is found by its indexes, once it is verified: ``PartitionLog.trimmed_start``. A leader does that; followers begin
+where their leader does, and let whole segments go by themselves only where they cannot hear of it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,23 +33,21 @@ def expired_count(
     high_watermark: int,
     latest_time: Callable[[S], int | None],
 ) -> int:
-    """How many segments may go, from the first on; the last, active one only if it is too old.
+    """How many segments may go by their bytes or their age, from the first on; the last, active one only if it is
+    too old.
 
     ``latest_time`` is asked as seldom as possible; a segment whose time is not known is not too
     old.
     """
-    log_end_offset = segments[-1].next_offset
     left_bytes = sum(segment.size_bytes for segment in segments)
     count = 0
     for segment in segments:
         if segment.next_offset > high_watermark or not segment.size_bytes:
             break
         left_bytes -= segment.size_bytes
-        left_messages = log_end_offset - segment.next_offset
         is_active = segment is segments[-1]
         too_large = UNLIMITED < settings.retention_bytes <= left_bytes
-        too_many = UNLIMITED < settings.retention_messages <= left_messages
-        if is_active or not (too_large or too_many):
+        if is_active or not too_large:
             if settings.retention_ms == UNLIMITED:
                 break
             time_ms = latest_time(segment)
@@ -64,6 +67,15 @@ class LogState(NamedTuple):
     log_end_offset: int
     high_watermark: int
     segment_count: int
+
+
+class Trim(NamedTuple):
+    """What a look at a log has found."""
+
+    start_offset: int
+    """The log may begin there."""
+    due_ms: int | None
+    """Its first batch is too old then. None: that is not known, or age is not limited."""
 
 
 class _LastLook(NamedTuple):

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import cached_property
 
 from streamlog.log.encryption.cipher import OVERHEAD_BYTES
 
@@ -27,6 +28,12 @@ class LogSettings:
     """A batch that would make the active segment larger than this goes into a new one."""
     segment_age_ms: int = 7 * 86_400_000
     """... and so does a batch that comes this long after the first one of the segment."""
+    early_bytes: int = 2**62
+    """Of a log with limits, whose files go as whole segments. From this size on a segment is closed ..."""
+    early_age_ms: int = 2**62
+    """... this long after its first batch ..."""
+    early_records: int = 2**62
+    """... or where it would hold more offsets than this."""
     index_interval_bytes: int = 4096
     """One index entry for about so many bytes of batches."""
     retention_bytes: int = UNLIMITED
@@ -44,7 +51,7 @@ class LogSettings:
         """So much longer is a batch on the disk than as it is appended."""
         return OVERHEAD_BYTES if self.encrypts else 0
 
-    @property
+    @cached_property
     def is_limited(self) -> bool:
         """Whether anything but a purge takes records away."""
         limits = (self.retention_bytes, self.retention_ms, self.retention_messages)

@@ -24,6 +24,7 @@ from streamlog.errors import (
 from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.lost_end import Gone
+from streamlog.log.retention import Trim
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
 from streamlog.log.segment.segment import Segment
@@ -86,6 +87,9 @@ class OffsetObserver(Protocol):
 
     def offsets_changed(self, partition: "Partition") -> None:
         """The checkpoints are behind."""
+
+    def limits_changed(self, partition: "Partition") -> None:
+        """Other limits hold for its log, or it is led here from now on."""
 
     def unsynced(self, partition: "Partition") -> None:
         """Something waits for the next interval."""
@@ -324,7 +328,8 @@ class Partition(PartitionEnd):
 
     @property
     def size_bytes(self) -> int:
-        return self._log.size_bytes
+        """Of what can be read. Its files may have more, see ``PartitionLog.kept_bytes``."""
+        return self._log.kept_bytes
 
     @property
     def recovery_point(self) -> int:
@@ -734,6 +739,20 @@ class Partition(PartitionEnd):
         """The first committed offset of that time or later, with its time."""
         return await self.reader.offset_for_timestamp(timestamp_ms, self._upper)
 
+    async def trimmed_start(self, now_ms: int) -> Trim:
+        """Where the log begins once all is gone that its limits no longer keep. Raises NotLeader once it is closed,
+        StorageFailed, Unavailable.
+        """
+        return await self.reader.trimmed_start(now_ms, self._upper, lambda: self.erased)
+
+    async def settle_messages_max(self) -> None:
+        """Where there are more messages than the limit says: the log begins later, durably. Raises NotLeader,
+        StorageFull, StorageFailed.
+        """
+        start = self._log.start_by_messages(self.high_watermark, self.erased)
+        if start > self.log_start_offset:
+            await self.shorten(start)
+
     async def latest_timestamp(self) -> tuple[int, int] | None:
         """The committed offset of the latest time, with that time."""
         return await self.reader.latest_timestamp(self._upper)
@@ -832,6 +851,7 @@ class Partition(PartitionEnd):
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
             self.reader.make_way()
+            self._surroundings.upkeep.limits_changed(self)
             self._tell_changed()
         elif replicas != (state.incarnations, state.replicas, state.isr):
             _tell(self._commit_watchers)
@@ -865,6 +885,7 @@ class Partition(PartitionEnd):
         settings = log_settings(config, defaults)
         always = config.encrypted and self._log.settings.encrypts_all
         self._log.settings = replace(settings, encrypts_all=always)
+        self._surroundings.upkeep.limits_changed(self)
         self.keep()
 
     async def purge(self, up_to_offset: int, *, timeout_s: float = COMMIT_S) -> int:
@@ -909,24 +930,31 @@ class Partition(PartitionEnd):
             raise NotLeader(f"{self.tp} is led by another node now")
         self.begin_at(target)
 
-    def begin_at(self, offset: int) -> None:
+    def begin_at(self, offset: int, *, is_noted_soon: bool = True) -> None:
         """``offset`` is durable in the checkpoint: the log begins there, and older files go.
 
         The log's manifest has it soon, too, though nothing may ever be appended again: without it
         the checkpoint's loss would bring purged records back, or have removed files count as
-        damage.
+        damage. Not ``is_noted_soon``: it has it after ``note_log_start``, for many moves at once.
         """
         try:
-            self._log.advance_log_start(offset, is_kept=True)
+            self._log.advance_log_start(offset, is_kept=True, is_noted_soon=is_noted_soon)
         except Unavailable as error:  # the records are gone; their files go with the next retention
             logger.warning(PURGED_FILES_REMAIN, extra=self.place(error))
         self.erasing.start_moved(offset)
-        self.sync_soon()
+        if is_noted_soon or self._log.has_unsynced_manifest:
+            self.sync_soon()
         self.offsets_changed()
         if self.following.is_damaged and self._log.damaged_from is None:
             self.following.is_damaged = False
             self.health_changed()
         self._tell_changed()
+
+    def note_log_start(self) -> None:
+        """The log's manifest has it soon."""
+        self._log.note_log_start()
+        if self._log.has_unsynced_manifest:
+            self.sync_soon()
 
     def fence(self, error: StreamlogError) -> None:
         """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""

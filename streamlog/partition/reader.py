@@ -11,11 +11,13 @@ from typing import Final, TypeVar
 from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
+from streamlog.log.retention import Trim
 from streamlog.log.segment.batch_scan import Damage
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +170,17 @@ class Reader:
             lambda: self._log.offset_for_timestamp(timestamp_ms, upper(), verify=_must_be_verified)
         )
 
+    async def trimmed_start(
+        self, now_ms: int, upper: Callable[[], int], erased: Callable[[], OffsetSet]
+    ) -> Trim:
+        """Where the log begins once all is gone that its limits no longer keep. This is no read: the log may rest."""
+        return await self._look(
+            lambda: self._log.trimmed_start(
+                now_ms, upper(), erased=erased(), verify=_must_be_verified
+            ),
+            is_read=False,
+        )
+
     async def latest_timestamp(self, upper: Callable[[], int]) -> tuple[int, int] | None:
         """The offset of the latest time, with that time."""
         return await self._look(
@@ -275,9 +288,9 @@ class Reader:
         if self.closed:
             raise NotLeader(f"{self._tp} is closed")
 
-    async def _look(self, look: Callable[[], T]) -> T:
+    async def _look(self, look: Callable[[], T], *, is_read: bool = True) -> T:
         """``look``, again after each segment that has to be checked first."""
-        self.was_read = True
+        self.was_read |= is_read
         while True:
             self.check_open()
             try:

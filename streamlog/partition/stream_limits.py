@@ -1,20 +1,34 @@
 """A stream's settings over the node's: what holds for a log."""
 
+from typing import Final
+
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.log.settings import UNLIMITED, CompactionSettings, LogSettings
 from streamlog.metadata.stream.stream_config import StreamConfig
 
+EARLY_PART: Final = 4
+"""Files go as whole segments, so a log with limits has about a quarter more in its files than it keeps."""
+NEVER: Final = LogSettings.early_age_ms
+EARLY_BYTES: Final = 1024 * 1024
+"""A smaller segment costs more than the room that it frees."""
+
 
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
     """How the log of each partition of the stream is kept."""
+    segment_bytes = _either(config.segment_bytes, node.segment_bytes)
+    if config.segment_bytes is None and config.retention_bytes != UNLIMITED:
+        segment_bytes = min(segment_bytes, max(config.retention_bytes // EARLY_PART, EARLY_BYTES))
     segment_age_ms = _either(config.segment_age_ms, node.segment_age_ms)
     if config.is_compacted and config.max_compaction_lag_ms != UNLIMITED:
         segment_age_ms = min(segment_age_ms, config.max_compaction_lag_ms)
     kept = config.is_retained
     goes = kept and config.discard == "old"  # else the limits hold for what comes
     return LogSettings(
-        segment_bytes=_either(config.segment_bytes, node.segment_bytes),
+        segment_bytes=segment_bytes,
         segment_age_ms=segment_age_ms,
+        early_bytes=EARLY_BYTES,
+        early_age_ms=_part(config.retention_ms),
+        early_records=_part(config.retention_messages),
         index_interval_bytes=_either(config.index_interval_bytes, node.index_interval_bytes),
         retention_bytes=config.retention_bytes if goes else UNLIMITED,
         retention_ms=config.retention_ms if kept and not config.leaves_markers else UNLIMITED,
@@ -42,6 +56,10 @@ def _compaction(config: StreamConfig) -> CompactionSettings:
 def sync_policy(config: StreamConfig, node: LogSection) -> SyncPolicy:
     """When the log is synced."""
     return config.sync_by(node.sync)
+
+
+def _part(limit: int) -> int:
+    return NEVER if limit == UNLIMITED else limit // EARLY_PART
 
 
 def _either(own: int | None, node: int) -> int:

@@ -13,6 +13,7 @@ from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.removal import Removal
 from streamlog.record.batch import batches
+from streamlog.record.offset_set import OffsetSet
 from tests.later import Later
 from tests.log_folder import FOLDER, check_end_checksums, make_batch, open_log, read_batches
 from tests.simulation.disk import SimDisk
@@ -163,11 +164,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.log.failed)
     @rule(
-        kept_bytes=st.sampled_from([-1, 0, 2_000]),
+        kept_bytes=st.sampled_from([-1, 1, 600, 2_000]),
         kept_ms=st.sampled_from([-1, 200]),
-        kept_messages=st.sampled_from([-1, 0, 5]),
+        kept_messages=st.sampled_from([-1, 1, 5]),
+        erased_count=st.sampled_from([0, 0, 3]),
     )
-    def retain(self, kept_bytes: int, kept_ms: int, kept_messages: int) -> None:
+    def retain(
+        self, kept_bytes: int, kept_ms: int, kept_messages: int, erased_count: int = 0
+    ) -> None:
         self.log.settings = replace(
             self.settings,
             retention_bytes=kept_bytes,
@@ -175,18 +179,45 @@ class LogMachine(RuleBasedStateMachine):
             retention_messages=kept_messages,
         )
         before = self.log.log_start_offset
-        self.log.advance_log_start(self.log.retained_start(self.now_ms, self.synced))
+        erased = OffsetSet(range(before, before + erased_count))
+        start, due_ms = self.log.trimmed_start(self.now_ms, self.synced, erased=erased)
+        assert start == self.oracle_start(self.log.settings, erased)
+        if due_ms is not None:
+            first = next(it for it in self.twins if it.next_offset > start)
+            assert due_ms == first.timestamp_ms + kept_ms + 1 > self.now_ms
+        by_segments = self.log.retained_start(self.now_ms, self.synced, erased=erased)
+        assert before <= by_segments <= start, "what is found without the indexes is not more"
+        self.log.advance_log_start(start)
         self.went_when_full |= self.disk.capacity_bytes is not None
         self.log.settings = self.settings
         self.log_start = self.log.log_start_offset
-        gone = [t for t in self.twins if before < t.next_offset <= self.log_start]
-        assert all(twin.next_offset <= self.synced for twin in gone)
-        if gone and kept_bytes == kept_messages == -1:
-            assert all(self.now_ms - twin.timestamp_ms > kept_ms for twin in gone)
-        if gone and kept_ms == kept_bytes == -1:
-            assert self.log.log_end_offset - self.log_start >= kept_messages
-        if gone and kept_ms == kept_messages == -1:
-            assert self.log.size_bytes >= kept_bytes
+        assert self.log.kept_bytes == self.bytes_since(self.log_start)
+
+    def bytes_since(self, offset: int) -> int:
+        """On the disk, where some may be encrypted: without an index."""
+        places = (place for segment in self.log.segments for place in segment.head())
+        return sum(it.end_position - it.position for it in places if it.next_offset > offset)
+
+    def oracle_start(self, limits: LogSettings, erased: OffsetSet) -> int:
+        """Batch for batch, and message for message: what goes is committed, and more than each limit keeps, or too
+        old as all before it is.
+        """
+        start, upper = self.log.log_start_offset, self.synced
+        there = [it for it in range(start, upper) if it not in erased]
+        kept = limits.retention_messages
+        if -1 < kept < upper - start and kept <= len(there):
+            start = there[-kept]  # what is erased before these may go, too
+        for twin in self.twins:
+            is_committed = twin.next_offset <= upper
+            if is_committed and -1 < limits.retention_bytes <= self.bytes_since(twin.next_offset):
+                start = max(start, twin.next_offset)
+        for twin in self.twins:
+            if twin.next_offset > start:
+                is_old = self.now_ms - twin.timestamp_ms > limits.retention_ms > -1
+                if twin.next_offset > upper or not is_old:
+                    break
+                start = twin.next_offset
+        return start
 
     @precondition(lambda self: not self.log.failed)
     @rule(part=st.floats(0, 1))

@@ -31,7 +31,8 @@ from streamlog.jetstream.mirroring.origin_reader import (
     ReaderStep,
 )
 from streamlog.metadata.stream.stream_origin import StreamOrigin
-from streamlog.partition.maintenance.log_start import free_front, retain
+from streamlog.partition.maintenance.log_start import free_front
+from streamlog.partition.maintenance.retention_task import retain
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.batch import batches

@@ -145,6 +145,8 @@ async def state_of(
     if partition.surplus.kept is not None:
         with suppress(StreamlogError):  # then what goes is still counted
             await partition.surplus.settle()
+    with suppress(StreamlogError):  # as above
+        await partition.settle_messages_max()
     start, end, erased = partition.log_start_offset, partition.high_watermark, partition.erased
     messages_end = partition.committed_messages_end
     if erased:

@@ -19,6 +19,14 @@ cdef class IndexerEnd:
     cpdef add(self, int64_t position, int64_t end_position, int64_t next_offset, int64_t timestamp_ms)
 
 
+cdef struct SegmentLimits:
+    int64_t size_bytes
+    int64_t age_ms
+    int64_t early_bytes
+    int64_t early_age_ms
+    int64_t early_records
+
+
 cdef class SegmentEnd:
     cdef public int64_t base_offset
     cdef public int64_t next_offset
@@ -52,8 +60,7 @@ cdef class LogEnd:
     cdef public object _unsynced
     cdef public object _owed_limit
     cdef object _settings
-    cdef int64_t _segment_bytes
-    cdef int64_t _segment_age_ms
+    cdef SegmentLimits _segment_limits
     cdef bint _encrypts
 
     cpdef append(self, bytes batch, int64_t now_ms, tuple sealed=*)

@@ -78,13 +78,27 @@ cdef class SegmentEnd:
 
 cdef inline bint is_full(
     SegmentEnd segment, int64_t size_bytes, int64_t first_ms, int64_t batch_bytes, int64_t next_offset,
-    int64_t now_ms, int64_t size_max, int64_t age_max_ms,
+    int64_t now_ms, SegmentLimits limits,
 ) noexcept:
+    cdef int64_t age_ms = now_ms - first_ms if first_ms != UNKNOWN else 0
     return size_bytes > 0 and (
-        size_bytes + batch_bytes > size_max
-        or (first_ms != UNKNOWN and now_ms - first_ms >= age_max_ms)
+        size_bytes + batch_bytes > limits.size_bytes
+        or age_ms >= limits.age_ms
         or next_offset - 1 - segment.base_offset > relative_offset_max
+        or size_bytes >= limits.early_bytes and (
+            age_ms >= limits.early_age_ms or next_offset - segment.base_offset > limits.early_records
+        )
     )
+
+
+cdef SegmentLimits limits_of(settings):
+    cdef SegmentLimits limits
+    limits.size_bytes = settings.segment_bytes
+    limits.age_ms = settings.segment_age_ms
+    limits.early_bytes = settings.early_bytes
+    limits.early_age_ms = settings.early_age_ms
+    limits.early_records = settings.early_records
+    return limits
 
 
 def wants_new_segment(
@@ -102,7 +116,7 @@ def wants_new_segment(
     """
     return is_full(
         segment, size_bytes, packed(first_ms), batch_bytes + settings.overhead_bytes, next_offset, now_ms,
-        settings.segment_bytes, settings.segment_age_ms,
+        limits_of(settings),
     )
 
 
@@ -144,7 +158,7 @@ cdef class ActiveEnd:
             batch_bytes += log._settings.overhead_bytes
         if is_full(
             segment, position, self._first_timestamp_ms, batch_bytes, next_offset, now_ms,
-            log._segment_bytes, log._segment_age_ms,
+            log._segment_limits,
         ):
             return False
         if self.is_resting:
@@ -178,8 +192,7 @@ cdef class LogEnd:
     @settings.setter
     def settings(self, settings):
         self._settings = settings
-        self._segment_bytes = settings.segment_bytes
-        self._segment_age_ms = settings.segment_age_ms
+        self._segment_limits = limits_of(settings)
         self._encrypts = settings.encrypts
 
     cpdef append(self, bytes batch, int64_t now_ms, tuple sealed=None):

@@ -822,6 +822,21 @@ class Segment(SegmentEnd):
         except CorruptBatch as error:
             raise CorruptBatch(f"{self.path}: {error}") from None
 
+    def offset_at(self, position: int) -> int:
+        """The base offset of the batch that has the byte at ``position``, of a verified segment without damage.
+        Raises CorruptData, OSError.
+        """
+        entry = self.offsets.floor(SECOND, position)
+        pooled = self._pool.pin(self.path)
+        try:
+            return find_boundary(pooled.file, entry[1] if entry else 0, self.size_bytes, position)[
+                1
+            ]
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{self.path}: {error}") from None
+        finally:
+            self._pool.unpin(pooled)
+
     def hint(self, base_offset: int, position: int) -> None:
         """A batch with this base offset starts there, or will: the next read needs no index."""
         if len(self._hints) >= _HINTS_MAX:

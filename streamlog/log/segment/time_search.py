@@ -69,6 +69,22 @@ def first_record_since(
     return None
 
 
+def first_batch_since(
+    segment: Segment, timestamp_ms: int, offset: int, upper_offset: int
+) -> BatchPlace | None:
+    """The first batch with a record of that time or later in ``[offset, upper_offset)`` of a verified segment.
+    Raises OSError, CorruptData.
+    """
+    entry = segment.times.floor(FIRST, timestamp_ms)
+    start = max(offset, segment.base_offset + entry[1] if entry else segment.base_offset)
+    for place in segment.places(start):
+        if place.base_offset >= upper_offset:
+            return None
+        if place.max_timestamp_ms >= timestamp_ms:
+            return place
+    return None
+
+
 def latest_record(
     segments: Iterable[Segment],
     offset: int,

@@ -213,8 +213,8 @@ class StreamConfig(BaseModel):
         jetstream="retention", see="consumers.md#work-queues-and-retention-by-interest", level=3,
     )] = "limits"
     retention_messages: Annotated[Limit, Setting(
-        "Maximum number of records that each partition keeps. Whole segments are removed.",
-        jetstream="max_msgs", option="--max-msgs",
+        "Maximum number of records that each partition keeps. The oldest go first.",
+        jetstream="max_msgs", option="--max-msgs", see="streams.md#when-a-limit-is-reached",
     )] = NO_LIMIT
     max_messages_per_subject: Annotated[Limit, Setting(
         "Maximum number of messages of each subject that a partition keeps: the newest, or with"
@@ -223,12 +223,14 @@ class StreamConfig(BaseModel):
         see="subjects.md#the-newest-of-each-subject",
     )] = NO_LIMIT
     retention_bytes: Annotated[Limit, Setting(
-        "Maximum size that each partition keeps. Whole segments are removed.",
+        "Size that each partition keeps, and at most a batch more. The oldest batches go first.",
         jetstream="max_bytes", kafka="retention.bytes", option="--max-bytes",
+        see="streams.md#when-a-limit-is-reached",
     )] = NO_LIMIT
     retention_ms: Annotated[Limit, Setting(
-        "Time that records are kept, at least 100 ms. Whole segments are removed.",
+        "Time that records are kept, at least 100 ms. They go within a hundredth of it.",
         jetstream="max_age", kafka="retention.ms", option="--max-age",
+        see="streams.md#when-a-limit-is-reached",
     )] = NO_LIMIT
     message_bytes_max: Annotated[int, Field(ge=-1, le=64 * MIB), Setting(
         "Maximum size of a message.",

@@ -1,4 +1,4 @@
-"""A log loses its beginning: whole segments by retention, any part of it on request.
+"""A log begins later: because its limits say so, on request, and as its leader does.
 
 A log start offset only rises once it is durable in the checkpoint, on leader and follower alike:
 what a replica reports of it, and what it deletes, a crash cannot take back. A leader acknowledges
@@ -7,6 +7,7 @@ one when every in-sync replica has reported it (KIP-107), so no later leader beg
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -25,6 +26,11 @@ LOG_STARTS_NOT_WRITTEN: Final = Condition(
 
 RETRY_S: Final = 1.0
 """After which a log start that could not be written is written again."""
+WRITE_SHARE: Final = 0.05
+"""Of the time, at most, goes to writes of them."""
+NOTE_INTERVAL_MS: Final = 30_000
+"""How long at most the checkpoint alone says where a log begins. The log's manifest, by which a start knows it where
+the checkpoint is lost, is a file of its own for each log."""
 
 Persist = Callable[[Mapping[Partition, int]], Awaitable[None]]
 
@@ -45,24 +51,6 @@ async def free_front(partition: Partition) -> None:
         await partition.shorten(start)
 
 
-def retain(partition: Partition, now_ms: int) -> None:
-    """Let go soon of whole segments that the limits no longer keep; followers follow in that, but
-    where the disk is full: they cannot fetch what would tell them. Raises StreamlogError.
-    """
-    state, log = partition.state, partition.state.log
-    may_delete = partition.is_leader or not (state.has_room or state.cutting or partition.closed)
-    if not may_delete or partition.failure is not None:
-        return
-    start = log.retained_start(now_ms, partition.high_watermark)
-    if partition.is_leader and partition.config.sources:
-        places = partition.places
-        start = log.log_start_offset if places is None else places.start_for(start)
-    if start > log.log_start_offset:
-        partition.begin_later(start)
-    elif log.advance_log_start(start, is_kept=True):  # files that could not be removed before
-        partition.offsets_changed()
-
-
 class LogStartAdvances:
     """Log starts for which no caller waits: a leader's by retention, a follower's by what its leader
     says. Those of many partitions become durable with one write. ``run`` as a task.
@@ -80,6 +68,10 @@ class LogStartAdvances:
         self._is_here = is_here
         self._raised = raised
         self._wanted: dict[Partition, int] = {}
+        self._unnoted: dict[Partition, None] = {}
+        """Their manifests do not have it yet."""
+        self._is_written = True
+        """The last time."""
         self._any = asyncio.Event()
 
     def want(self, partition: Partition, offset: int) -> None:
@@ -93,10 +85,12 @@ class LogStartAdvances:
         while True:
             await self._any.wait()
             self._any.clear()
+            started = time.monotonic()
             await self.settle()
-            if self._wanted:  # could not be written
-                await asyncio.sleep(RETRY_S)
+            if self._wanted:  # could not be written, or has come meanwhile
                 self._any.set()
+            spent_s = time.monotonic() - started
+            await asyncio.sleep(spent_s / WRITE_SHARE - spent_s if self._is_written else RETRY_S)
 
     async def settle(self) -> None:
         """Have all begin where they are wanted to. A disk that refuses is told of; see ``run``."""
@@ -104,6 +98,7 @@ class LogStartAdvances:
         due = {it: offset for it, offset in wanted.items() if self._may_begin_at(it, offset)}
         if not due:
             return
+        self._is_written = False
         try:
             await self._persist(due)
         except StreamlogError as error:
@@ -111,10 +106,19 @@ class LogStartAdvances:
             for partition, offset in due.items():
                 self._wanted[partition] = max(offset, self._wanted.get(partition, 0))
             return
+        self._is_written = True
         for partition, offset in due.items():
             if self._may_begin_at(partition, offset):
-                partition.begin_at(offset)
+                partition.begin_at(offset, is_noted_soon=False)
+                self._unnoted[partition] = None
                 self._raised(partition)
+
+    async def note(self) -> None:
+        """Have the manifests say it, too."""
+        unnoted, self._unnoted = self._unnoted, {}
+        for partition in unnoted:
+            if self._is_here(partition) and not partition.closed:
+                partition.note_log_start()
 
     def _may_begin_at(self, partition: Partition, offset: int) -> bool:
         """A log that was cut meanwhile hears from its leader again where it is to begin."""

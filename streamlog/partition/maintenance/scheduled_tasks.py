@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.clock import wall_ms
-from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, NO_ACTION, Condition
+from streamlog.condition import CORRECT_THEN_RESTART, NO_ACTION, Condition
 from streamlog.config import LogSection
-from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
+from streamlog.errors import NotLeader, StorageFull, Unavailable
 from streamlog.log.storage.disk import storage_error
 from streamlog.model import LogId, TopicPartition
-from streamlog.partition.maintenance.log_start import LogStartAdvances, retain
+from streamlog.partition.maintenance.log_start import NOTE_INTERVAL_MS, LogStartAdvances
+from streamlog.partition.maintenance.retention_task import RetentionTask
 from streamlog.partition.partition import Partition, nothing
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.storage.disk_space import DiskReserve
@@ -33,14 +33,6 @@ RECOVERY_LIMIT_STAYS: Final = Condition(
     meaning="A note that a log was cut could not be removed. The next start reads more of that "
     "log.",
 )
-RETENTION_FAILED: Final = Condition(
-    "SL-0223",
-    "retention failed",
-    CORRECT_THEN_RESTART,
-    meaning="Segments that have exceeded retention could not be removed. The log grows.",
-    severity=CRITICAL,
-)
-
 CHECKPOINTS_SHARE: Final = 0.05
 """Of the time, at most: where thousands of partitions change, all of their lines are written."""
 _AT_ONCE: Final = 200
@@ -79,6 +71,7 @@ class ScheduledTasks:
         self._later = LogStartAdvances(
             self._persist_starts, is_here=self._is_here, raised=self._begins_later
         )
+        self._retention = RetentionTask(partitions, settings)
         self._writing = asyncio.Lock()
 
     def opened(self, partition: Partition) -> None:
@@ -94,8 +87,12 @@ class ScheduledTasks:
 
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)
+        self._retention.changed(partition)
         if self._moved is not None:
             self._moved.add(partition)
+
+    def limits_changed(self, partition: Partition) -> None:
+        self._retention.limits_changed(partition)
 
     def moved(self, *, go_on: bool) -> set[Partition]:
         """Those whose offsets have changed since the last call, which asked to go on."""
@@ -115,8 +112,9 @@ class ScheduledTasks:
             interval_ms = settings.checkpoint_interval_ms
             group.create_task(self._every(interval_ms, self._checkpoint, share=CHECKPOINTS_SHARE))
             group.create_task(self._every(settings.sync_interval_ms, self._sync))
-            group.create_task(self._every(settings.retention_check_ms, self._retain))
+            group.create_task(self._retention.run())
             group.create_task(self._later.run())
+            group.create_task(self._every(NOTE_INTERVAL_MS, self._later.note))
 
     async def write_checkpoints(self) -> None:
         """Write what has changed. A disk that refuses is told of, and tried again."""
@@ -247,26 +245,6 @@ class ScheduledTasks:
         unsynced, self._unsynced = self._unsynced, set()
         for partition in unsynced:
             partition.sync_soon()
-
-    async def _retain(self) -> None:
-        now_ms = wall_ms()
-        for done, partition in enumerate(tuple(self._partitions.values())):
-            log = partition.state.log
-            if log.segment_count == 1 and not log.settings.is_limited:
-                continue
-            try:
-                retain(partition, now_ms)
-            except StreamlogError as error:
-                logger.error(
-                    RETENTION_FAILED,
-                    extra={
-                        "stream": partition.tp.stream,
-                        "partition": partition.tp.partition,
-                        "error": str(error),
-                    },
-                )
-            if done % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
 
     async def _store(self, call: Callable[[], None]) -> None:
         try:

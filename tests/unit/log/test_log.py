@@ -1,5 +1,6 @@
 import errno
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
+from streamlog.record.offset_set import OffsetSet
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk
 
@@ -372,34 +374,122 @@ def test_a_purge_frees_a_full_disk(disk: SimDisk, log: PartitionLog) -> None:
     assert log.log_end_offset == 40
 
 
-def test_retention_by_bytes_messages_and_age(disk: SimDisk) -> None:
+@pytest.mark.parametrize(
+    ("limits", "kept", "by_segments"),
+    [
+        ({"retention_bytes": 4}, range(5, 9), range(4, 9)),
+        ({"retention_bytes": 3}, range(6, 9), range(6, 9)),
+        ({"retention_messages": 4}, range(5, 9), range(5, 9)),
+        ({"retention_ms": 450}, range(5, 9), range(4, 9)),
+        ({"retention_messages": 7, "retention_ms": 250}, range(7, 9), range(6, 9)),
+        ({}, range(9), range(9)),
+    ],
+)
+def test_retention_by_bytes_messages_and_age(
+    limits: dict[str, Any], kept: range, by_segments: range
+) -> None:
+    size, disk = len(make_batch(0)), SimDisk()
+    if "retention_bytes" in limits:
+        limits = {"retention_bytes": limits["retention_bytes"] * size}
+    log = open_log(disk, LogSettings(segment_bytes=2 * size, **limits))
+    for i in range(9):
+        append(log, timestamp_ms=1_000 + 100 * i)
+    assert log.retained_start(1_950, 9, erased=OffsetSet()) == by_segments.start
+    trim = log.trimmed_start(1_950, 9, erased=OffsetSet())
+    first_ms = 1_000 + 100 * kept.start
+    due_ms = first_ms + limits["retention_ms"] + 1 if "retention_ms" in limits else None
+    assert (trim.start_offset, trim.due_ms) == (kept.start, due_ms)
+    log.advance_log_start(kept.start)
+    assert next(read_batches(log))[0].base_offset == log.log_start_offset == kept.start
+    assert log.kept_bytes == len(kept) * size
+    assert log.size_bytes == (9 - kept.start // 2 * 2) * size, "files go as whole segments"
+
+
+def test_what_is_erased_is_not_among_the_messages_that_are_too_many(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(retention_messages=3))
+    append(log, 10)
+    erased = OffsetSet([1, 4, 7, 8])
+    assert log.trimmed_start(0, 10, erased=erased).start_offset == 5
+    assert log.trimmed_start(0, 8, erased=erased).start_offset == 3
+    log.advance_log_start(5)
+    assert log.trimmed_start(0, 10, erased=erased).start_offset == 5
+    assert log.trimmed_start(0, 9, erased=erased).start_offset == 5, "there are two"
+
+
+def test_a_damaged_segment_goes_only_whole(disk: SimDisk) -> None:
+    """What is damaged may be repaired from another replica, and its time is not known."""
     size = len(make_batch(0))
-    cases: list[tuple[dict[str, Any], int]] = [
-        ({"retention_bytes": 4 * size}, 3),
-        ({"retention_messages": 5}, 3),
-        ({"retention_ms": 350}, 2),
-        ({}, 5),
-    ]
-    for limits, kept in cases:
-        disk = SimDisk()
-        log = open_log(disk, LogSettings(segment_bytes=2 * size, **limits))
-        for i in range(9):
-            append(log, timestamp_ms=1_000 + 100 * i)
-        deleted = log.advance_log_start(log.retained_start(1_950, log.log_end_offset))
-        assert log.segment_count == kept
-        assert deleted == [f"{2 * i:020d}.log" for i in range(5 - kept)]
-        assert log.log_start_offset == 2 * (5 - kept)
-        assert next(read_batches(log))[0].base_offset == log.log_start_offset
+    settings = LogSettings(segment_bytes=4 * size, index_interval_bytes=0)
+    log = open_log(disk, settings)
+    for i in range(9):
+        append(log, timestamp_ms=1_000 + 100 * i)
+    log.close()
+    disk.flip(f"{FOLDER}/{0:020d}.log", size + 70)
+    cases: list[dict[str, Any]] = [{"retention_ms": 350}, {"retention_bytes": 6 * size}]
+    for limits in cases:
+        log = open_log(disk, replace(settings, **limits), recovery_point=9)
+        assert log.trimmed_start(1_600, 9, erased=OffsetSet()) == (0, None)
+        log.settings = replace(settings, retention_ms=350)
+        assert log.trimmed_start(1_700, 9, erased=OffsetSet()) == (4, 1_751)
+        log.close()
+
+
+def test_records_of_one_batch_go_one_by_one_where_they_are_too_many(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(retention_messages=2, retention_ms=100))
+    append(log, 5, timestamp_ms=1_000)
+    assert log.trimmed_start(1_050, 5, erased=OffsetSet()) == (3, 1_101)
+    assert log.trimmed_start(1_050, 3, erased=OffsetSet()) == (1, 1_101)
+    log.advance_log_start(3)
+    assert log.kept_bytes == log.size_bytes, "a batch is read whole"
+    assert log.trimmed_start(1_101, 5, erased=OffsetSet()) == (5, None)
+
+
+def test_a_segment_that_is_large_enough_is_closed_early(disk: SimDisk) -> None:
+    """By its records or its age: its files go sooner then."""
+    size = len(make_batch(0))
+    log = open_log(disk, LogSettings(early_bytes=4 * size, early_records=7, early_age_ms=100))
+    for _ in range(9):
+        append(log, timestamp_ms=1_000)
+    append(log, timestamp_ms=9_000)
+    assert [segment.base_offset for segment in log.segments] == [0, 7], "the second is too small"
+    append(log, timestamp_ms=9_000)
+    append(log, timestamp_ms=1_000)
+    append(log, timestamp_ms=1_100)
+    assert [segment.base_offset for segment in log.segments] == [0, 7, 12]
+
+
+def test_a_log_start_alone_has_the_manifest_written_only_when_that_is_asked(disk: SimDisk) -> None:
+    """Each write of it is a sync of its own, and the checkpoint has the log start already."""
+    log = open_log(disk)
+    append(log, 10)
+    log.advance_log_start(1)
+    sync(log)
+    written = disk.calls["write_small"]
+    log.advance_log_start(2, is_kept=True, is_noted_soon=False)
+    assert not log.has_unsynced_manifest
+    append(log)
+    sync(log)
+    assert disk.calls["write_small"] == written
+    log.note_log_start()
+    sync(log)
+    assert disk.calls["write_small"] == written + 1
+    log.advance_log_start(3, is_kept=True, is_noted_soon=False)
+    log.roll()
+    append(log)
+    log.advance_log_start(11, is_kept=True, is_noted_soon=False)
+    assert log.has_unsynced_manifest, "files have gone"
 
 
 def test_retention_rolls_an_active_segment_that_is_all_too_old(disk: SimDisk) -> None:
     log = open_log(disk, LogSettings(retention_ms=100))
     append(log, 3, timestamp_ms=1_000)
-    assert log.advance_log_start(log.retained_start(1_100, 3)) == []
-    assert log.advance_log_start(log.retained_start(1_101, 2)) == []
-    assert log.advance_log_start(log.retained_start(1_101, 3)) == [f"{0:020d}.log"]
+    assert log.advance_log_start(log.retained_start(1_100, 3, erased=OffsetSet())) == []
+    assert log.advance_log_start(log.retained_start(1_101, 2, erased=OffsetSet())) == []
+    assert log.advance_log_start(log.retained_start(1_101, 3, erased=OffsetSet())) == [
+        f"{0:020d}.log"
+    ]
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
-    assert log.advance_log_start(log.retained_start(9_999, 3)) == []
+    assert log.advance_log_start(log.retained_start(9_999, 3, erased=OffsetSet())) == []
 
 
 def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
@@ -413,5 +503,5 @@ def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
     for damage in (b"", struct.pack(">qI", 5, 3), b"\xff" * 12, disk.content(path)[:12]):
         disk.replace(path, damage)
         log = open_log(disk, LogSettings(retention_ms=100), recovery_point=end)
-        assert log.advance_log_start(log.retained_start(1_050, end)) == []
+        assert log.advance_log_start(log.retained_start(1_050, end, erased=OffsetSet())) == []
         assert log.log_start_offset == 0

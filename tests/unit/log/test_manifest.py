@@ -16,6 +16,7 @@ from streamlog.log.manifest import MANIFEST_NAME, LogManifest, SealedSegment, de
 from streamlog.log.segment.end_checksums import EndChecksums
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.removal import Removal
+from streamlog.record.offset_set import OffsetSet
 from tests.compacted_log import KeyedLog
 from tests.later import Later
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
@@ -291,9 +292,15 @@ def test_retention_takes_no_time_from_another_logs_segment(
     disk: SimDisk, others: dict[int, bytes]
 ) -> None:
     settings = dataclasses.replace(SETTINGS, retention_ms=60_000)
-    assert open_log(disk, settings, recovery_point=END).retained_start(10**9, END) == END
+    assert (
+        open_log(disk, settings, recovery_point=END).retained_start(10**9, END, erased=OffsetSet())
+        == END
+    )
     disk.replace(path(8), others[8])
-    assert open_log(disk, settings, recovery_point=END).retained_start(10**9, END) == 8
+    assert (
+        open_log(disk, settings, recovery_point=END).retained_start(10**9, END, erased=OffsetSet())
+        == 8
+    )
 
 
 def test_no_leader_epoch_is_taken_from_another_logs_segment(disk: SimDisk) -> None:

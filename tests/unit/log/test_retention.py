@@ -46,11 +46,6 @@ def test_at_least_so_many_bytes_are_kept(limit: int, count: int) -> None:
     assert expired(pieces(5), retention_bytes=limit) == count
 
 
-@pytest.mark.parametrize(("limit", "count"), [(50, 0), (41, 0), (40, 1), (11, 3), (10, 4), (0, 4)])
-def test_at_least_so_many_messages_are_kept(limit: int, count: int) -> None:
-    assert expired(pieces(5), retention_messages=limit) == count
-
-
 @pytest.mark.parametrize(
     ("limit", "count"), [(4_000, 0), (3_999, 1), (3_000, 1), (1_500, 3), (0, 4)]
 )
@@ -63,7 +58,7 @@ def test_the_active_segment_goes_only_when_it_is_all_too_old() -> None:
     segments[-1].time_ms = NOW_MS - 100
     assert expired(segments, retention_ms=99) == 3
     assert expired(segments, retention_ms=100) == 2
-    assert expired(segments, retention_bytes=0, retention_messages=0) == 2
+    assert expired(segments, retention_bytes=0) == 2
 
 
 def test_an_empty_active_segment_stays() -> None:
@@ -85,4 +80,4 @@ def test_a_segment_whose_time_is_not_known_is_not_too_old() -> None:
 
 
 def test_the_strictest_limit_counts_for_each_segment() -> None:
-    assert expired(pieces(5), retention_bytes=400, retention_messages=20, retention_ms=3_500) == 3
+    assert expired(pieces(5), retention_bytes=400, retention_ms=1_500) == 3

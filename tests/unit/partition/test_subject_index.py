@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import NotLeader, Overloaded
-from streamlog.partition.maintenance.log_start import retain
 from streamlog.partition.partition import Partition
 from streamlog.partition.subjects import subject_index as subjects_module
 from streamlog.partition.subjects.index_cache import IDLE_S
@@ -75,16 +74,15 @@ async def test_a_large_log_is_read_elsewhere(
 async def test_what_retention_and_purges_take_is_not_counted(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.node() as registry:
-        await world.create("s", segment_bytes=4096, retention_messages=2)
+        await world.create("s", segment_bytes=4096)
         partition = registry.partition(tp("s"))
         for _ in range(3):
             await put(partition, "a", "b", value=bytes(1500))
         index = await partition.subjects.know()
         assert index.count(b"a") == 3
-        retain(partition, 0)
-        await until(lambda: partition.log_start_offset > 0)
-        index = await partition.subjects.know()
-        assert seen(index) == ["a", "b"] * (index.message_count // 2)
+        await world.update("s", retention_messages=3)
+        await until(lambda: partition.log_start_offset == 3)
+        assert seen(await partition.subjects.know()) == ["b", "a", "b"]
         await partition.purge(partition.high_watermark - 1)
         assert seen(await partition.subjects.know()) == ["b"]
         await partition.purge(partition.high_watermark)

@@ -13,7 +13,8 @@ from streamlog.jetstream.mirroring.fed_partition import FedPartition
 from streamlog.jetstream.mirroring.origin_batches import SourcePlace
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
-from streamlog.partition.maintenance.log_start import free_front, retain
+from streamlog.partition.maintenance.log_start import free_front
+from streamlog.partition.maintenance.retention_task import retain
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import PUBLISHED, batches
 from streamlog.record.codec import RecordRun, iter_records

@@ -7,6 +7,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.segment.index import TIME_ENTRY
 from streamlog.log.segment.segment import IndexCheck, Segment
 from streamlog.log.settings import LogSettings
+from streamlog.record.offset_set import OffsetSet
 from tests.log_folder import FOLDER, append, make_batch, open_log
 from tests.record_batches import HandRecord, hand_batch
 from tests.simulation.disk import SimDisk
@@ -270,7 +271,7 @@ def test_another_logs_time_index_is_noticed_at_the_start(disk: SimDisk) -> None:
     disk.replace(ACTIVE, b"".join(TIME_ENTRY.pack(*entry) for entry in all_later(entries)))
     log = open_log(disk, LogSettings(retention_ms=1), recovery_point=COUNT)
     assert log.recovery.scanned_segments == 1
-    assert log.retained_start(1_000 + STEP_MS * COUNT, COUNT) == COUNT
+    assert log.retained_start(1_000 + STEP_MS * COUNT, COUNT, erased=OffsetSet()) == COUNT
 
 
 @pytest.mark.parametrize("kept_bytes", [0, TIME_ENTRY.size])
@@ -289,6 +290,6 @@ def test_a_time_index_without_its_end_makes_no_segment_older(
     disk.replace(ACTIVE, disk.content(ACTIVE)[:kept_bytes])
     log = open_log(disk, settings, recovery_point=14)
     assert log.segment_count == 2
-    assert log.retained_start(1_999, 14) == 0
-    assert log.retained_start(2_001, 14) == 14
+    assert log.retained_start(1_999, 14, erased=OffsetSet()) == 0
+    assert log.retained_start(2_001, 14, erased=OffsetSet()) == 14
     assert log.offset_for_timestamp(1_500, 14) == (4, 1_900)

@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.errors import StreamFull
 from streamlog.partition.deletes.discard_new import RoomLeft, room_left
-from streamlog.partition.maintenance.log_start import retain
+from streamlog.partition.maintenance.retention_task import retain
 from streamlog.record.produced import check_inside, check_outside
 from streamlog.wire.errors import code_of
 from tests.partition_world import Told, World, publish, tp, values_of

@@ -1,15 +1,23 @@
 """Partitions whose offsets have changed are noted while they are asked for, and no longer."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from streamlog.config import LogSection
+from streamlog.log.settings import LogSettings
 from streamlog.partition.maintenance.scheduled_tasks import ScheduledTasks
+
+
+class Unlimited:
+    """A partition whose log has no limits."""
+
+    state = SimpleNamespace(log=SimpleNamespace(settings=LogSettings()))
 
 
 def test_moves_are_those_since_the_last_call() -> None:
     nothing: Any = None
     tasks = ScheduledTasks({}, nothing, nothing, LogSection())
-    one, two = (object() for _ in range(2))
+    one, two = Unlimited(), Unlimited()
 
     def move(*partitions: Any) -> None:
         for it in partitions:

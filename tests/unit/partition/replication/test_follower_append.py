@@ -4,6 +4,7 @@ import asyncio
 import errno
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.storage import disk as disk_module
 from streamlog.log.storage.disk import OsDisk
 from streamlog.model import NO_LEADER, NodeId
-from streamlog.partition.maintenance.log_start import retain
+from streamlog.partition.maintenance.retention_task import retain
 from streamlog.partition.replication import truncation
 from streamlog.partition.replication.follower_append import take
 from streamlog.partition.replication.partition_follower import (
@@ -357,12 +358,14 @@ async def test_a_full_follower_deletes_by_itself(tmp_path: Path) -> None:
     async with ReplicaWorld(tmp_path, 0) as world:
         for number in (1, 2):
             await world.start(number, **SMALL, **FULL)
-        world.controller.create("s", replicas=2, retention_bytes=6_000, min_isr=1)
+        world.controller.create("s", replicas=2, min_isr=1)
         await world.spread()
         for i in range(COUNT):
             await publish(world.leader.partition(), bytes([65 + i]) * 1000)
         follower = world.followers[0].partition()
         await until(lambda: follower.high_watermark == COUNT)
+        log = follower.state.log
+        log.settings = replace(log.settings, retention_bytes=6_000)  # its leader is not there yet
         retain(follower, 0)
         assert follower.log_start_offset == 0, "the leader says what goes"
         follower.disk_refused(StorageFull("now"))
