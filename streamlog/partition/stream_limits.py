@@ -9,8 +9,8 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 EARLY_PART: Final = 4
 """Files go as whole segments, so a log with limits has about a quarter more in its files than it keeps."""
 NEVER: Final = LogSettings.early_age_ms
-EARLY_BYTES: Final = 1024 * 1024
-"""A smaller segment costs more than the room that it frees."""
+EARLY_BYTES: Final = 8 * 1024 * 1024
+"""A smaller segment costs more than the room that it frees: to close it takes syncs of its own."""
 
 
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:

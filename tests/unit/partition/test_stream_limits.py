@@ -26,9 +26,9 @@ def test_files_of_a_stream_with_limits_are_small_beside_them() -> None:
     assert settings.segment_bytes == 25 << 20
     assert settings.segment_age_ms == node.segment_age_ms
     early = settings.early_bytes, settings.early_age_ms, settings.early_records
-    assert early == (1 << 20, 15_000, 1_000)
+    assert early == (8 << 20, 15_000, 1_000)
     small = log_settings(StreamConfig.of(name="s", retention_bytes=100), node)
-    assert small.segment_bytes == 1 << 20
+    assert small.segment_bytes == 8 << 20
     own = log_settings(config.changed(segment_bytes=1 << 30), node)
     assert own.segment_bytes == 1 << 30
 
