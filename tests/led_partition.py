@@ -206,7 +206,16 @@ class FakePartition:
         for watcher in tuple(self.watchers):
             watcher()
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    @property
+    def files_start(self) -> int:
+        return self.log_start_offset
+
+    async def read_files(self, offset: int, max_bytes: int, *, is_appended: bool = False) -> Any:
+        return await (self.read_appended if is_appended else self.read)(offset, max_bytes)
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, from_files_start: bool = False
+    ) -> tuple[int, int] | None:
         self.readings += 1
         await self.may_read.wait()
         headers = [read_header(batch) for batch in self.batches]

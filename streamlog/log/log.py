@@ -665,17 +665,30 @@ class PartitionLog(LogEnd):
             self.failure = problem
             logger.error(LOG_FAILED, extra={"directory": self._directory, "problem": problem})
 
+    @property
+    def files_start(self) -> int:
+        """Files still have all from there on; the log may begin later, in the midst of a segment."""
+        return self._segments.first.base_offset
+
     def read(
-        self, offset: int, max_bytes: int, upper_offset: int, *, verify: Verify = Segment.verify
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int,
+        *,
+        verify: Verify = Segment.verify,
+        from_files_start: bool = False,
     ) -> FileSlice:
         """Whole batches from the one with ``offset`` on, all of them below ``upper_offset``.
+        ``from_files_start``: also those before the log start that files still have.
 
         The first comes whole even if it is larger than ``max_bytes``; empty if there is none. They
         all lie in one segment, verified first, which blocks: who minds gives a ``verify`` that
         raises. Raises OffsetOutOfRange, Unavailable, CorruptBatch where ``offset`` is damaged.
         """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        start = self.files_start if from_files_start else self.log_start_offset
+        if not start <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, start, self.log_end_offset)
         if offset >= upper_offset or offset == self.log_end_offset:
             return self.nothing()
         segment = self._active.segment
@@ -711,14 +724,21 @@ class PartitionLog(LogEnd):
         return self._segments.floor(offset)
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, upper_offset: int, *, verify: Verify = Segment.verify
+        self,
+        timestamp_ms: int,
+        upper_offset: int,
+        *,
+        verify: Verify = Segment.verify,
+        from_files_start: bool = False,
     ) -> TimedOffset | None:
-        """The first record of that time or later below ``upper_offset``, with its time.
+        """The first record of that time or later below ``upper_offset``, with its time. ``from_files_start``: as
+        ``read``.
 
         Has the segments that it reads verified, which blocks like ``read``; a caller that must not block gives a
         ``verify`` that raises, and comes again. Raises CorruptData, Unavailable.
         """
-        start, segments = self.log_start_offset, self._segments
+        start = self.files_start if from_files_start else self.log_start_offset
+        segments = self._segments
         repairing = partial(self._verify, verify=verify)
         with storage_errors(self._directory):
             return first_record_since(segments, timestamp_ms, start, upper_offset, verify=repairing)

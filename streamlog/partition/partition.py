@@ -303,6 +303,11 @@ class Partition(PartitionEnd):
         return self._log.log_start_offset
 
     @property
+    def files_start(self) -> int:
+        """Its files still have all from there on."""
+        return self._log.files_start
+
+    @property
     def high_watermark(self) -> int:
         return self.state.high_watermark
 
@@ -669,6 +674,15 @@ class Partition(PartitionEnd):
         """
         return await self.reader.read(offset, max_bytes, self._upper)
 
+    async def read_files(
+        self, offset: int, max_bytes: int, *, is_appended: bool = False
+    ) -> FileSlice:
+        """As ``read``, or ``read_appended``, also from before the log start: of what is no message any more some things
+        still count, as its id.
+        """
+        upper = self._end if is_appended else self._upper
+        return await self.reader.read(offset, max_bytes, upper, from_files_start=True)
+
     def segment_of(self, offset: int) -> Segment | None:
         """The segment with that offset; None: there is none."""
         return self._log.segment_for_read(offset)
@@ -735,9 +749,13 @@ class Partition(PartitionEnd):
         """``ago_ms`` ago the follower's idle session fetch found nothing new: it was caught up then."""
         self.state.follower_had_all(node_id, node_epoch, monotonic_ms() - ago_ms)
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first committed offset of that time or later, with its time."""
-        return await self.reader.offset_for_timestamp(timestamp_ms, self._upper)
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, from_files_start: bool = False
+    ) -> tuple[int, int] | None:
+        """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``."""
+        return await self.reader.offset_for_timestamp(
+            timestamp_ms, self._upper, from_files_start=from_files_start
+        )
 
     async def trimmed_start(self, now_ms: int) -> Trim:
         """Where the log begins once all is gone that its limits no longer keep. Raises NotLeader once it is closed,

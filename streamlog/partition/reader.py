@@ -119,13 +119,28 @@ class Reader:
         and written again may be damaged again.
         """
 
-    async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
-        """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
+    async def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper: Callable[[], int],
+        *,
+        from_files_start: bool = False,
+    ) -> FileSlice:
+        """Whole batches, first the one with ``offset``. ``from_files_start``: see ``PartitionLog.read``. Raises
+        OffsetOutOfRange, too.
+        """
         self.was_read = True
         while True:
             self.check_open()
             try:
-                part = self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+                part = self._log.read(
+                    offset,
+                    max_bytes,
+                    upper(),
+                    verify=_must_be_verified,
+                    from_files_start=from_files_start,
+                )
             except _NotVerifiedError as found:
                 segment = found.segment
             except (CorruptBatch, StorageFailed):
@@ -163,11 +178,16 @@ class Reader:
         return self._log.nothing()
 
     async def offset_for_timestamp(
-        self, timestamp_ms: int, upper: Callable[[], int]
+        self, timestamp_ms: int, upper: Callable[[], int], *, from_files_start: bool = False
     ) -> tuple[int, int] | None:
         """The first offset of that time or later, with its time."""
         return await self._look(
-            lambda: self._log.offset_for_timestamp(timestamp_ms, upper(), verify=_must_be_verified)
+            lambda: self._log.offset_for_timestamp(
+                timestamp_ms,
+                upper(),
+                verify=_must_be_verified,
+                from_files_start=from_files_start,
+            )
         )
 
     async def trimmed_start(

@@ -216,7 +216,7 @@ def _fits(snapshot: DedupSnapshot, partition: Partition, since_ms: int) -> bool:
         return False
     if snapshot.since_ms > since_ms:
         return False  # the window was shorter then
-    if not partition.log_start_offset <= snapshot.known_offset <= partition.log_end_offset:
+    if not partition.files_start <= snapshot.known_offset <= partition.log_end_offset:
         return False
     epoch, end_offset = partition.epoch_end(snapshot.epoch)
     return epoch == snapshot.epoch and end_offset >= snapshot.known_offset

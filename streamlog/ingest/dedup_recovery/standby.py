@@ -173,7 +173,7 @@ class Standby:
         partition, window_ms = followed.partition, followed.deduplicator.duplicate_window_ms
         if not followed.is_sound():
             self._start_again(followed)
-        if followed.known_offset < partition.log_start_offset:
+        if followed.known_offset < partition.files_start:
             since_ms = self._now_ms() - window_ms
             first = await first_offset(partition, since_ms)
             if not self._is_followed(followed):
@@ -181,7 +181,7 @@ class Standby:
             followed.deduplicator.leave_out(since_ms)
             followed.known_offset = first
         while (offset := followed.known_offset) < partition.high_watermark:
-            with await partition.read(offset, READ_BYTES) as part:
+            with await partition.read_files(offset, READ_BYTES) as part:
                 found = await self._hops.run(partial(scan, part), len(part))
             if not self._is_followed(followed) or found.next_offset <= offset:
                 return

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
-from streamlog.errors import StreamlogError, Unavailable
+from streamlog.errors import CorruptData, StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -97,13 +97,15 @@ async def rebuild_window(
     try:
         if not from_offset:
             if whole is not None:
-                offset = partition.log_start_offset
+                offset = partition.files_start
             else:
                 offset = await first_offset(partition, since_ms)
             deduplicator.leave_out(since_ms)
         while offset < partition.log_end_offset:
-            with await partition.read_appended(offset, READ_BYTES) as part:
-                found = await in_thread(partial(scan, part), len(part))
+            found = await _scanned(partition, offset, in_thread)
+            if found is None:
+                offset = partition.log_start_offset
+                continue
             count += remember(deduplicator, found.ids, since_ms)
             if found.next_offset <= offset:  # the log is being cut: another node leads
                 deduplicator.leave_out(NEVER_MS)
@@ -117,6 +119,17 @@ async def rebuild_window(
         deduplicator.leave_out(NEVER_MS)
         _tell_of_gap(partition.tp, offset, error)
     return count
+
+
+async def _scanned(partition: Partition, offset: int, in_thread: InThread) -> Scanned | None:
+    """None: that was before the log start, where files go at any time, and nobody mends them."""
+    try:
+        with await partition.read_files(offset, READ_BYTES, is_appended=True) as part:
+            return await in_thread(partial(scan, part), len(part))
+    except StreamlogError:
+        if offset >= partition.log_start_offset or partition.reader.closed:
+            raise
+        return None
 
 
 async def look_at_recent(partition: Partition, in_thread: InThread = alone) -> list[Scanned]:
@@ -151,8 +164,14 @@ def _recent_from(partition: Partition) -> int:
 
 
 async def first_offset(partition: Partition, since_ms: int) -> int:
-    """Below it, all is older. What is not committed has no time yet that could be looked up."""
-    found = await partition.offset_for_timestamp(since_ms)
+    """Below it, all is older. What is not committed has no time yet that could be looked up.
+
+    Ids outlive their messages: a limit may have let these go, and files still have them.
+    """
+    try:
+        found = await partition.offset_for_timestamp(since_ms, from_files_start=True)
+    except CorruptData:
+        found = await partition.offset_for_timestamp(since_ms)
     return partition.high_watermark if found is None else found[0]
 
 

@@ -33,7 +33,7 @@ class Partition:
     """Of whoever leads in epoch 7, with the file in memory."""
 
     tp = TopicPartition("orders", 0)
-    log_start_offset, log_end_offset = 0, 100
+    log_start_offset, log_end_offset, files_start = 0, 100, 0
     last_epoch = leader_epoch = 7
     size_bytes = 2**30
     topic_id = TOPIC_ID

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from streamlog.errors import CorruptBatch
@@ -36,7 +38,8 @@ class FakePartition:
     def __init__(self, compression: int = 0, *, damaged_from: int = 10**9) -> None:
         self.tp = TopicPartition("orders", 0)
         self.log_start_offset, self.high_watermark, self.log_end_offset = 0, 24, 30
-        self.damaged_from = damaged_from
+        self.damaged_from, self.damaged_to = damaged_from, 10**9
+        self.files_start, self.reader = 0, SimpleNamespace(closed=False)
         self._batches = []
         for i in range(10):
             run = RecordRun(attributes=PUBLISHED)
@@ -52,12 +55,19 @@ class FakePartition:
                 )
             )
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        at = max(0, -(-(timestamp_ms - TIME_MS) // 1000))
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, from_files_start: bool = False
+    ) -> tuple[int, int] | None:
+        if from_files_start and self.damaged_from < self.log_start_offset:
+            raise CorruptBatch("as asked for")
+        first = self.files_start if from_files_start else self.log_start_offset
+        at = max(first // 3, -(-(timestamp_ms - TIME_MS) // 1000))
         return (3 * at, TIME_MS + 1000 * at) if 3 * at < self.high_watermark else None
 
-    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
-        if offset >= self.damaged_from:
+    async def read_files(
+        self, offset: int, max_bytes: int, *, is_appended: bool = False
+    ) -> FakeSlice:
+        if self.damaged_from <= offset < self.damaged_to:
             raise CorruptBatch("as asked for")
         return FakeSlice(b"".join(self._batches[offset // 3 : offset // 3 + 4]))
 
@@ -93,6 +103,21 @@ async def test_damage_is_told_and_does_not_keep_the_stream_shut(
     )
     assert (count, first_of(deduplicator, b"id-3")) == (4, 11)
     assert "message ids from here on are not known" in caplog.text
+
+
+async def test_ids_outlive_their_messages_as_long_as_files_have_them() -> None:
+    """Also where these are damaged: nobody mends what is no message any more."""
+    for damaged_from in (10**9, 12):
+        deduplicator = Deduplicator("orders", duplicate_window_ms=120_000)
+        partition = FakePartition(damaged_from=damaged_from)
+        partition.log_start_offset, partition.damaged_to = 20, 15
+        await rebuild_window(
+            partition,  # type: ignore[arg-type]
+            deduplicator,
+            since_ms=TIME_MS + 3_000,
+        )
+        assert first_of(deduplicator, b"id-9") == 29
+        assert first_of(deduplicator, b"id-4") == (14 if damaged_from > 20 else None)
 
 
 async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that_young() -> None:
