@@ -667,7 +667,7 @@ class PartitionLog(LogEnd):
 
     @property
     def files_start(self) -> int:
-        """Files still have all from there on; the log may begin later, in the midst of a segment."""
+        """Files still have all from there on; the log may begin later, in the middle of a segment."""
         return self._segments.first.base_offset
 
     def read(

@@ -75,11 +75,19 @@ class Log:
             Stored(base, base + len(ids), self.leader_epoch, time_ms, ids, bytes(data))
         )
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    @property
+    def files_start(self) -> int:
+        return self.batches[0].base_offset if self.batches else self.log_start_offset
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, from_files_start: bool
+    ) -> tuple[int, int] | None:
+        assert from_files_start
         found = next((it for it in self.batches if it.time_ms >= timestamp_ms), None)
         return None if found is None else (found.base_offset, found.time_ms)
 
-    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+    async def read_files(self, offset: int, max_bytes: int, *, is_appended: bool) -> FakeSlice:
+        assert is_appended
         wanted = [it.data for it in self.batches if it.next_offset > offset]
         return FakeSlice(b"".join(wanted[:2]))
 
@@ -131,7 +139,12 @@ class Story:
                 at = rng.randrange(len(self.log.file))
                 self.log.file = self.log.file[:at] + b"?" + self.log.file[at + rng.randrange(2) :]
             case 5 if len(self.log.batches) > 3 and rng.random() < 0.3:
-                self.log.log_start_offset = self.log.batches.pop(0).next_offset
+                self.log.log_start_offset = max(
+                    self.log.log_start_offset, rng.choice(self.log.batches[:3]).next_offset
+                )
+                if rng.random() < 0.5:  # files go, too: a whole segment is below
+                    while self.log.batches[0].next_offset <= self.log.log_start_offset:
+                        del self.log.batches[0]
             case 6 if rng.random() < 0.3:
                 await self.save_late(self.another_leads)
                 await self.start()
@@ -240,6 +253,9 @@ class Story:
             for at, message_id in enumerate(batch.ids)
         }
         mine = known_ids(self.deduplicator)
+        since_ms = self.now_ms - self.window_ms
+        young = {it[0] for it, time_ms in there.items() if it[0] and time_ms >= since_ms}
+        assert young <= set(mine), "also of what is before the log start"
         assert known_ids(naive).items() <= mine.items()
         self.deduplicator.expire(self.now_ms)
         for message_id, offset in known_ids(self.deduplicator).items():

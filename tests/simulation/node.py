@@ -292,9 +292,21 @@ class Life:
     def epoch_end(self, epoch: int) -> EpochEnd:
         return self.state.epoch_end(epoch)
 
-    async def offset_for_timestamp(self, _timestamp_ms: int) -> tuple[int, int] | None:
+    @property
+    def files_start(self) -> int:
+        return self.log.files_start
+
+    async def offset_for_timestamp(
+        self, _timestamp_ms: int, *, from_files_start: bool = False
+    ) -> tuple[int, int] | None:
         """All is young here."""
-        return self.log.log_start_offset, 0
+        return self.log.files_start if from_files_start else self.log.log_start_offset, 0
+
+    async def read_files(
+        self, offset: int, max_bytes: int, *, is_appended: bool = False
+    ) -> FileSlice:
+        upper = self.log.log_end_offset if is_appended else self.high_watermark
+        return self.log.read(offset, max_bytes, upper, from_files_start=True)
 
     async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
         return self.log.read(offset, max_bytes, self.log.log_end_offset)

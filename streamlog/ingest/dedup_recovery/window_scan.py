@@ -9,7 +9,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
-from streamlog.errors import CorruptData, StreamlogError, Unavailable
+from streamlog.errors import (
+    CorruptData,
+    OffsetOutOfRange,
+    StorageFailed,
+    StreamlogError,
+    Unavailable,
+)
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
@@ -122,12 +128,12 @@ async def rebuild_window(
 
 
 async def _scanned(partition: Partition, offset: int, in_thread: InThread) -> Scanned | None:
-    """None: that was before the log start, where files go at any time, and nobody mends them."""
+    """None: that was before the log start, where files go at any time, and damage is not repaired."""
     try:
         with await partition.read_files(offset, READ_BYTES, is_appended=True) as part:
             return await in_thread(partial(scan, part), len(part))
-    except StreamlogError:
-        if offset >= partition.log_start_offset or partition.reader.closed:
+    except (OffsetOutOfRange, CorruptData, StorageFailed):
+        if offset >= partition.log_start_offset:
             raise
         return None
 
@@ -170,7 +176,7 @@ async def first_offset(partition: Partition, since_ms: int) -> int:
     """
     try:
         found = await partition.offset_for_timestamp(since_ms, from_files_start=True)
-    except CorruptData:
+    except (CorruptData, StorageFailed):
         found = await partition.offset_for_timestamp(since_ms)
     return partition.high_watermark if found is None else found[0]
 

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 
 from streamlog.errors import CorruptBatch
@@ -39,7 +37,7 @@ class FakePartition:
         self.tp = TopicPartition("orders", 0)
         self.log_start_offset, self.high_watermark, self.log_end_offset = 0, 24, 30
         self.damaged_from, self.damaged_to = damaged_from, 10**9
-        self.files_start, self.reader = 0, SimpleNamespace(closed=False)
+        self.files_start = 0
         self._batches = []
         for i in range(10):
             run = RecordRun(attributes=PUBLISHED)
