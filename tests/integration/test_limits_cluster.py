@@ -42,6 +42,7 @@ async def test_ids_of_messages_that_were_too_many_are_known_after_kills(tmp_path
             for each in ids[20:]:
                 await publish(api, "s", each)
             assert all([await publish(api, "s", each) for each in ids])
+            assert (await api.state("s"))["messages"] == 2  # it waits for what is too many to go
             assert await values_of(api, "s") == [each.encode() for each in ids[-2:]]
             await in_thread(trio.restart, number)  # it begins where its leader does
             assert await values_of(api, "s") == [each.encode() for each in ids[-2:]]

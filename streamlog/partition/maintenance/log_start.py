@@ -90,7 +90,8 @@ class LogStartAdvances:
             if self._wanted:  # could not be written, or has come meanwhile
                 self._any.set()
             spent_s = time.monotonic() - started
-            await asyncio.sleep(spent_s / WRITE_SHARE - spent_s if self._is_written else RETRY_S)
+            pause_s = spent_s / WRITE_SHARE - spent_s if self._is_written else RETRY_S
+            await asyncio.sleep(min(pause_s, RETRY_S))
 
     async def settle(self) -> None:
         """Have all begin where they are wanted to. A disk that refuses is told of; see ``run``."""
