@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from streamlog.condition import REPAIR_DISK, Condition
@@ -27,7 +28,7 @@ LOG_STARTS_NOT_WRITTEN: Final = Condition(
 RETRY_S: Final = 1.0
 """After which a log start that could not be written is written again."""
 WRITE_SHARE: Final = 0.05
-"""Of the time, at most, goes to writes of them."""
+"""Of the time, at most, goes to writes of those that limits move."""
 NOTE_INTERVAL_MS: Final = 30_000
 """How long at most the checkpoint alone says where a log begins. The log's manifest, by which a start knows it where
 the checkpoint is lost, is a file of its own for each log."""
@@ -73,25 +74,33 @@ class LogStartAdvances:
         self._is_written = True
         """The last time."""
         self._any = asyncio.Event()
+        self._awaited = asyncio.Event()
 
     def want(self, partition: Partition, offset: int) -> None:
-        """Have it begin there soon."""
+        """Have it begin there soon; at once on a follower, whose leader may be waiting for it."""
         if offset > max(partition.log_start_offset, self._wanted.get(partition, 0)):
             self._wanted[partition] = offset
             self._any.set()
+            if not partition.is_leader:
+                self._awaited.set()
 
     async def run(self) -> None:
         """For as long as the node runs."""
         while True:
             await self._any.wait()
             self._any.clear()
+            self._awaited.clear()
             started = time.monotonic()
             await self.settle()
             if self._wanted:  # could not be written, or has come meanwhile
                 self._any.set()
             spent_s = time.monotonic() - started
-            pause_s = spent_s / WRITE_SHARE - spent_s if self._is_written else RETRY_S
-            await asyncio.sleep(min(pause_s, RETRY_S))
+            if not self._is_written:
+                await asyncio.sleep(RETRY_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(spent_s / WRITE_SHARE - spent_s, RETRY_S)):
+                    await self._awaited.wait()
 
     async def settle(self) -> None:
         """Have all begin where they are wanted to. A disk that refuses is told of; see ``run``."""
