@@ -1073,6 +1073,7 @@ class PartitionLog(LogEnd):
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
+        self._first_time = self._first_position = None  # other batches may come in their place
         self.erasures.cut(offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)

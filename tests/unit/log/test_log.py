@@ -444,6 +444,20 @@ def test_records_of_one_batch_go_one_by_one_where_they_are_too_many(disk: SimDis
     assert log.trimmed_start(1_101, 5, erased=OffsetSet()) == (5, None)
 
 
+def test_what_is_known_of_the_first_batch_is_forgotten_with_it(disk: SimDisk) -> None:
+    """Another leader has other batches at the same offsets."""
+    log = open_log(disk)
+    append(log, [b"x" * 500], timestamp_ms=1_000)
+    append(log, timestamp_ms=2_000)
+    log.advance_log_start(1)
+    assert (log.first_timestamp_ms(), log.kept_bytes) == (2_000, len(make_batch(0)))
+    log.truncate_to(0)
+    append(log, timestamp_ms=3_000)
+    append(log, 2, timestamp_ms=4_000)
+    log.advance_log_start(1)
+    assert (log.first_timestamp_ms(), log.kept_bytes) == (4_000, len(make_batch(0, 2)))
+
+
 def test_a_segment_that_is_large_enough_is_closed_early(disk: SimDisk) -> None:
     """By its records or its age: its files go sooner then."""
     size = len(make_batch(0))
