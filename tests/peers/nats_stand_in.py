@@ -38,8 +38,6 @@ ITERATIONS: Final = 4096
 PORTS_FILE_S: Final = 2.5
 """Tests give nats-server 5 s to write the file, and then as long to listen."""
 MONITOR_LOOK_S: Final = 1.0
-RETENTION_CHECK_MS: Final = 1_000
-"""Tests give a message of a bucket with a TTL of one second 5 s to go."""
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -94,7 +92,6 @@ def prepare(base: Path, configuration: Configuration) -> Path:
         "kafka": {"port": free_port(port)},
         "http": {"port": free_port(port)},
         "nats": {"servers": [], "default_api_prefix": True},
-        "log": {"retention_check_ms": RETENTION_CHECK_MS},
         "logging": {"format": "console"},
     }
     if node.users:
