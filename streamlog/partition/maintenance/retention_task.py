@@ -137,7 +137,7 @@ class RetentionTask:
             except StreamlogError as error:
                 _tell_failed(partition, error)
             is_led = partition.is_leader and log.settings.is_limited
-            if is_led and partition not in self._due_ms:
+            if is_led and self._is_urgent(partition, now_ms):
                 self._look_again(partition, now_ms)
             if done % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -195,13 +195,14 @@ class RetentionTask:
         return taken
 
     def _is_urgent(self, partition: Partition, now_ms: int) -> bool:
-        """Something was appended: whether it is looked at before it is due."""
+        """Whether it is looked at before it is due."""
         log, due_ms = partition.state.log, self._due_ms.get(partition)
-        settings = log.settings
+        settings, start, end = log.settings, log.log_start_offset, partition.high_watermark
+        if start == end:
+            return False
         if due_ms is None and settings.retention_ms != UNLIMITED:
             return True  # it is not known when its first batch is too old
         over = _excess(settings.retention_bytes, lambda: log.kept_bytes)
-        start, end = log.log_start_offset, partition.high_watermark
         if UNLIMITED < settings.retention_messages < end - start:
             there = end - start - partition.erased.count(start, end)
             over = max(over, _excess(settings.retention_messages, lambda: there))
