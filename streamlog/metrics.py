@@ -236,6 +236,11 @@ class NodeMetrics:
             "Batches of idempotent Kafka producers that were already stored",
             registry=r,
         )
+        self.publish_late_copies = Counter(
+            "streamlog_publish_late_copies",
+            "Messages without Nats-Msg-Id that were under way while the leader changed, left out",
+            registry=r,
+        )
         self.publish_duplicates = Counter(
             "streamlog_publish_duplicates",
             "Published messages whose Nats-Msg-Id was already stored",

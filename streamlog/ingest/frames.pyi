@@ -68,6 +68,10 @@ class RecordCollector:
     open_envelope: OpenEnvelope | None
     owner: Any
     """Its ``take`` takes what was gathered."""
+    from_mark: int
+    """Of the router's marks: a message without an id is left out if it came before this one had come back. Such
+    a copy may have been under way for long, and be stored already by the leader to which it went as well.
+    """
     keyed: bool
     count: Count | None
     """Of a stream of counters: ``count(header_block, subject, reply, payload)`` is asked in place of
@@ -142,7 +146,9 @@ class IngestEndpoint(Endpoint):
     the turn: all that was readable in it is one append for each partition.
     """
 
-    def __init__(self, router: Router) -> None: ...
+    def __init__(self, router: Router, *, left_out: Callable[[], None] | None = None) -> None:
+        """``left_out``: called for each message that is left out, see ``from_mark``."""
+
     def subscribe(
         self, subject: bytes, target: RecordCollector | Partitioner, *, queue: bytes = b""
     ) -> Subscription:

@@ -215,6 +215,7 @@ cdef class RecordCollector:
     cdef public object transform
     cdef public object lifetime
     cdef public object owner
+    cdef public int64_t from_mark
     cdef bint touched  # it is in the list of its endpoint
     cdef Buffer _replies
     cdef list _oversize
@@ -474,8 +475,10 @@ cdef class IngestEndpoint(Endpoint):
 
     cdef list _touched
     cdef Headers _headers
+    cdef object _left_out
 
-    def __init__(self, Router router not None):
+    def __init__(self, Router router not None, *, left_out=None):
+        self._left_out = left_out
         self._touched = []
         self._headers = Headers()
 
@@ -502,11 +505,24 @@ cdef class IngestEndpoint(Endpoint):
             collector = (<Partitioner?>subscription.target).choose(&copied, self._headers, is_own)
             if collector is None:
                 return 0
+        if message.passed < collector.from_mark and not self._has_id(&copied):
+            if self._left_out is not None:
+                self._left_out()
+            return 0
         if not collector.touched:
             collector.touched = True
             self._touched.append(collector)
             self.router.touch(self)
         return collector.gather(&copied, self._headers)
+
+    cdef bint _has_id(self, Message* message) except -1:
+        """Whether a copy of the message would be recognised: its id may be in an envelope."""
+        cdef Headers headers = self._headers
+        cdef PlainEnvelope envelope
+        headers.take(message)
+        if is_like_an_envelope(message.payload) and read_envelope(message.payload, &envelope):
+            headers.take_plain(&envelope)
+        return headers.asked.message_id.size > 0
 
     def take_touched(self):
         """The collectors that got something since, in the order in which they did."""

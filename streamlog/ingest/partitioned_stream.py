@@ -6,7 +6,7 @@ itself; for partitions without a leader, the leader of the lowest one that is le
 of this node's port takes the link to that leader; while there is no link this node refuses it.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from streamlog.ingest.admission.refusal import NOT_LEADER
 from streamlog.ingest.frames import Partitioner, RecordCollector
@@ -75,14 +75,27 @@ class PartitionedStream:
         self._node_id = node_id
         self._refuser = Refuser(stream, answers)
         self._leaders: list[NodeId] = []
+        self._answered: set[tuple[int, int]] = set()
+        """Partitions for which this node answers, with their leader epochs."""
 
-    def follow(self, stream: StreamImage) -> None:
+    def follow(self, stream: StreamImage, mark: Callable[[], int]) -> None:
+        """``mark``: of the router. Where this node begins to answer for a partition, its former leader may have
+        stored what still comes from before: of that nothing is refused.
+        """
         config = stream.config
         self.sources = tuple(SubjectFilter(subject, None) for subject in config.subjects)
         self.target.tokens = config.partition_tokens
         self._refuser.answering = not config.no_ack
         self._refuser.patterns = config.subjects
         self._leaders = [partition.leader for partition in stream.partitions]
+        answered = {
+            (number, partition.leader_epoch)
+            for number, partition in enumerate(stream.partitions)
+            if self._answering(partition.leader) == self._node_id
+        }
+        if not answered <= self._answered:
+            self._refuser.inflow.from_mark = mark()
+        self._answered = answered
 
     def share(
         self,
@@ -95,23 +108,28 @@ class PartitionedStream:
         all.
         """
         refused = self._refuser.inflow
-        lowest = next((leader for leader in self._leaders if leader != NO_LEADER), NO_LEADER)
         shared: list[RecordCollector | None] = []
         for number, leader in enumerate(self._leaders):
             if leader == self._node_id:
                 ingest = ingests.get(TopicPartition(self._stream, number))
                 open_here = may_store and ingest is not None and ingest.opened and not ingest.closed
                 shared.append(ingest.inflow if ingest is not None and open_here else refused)
-            elif leader == NO_LEADER and lowest == self._node_id:
+            elif self._answering(leader) == self._node_id:
                 shared.append(refused)
             else:
                 shared.append(None)
-        answering = (lowest if leader == NO_LEADER else leader for leader in self._leaders)
+        answering = map(self._answering, self._leaders)
         own = [
             refused if it is None and linked is not None and node_id not in linked else it
             for it, node_id in zip(shared, answering, strict=True)
         ]
         self.target.share(shared, own)
+
+    def _answering(self, leader: NodeId) -> NodeId:
+        """The node that answers for a partition of this leader."""
+        if leader != NO_LEADER:
+            return leader
+        return next((it for it in self._leaders if it != NO_LEADER), NO_LEADER)
 
 
 def moves_keys(old: StreamImage, new: StreamImage) -> bool:

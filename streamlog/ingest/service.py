@@ -160,7 +160,11 @@ class IngestService:
             name=f"streamlog node {node_id} ingest",
             outage=self._outage,
             domain_prefix=domain_prefix(nats.domain),
+            left_out=metrics.publish_late_copies.inc,
         )
+        self._router = router
+        self._marked: int | None = None
+        """The router's mark of this turn of ``_follow_changed``, if there is one."""
         self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
@@ -284,6 +288,7 @@ class IngestService:
         """
         if not self._running:
             changed, self._changed = self._changed, {}
+            self._marked = None
             for name in changed:
                 self._follow(name)
             await self._openings.drain()
@@ -300,7 +305,7 @@ class IngestService:
                 await self._any_changed.wait()
                 self._any_changed.clear()
                 while self._changed:
-                    until = loop.time() + TURN_S
+                    until, self._marked = loop.time() + TURN_S, None
                     while self._changed and loop.time() < until:
                         name = next(iter(self._changed))
                         del self._changed[name]
@@ -384,6 +389,7 @@ class IngestService:
                     ingest = self._new_ingest(
                         partition, leader_epoch, config, prepared.deduplicator
                     )
+                    ingest.inflow.from_mark = self._mark()
                     self._ingests[tp] = partition.expiry.admission = ingest
                     self._firing.heard(ingest)
                     self._by_stream.setdefault(name, []).append(tp)
@@ -404,6 +410,14 @@ class IngestService:
         )
         kept = (partition for tp in followed if (partition := self._kept(tp)) is not None)
         self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
+
+    def _mark(self) -> int:
+        """What comes after this mark was sent when the partitions were led here: their former leaders have
+        committed nothing of it. One mark is enough for all that is looked at in a row.
+        """
+        if self._marked is None:
+            self._marked = self._router.mark()
+        return self._marked
 
     def _drop_strangers(self, stream: StreamImage) -> None:
         """Those for what is not led here any more, or in another epoch, or in another log."""
@@ -508,7 +522,7 @@ class IngestService:
         if spreading is None:
             spreading = PartitionedStream(name, node_id=self._node_id, answers=self._answers)
             self._spreadings[name] = spreading
-        spreading.follow(stream)
+        spreading.follow(stream, self._mark)
         self._share(spreading)
         sids = self._listening.replace(spreading.sids, spreading.sources, spreading.target)
         spreading.sids = sids

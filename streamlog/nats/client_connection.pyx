@@ -83,7 +83,7 @@ cdef class ClientConnection(Connection):
             self.put_bytes(b"PONG\r\n", 6)
             self.session.pinged()
         elif is_word(word, b"pong", 4):
-            self.session.ponged()
+            self.take_pong()
         elif is_word(word, b"sub", 3):
             count = split(line.fields, line.end, fields, 3)
             if count != 2 and count != 3:

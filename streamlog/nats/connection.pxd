@@ -42,6 +42,7 @@ cdef class Connection(Endpoint):
     cdef Buffer out
     cdef Buffer _rest  # the beginning of a frame of which the end is still to come
     cdef Py_ssize_t _sent  # of ``out``
+    cdef list _pings  # without an answer yet: the number of a mark, or 0
     cdef bint _feeding
 
     cdef Py_ssize_t frame(self, const uint8_t* start, const uint8_t* end) except -1
@@ -54,6 +55,7 @@ cdef class Connection(Endpoint):
     cdef int check_line(self, Py_ssize_t size) except -1
     cdef int refuse_body(self, BodyFault fault, int64_t size) except -1
     cdef int wrote(self) except -1
+    cdef int take_pong(self) except -1
     cdef int put_bytes(self, const char* data, Py_ssize_t size) except -1
     cdef int _take(self, const uint8_t* start, Py_ssize_t size) except -1
     cdef Py_ssize_t _complete(self, const uint8_t* data, Py_ssize_t size) except -1

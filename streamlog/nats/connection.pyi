@@ -78,6 +78,18 @@ class Connection(Endpoint):
     def take_rest(self) -> bytes:
         """What came and was not carried out; for another connection over the same socket."""
 
+    @property
+    def pings_outstanding(self) -> int:
+        """Without an answer yet, marks among them."""
+
+    def ping(self) -> None:
+        """Send a PING; the session's ``ponged`` is called with the answer. All PINGs are sent by this, or by
+        the router as marks: answers are told apart by their order.
+        """
+
+    def expect_pongs(self, count: int) -> None:
+        """The answers to PINGs of another connection over the same socket are still to come."""
+
     def put_error(self, text: str) -> None:
         """One of nats-server's words."""
 

@@ -62,10 +62,15 @@ cdef class Connection(Endpoint):
         self.payload_bytes_max = payload_bytes_max
         self.pending_bytes_max = pending_bytes_max
         self.domain_prefix = b""
+        self._pings = []
 
     def __dealloc__(self):
         release(&self._rest)
         release(&self.out)
+
+    @property
+    def pings_outstanding(self):
+        return len(self._pings)
 
     @property
     def pending_bytes(self):
@@ -280,6 +285,28 @@ cdef class Connection(Endpoint):
     def send(self, bytes data not None):
         """Whole lines of the protocol."""
         self.put_bytes(<const char*>data, len(data))
+
+    def ping(self):
+        """The session hears of the answer."""
+        self._pings.append(0)
+        self.put_bytes(b"PING\r\n", 6)
+
+    def expect_pongs(self, Py_ssize_t count):
+        """The answers to PINGs of another connection over the same socket are still to come."""
+        self._pings += [0] * count
+
+    cdef int put_mark(self, int64_t mark) except -1:
+        self._pings.append(mark)
+        return self.put_bytes(b"PING\r\n", 6)
+
+    cdef int take_pong(self) except -1:
+        """Answers come in the order of the PINGs. One that no PING asked for answers nothing."""
+        cdef int64_t mark = self._pings.pop(0) if self._pings else 0
+        if mark:
+            self.passed = mark
+        else:
+            self.session.ponged()
+        return 0
 
     def put_error(self, str text not None):
         """One of nats-server's words."""

@@ -115,7 +115,7 @@ cdef class LeafConnection(Connection):
         elif is_word(word, b"ping", 4):
             self.put_bytes(b"PONG\r\n", 6)
         elif is_word(word, b"pong", 4):
-            self.session.ponged()
+            self.take_pong()
         elif is_word(word, b"info", 4):
             self.session.informed(to_bytes(span(line.fields, line.end)))
         elif is_word(word, b"-err", 4):
@@ -175,6 +175,7 @@ cdef class LeafConnection(Connection):
         )
         if not size:
             return 0
+        message.passed = self.passed
         if named > 2:
             queues = [to_bytes(fields[i]) for i in range(first, named)]
         if is_ack_subject(reply) and split_reply(&message, &shown):

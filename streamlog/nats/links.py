@@ -267,7 +267,8 @@ class OutgoingCall:
 
     def _introduce(self) -> None:
         fields = self._connect(self.info)
-        self.connection.send(b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n")
+        self.connection.send(b"CONNECT " + json.dumps(fields).encode() + b"\r\n")
+        self.connection.ping()
 
 
 class Link:
@@ -390,7 +391,7 @@ class Link:
         """Until the link has ended, or is silent."""
         silent_s, seen = 0.0, connection.bytes_in
         while not over.done():
-            connection.send(b"PING\r\n")
+            connection.ping()
             await asyncio.wait((over,), timeout=PING_S)
             is_heard = connection.bytes_in != seen or self._sockets.is_paused
             silent_s = 0.0 if is_heard else silent_s + PING_S
@@ -511,7 +512,7 @@ class NodeLinks:
                 if silent_s >= SILENCE_S:
                     self._sockets.end(peer, CloseReason.STALE)
                 elif isinstance(peer.connection, LeafConnection):
-                    peer.connection.send(b"PING\r\n")
+                    peer.connection.ping()
 
     async def _keep(self, node_id: int) -> None:
         if node_id < self._node_id:
@@ -613,6 +614,7 @@ class NodeLinks:
 
         def begin() -> None:  # after the read that brought CONNECT has been carried out
             if peer.closing is None:
+                connection.expect_pongs(peer.connection.pings_outstanding)
                 self._sockets.replace(peer, connection)
                 connection.open()
                 self._set_linked(node_id, True)

@@ -266,7 +266,7 @@ class PortSession:
             self._end(err.STALE_CONNECTION, CloseReason.STALE)
             return
         self.pings_unanswered += 1
-        self.connection.send(b"PING\r\n")
+        self.connection.ping()
 
     def expire(self, words: str = err.AUTHENTICATION_EXPIRED) -> None:
         """Its login ends now, for the reason that ``words`` give."""

@@ -1,7 +1,7 @@
 """Subscriptions and where messages go, for compiled code that brings messages or takes them."""
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 
 from streamlog.record.compiled.codec cimport Span
 
@@ -13,6 +13,8 @@ cdef struct Message:
     Span payload
     PyObject* trace  # a borrowed DeliveryTrace; NULL: it is not traced
     bint is_routed  # its reply goes through the router, not over the link that it came by
+    int64_t passed  # the newest mark that had come back before it, over the connection that brought it;
+    # INT64_MAX: it begins at this node
 
 
 cdef inline Message message_with(Span subject, Span reply, Span block, Span payload) noexcept nogil:
@@ -24,6 +26,7 @@ cdef inline Message message_with(Span subject, Span reply, Span block, Span payl
     made.payload = payload
     made.trace = NULL
     made.is_routed = True
+    made.passed = INT64_MAX
     return made
 
 
@@ -33,6 +36,7 @@ cdef class Endpoint:
     cdef bint writes  # to a socket: its turn ends after that of those that make answers
     cdef bint is_link  # to other servers: a message goes there once, whatever matches
     cdef bint is_touched  # it is in one of the router's lists
+    cdef int64_t passed  # of the router's marks, the newest that has come back over it
     cdef public bint is_stalled  # what it brings waits for those that it is for
 
     cdef int deliver(self, Subscription subscription, const Message* message) except -1
@@ -42,6 +46,7 @@ cdef class Endpoint:
     cdef int end_turn(self) except -1
     cdef int forward(self, const Message* message, list queues) except -1
     cdef int tell_interest(self, bytes subject, bytes queue, Py_ssize_t count) except -1
+    cdef int put_mark(self, int64_t mark) except -1
     cdef Py_ssize_t unwritten(self) except -1
 
 
@@ -103,6 +108,8 @@ cdef class Router:
     cdef Memo _published
     cdef Memo _answered
     cdef public list stalled
+    cdef readonly int64_t marks  # how many there were
+    cdef list _marked  # what they go over
     cdef list _links
     cdef dict _interest  # how many subscriptions of this node, by subject, or by subject and queue group
     cdef list _watchers  # told once when a subscription comes or goes

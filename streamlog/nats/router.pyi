@@ -16,6 +16,11 @@ here; otherwise the message names the group to one link.
 A subscription matches as NATS's do: ``*`` is one token, ``>`` is one or more at the end. Of each queue group
 one member gets a message.
 
+**Marks.** A connection may hold back what was sent long ago. ``mark`` sends a PING over each connection that brings
+messages to this node; the answer to it comes behind all that the other side had sent before. So what comes after
+mark N has come back over its connection was sent after ``mark`` returned N, or at least after the PING was read.
+Each message says which mark had come back before it; one of this node's own clients comes after all of them.
+
 **Turns.** What is readable in one turn of the event loop is gathered: ``begin_turn``, any number of
 deliveries, ``end_turn``. An endpoint takes or writes what it got at the end of the turn. Endpoints that take
 messages come first, since they make answers; those that write to sockets come last, each once, unless much has
@@ -184,10 +189,23 @@ class Router:
         """Publish an answer."""
 
     def attach(self, link: Endpoint) -> None:
-        """Tell a link of all subscriptions of this node, and of each change."""
+        """Tell a link of all subscriptions of this node, and of each change. Marks go over it, too."""
 
     def detach(self, link: Endpoint) -> None:
         """It has gone; its own subscriptions are to be removed."""
+
+    @property
+    def marks(self) -> int:
+        """How many there were."""
+
+    def mark(self) -> int:
+        """Send a mark over each connection that has joined; its number."""
+
+    def join_marks(self, connection: Endpoint) -> None:
+        """A new connection brings messages that may be stored."""
+
+    def leave_marks(self, connection: Endpoint) -> None:
+        """It has gone."""
 
     def acknowledge(self, replies: bytes, head: bytes, base_offset: int) -> bytes:
         """Give a positive ack to each packed reply; its ``seq`` is the offset + 1.

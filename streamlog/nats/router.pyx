@@ -64,6 +64,10 @@ cdef class Endpoint:
         """Tells a link that this node has ``count`` subscriptions to the subject now."""
         raise NotImplementedError
 
+    cdef int put_mark(self, int64_t mark) except -1:
+        """Sends a mark to the other side, and notes in ``passed`` when it comes back."""
+        raise NotImplementedError
+
     cdef Py_ssize_t unwritten(self) except -1:
         """Bytes that wait until the other side reads."""
         return 0
@@ -216,6 +220,7 @@ cdef class Router:
         self._published = Memo()
         self._answered = Memo()
         self.stalled = []
+        self._marked = []
         self._links = []
         self._interest = {}
         self._watchers = []
@@ -311,6 +316,7 @@ cdef class Router:
         """Tell a link of all subscriptions of this node, and of each change."""
         cdef bytes key, subject, queue
         link.is_link = True
+        self.join_marks(link)
         self._links.append(link)
         for key, count in self._interest.items():
             subject, _, queue = key.partition(b" ")
@@ -318,8 +324,27 @@ cdef class Router:
 
     def detach(self, Endpoint link not None):
         """It has gone; its own subscriptions are to be removed."""
+        self.leave_marks(link)
         if link in self._links:
             self._links.remove(link)
+
+    def mark(self):
+        """Send a mark over each connection that has joined; its number."""
+        cdef Endpoint connection
+        self.marks += 1
+        for connection in tuple(self._marked):
+            connection.put_mark(self.marks)
+        return self.marks
+
+    def join_marks(self, Endpoint connection not None):
+        """It is new: what it brings was sent after all marks that there were."""
+        connection.passed = self.marks
+        self._marked.append(connection)
+
+    def leave_marks(self, Endpoint connection not None):
+        """It has gone."""
+        if connection in self._marked:
+            self._marked.remove(connection)
 
     def matches(self, bytes subject not None):
         """The plain subscriptions of a subject, and its queue groups; those of this node."""

@@ -93,6 +93,7 @@ cdef class ServerConnection(Connection):
             self._last_sid = sid
             self._last = subscription
         message.is_routed = False
+        message.passed = self.passed
         subscription.endpoint.deliver(subscription, &message)
         return size
 
@@ -106,7 +107,7 @@ cdef class ServerConnection(Connection):
         if is_word(fields[0], b"ping", 4):
             self.put_bytes(b"PONG\r\n", 6)
         elif is_word(fields[0], b"pong", 4):
-            self.session.ponged()
+            self.take_pong()
         elif is_word(fields[0], b"info", 4):
             self.session.informed(to_bytes(span(argument, end)))
         elif is_word(fields[0], b"-err", 4):
@@ -119,4 +120,5 @@ cdef class ServerConnection(Connection):
         """Take and send nothing more."""
         self._subscriptions = {}
         self._last = None
+        self.router.leave_marks(self)
         super().close()

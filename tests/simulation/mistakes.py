@@ -23,6 +23,7 @@ from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
 from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
 from streamlog.ingest.partition_ingest import DelayedAcks
+from streamlog.ingest.service import IngestService
 from streamlog.kafka.context import Context
 from streamlog.kafka.fetch import fetch_session
 from streamlog.kafka.fetch.fetch_session import PartitionFetch
@@ -539,6 +540,11 @@ def keep_what_an_ended_link_wanted(patch: pytest.MonkeyPatch) -> None:
                 self.router.add(Subscription(self, subject, queue=queue))
 
     patch.setattr(links, "LeafConnection", Forgetful)
+
+
+def take_what_was_sent_to_others(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes every copy that still comes, be it from before it was elected."""
+    patch.setattr(IngestService, "_mark", lambda _: 0)
 
 
 def take_links_by_any_token(patch: pytest.MonkeyPatch) -> None:

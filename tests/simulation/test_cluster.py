@@ -21,8 +21,9 @@ from tests.simulation.cluster.late import (
     ReplicasReturnSoon,
 )
 from tests.simulation.cluster.older import OlderCopiesReturn
+from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
-from tests.simulation.cluster.ports_world import LinksAlone, PortsWorld
+from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, LinksAlone, PortsWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -62,6 +63,8 @@ SWARMS = [
     pytest.param(NatsHangs, range(3), id="nats-hangs"),
     pytest.param(PortsWorld, range(6), id="ports-and-links"),
     pytest.param(LinksAlone, range(4), id="links-alone"),
+    pytest.param(CopiesComeLate, range(4), id="copies-come-late"),
+    pytest.param(CopiesComeLateOverLinks, range(4), id="copies-come-late-over-links"),
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
     pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),

@@ -18,8 +18,9 @@ from tests.simulation.cluster.cruel import (
 from tests.simulation.cluster.fast_batches import FastRepetitionsWait
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.older import OlderCopiesReturn
+from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
-from tests.simulation.cluster.ports_world import PortsWorld
+from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
@@ -74,6 +75,7 @@ from tests.simulation.mistakes import (
     take_high_watermarks_by_name,
     take_links_by_any_token,
     take_what_deposed_leaders_send,
+    take_what_was_sent_to_others,
     trust_older_copies,
     trust_that_leader_epochs_match,
     who_lags_may_join,
@@ -124,7 +126,7 @@ CASES = [
     (answer_operations_before_the_commit, OperationsWorld, range(60), ACKNOWLEDGED_GONE),
     (take_high_watermarks_by_name, NamesakesOfKilled, range(21, 81), UNCOMMITTED),
     (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 61), CUT_SHORT),
-    (take_appends_of_older_ingests, IngestsLate, range(7, 67), STORED_TWICE),
+    (take_appends_of_older_ingests, IngestsLate, range(13, 73), STORED_TWICE),
     (await_the_high_watermark_alone, RepetitionsWait, range(4, 64), ACKNOWLEDGED_GONE),
     (apply_when_nats_has_answered, NatsHangs, range(21, 81), ACTS_LATE),
     (accept_members_that_have_restarted, JoinersLosePower, range(1, 61), LOST),
@@ -134,6 +136,8 @@ CASES = [
     (pass_on_what_came_over_a_link, PortsWorld, range(40), HEARD_TWICE),
     (call_each_other, PortsWorld, range(40), HEARD_TWICE),
     (keep_what_an_ended_link_wanted, PortsWorld, range(1, 41), "all is not well"),
+    (take_what_was_sent_to_others, CopiesComeLate, range(1, 61), STORED_TWICE),
+    (take_what_was_sent_to_others, CopiesComeLateOverLinks, range(6, 66), STORED_TWICE),
     (take_links_by_any_token, PortsWorld, range(40), "a stranger is taken for"),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(3, 43), VOTES_TWICE),

@@ -151,6 +151,7 @@ class ServerLink:
         failed: Callable[[Exception], None],
         echo: bool = True,
         heeds_room: bool = True,
+        is_marked: bool = False,
         domain_prefix: bytes = b"",
         connect_s: float = CONNECT_S,
         handshake_s: float = HANDSHAKE_S,
@@ -158,8 +159,8 @@ class ServerLink:
         """``connected``: the server is there, or there again, and all has been said to it; ``disconnected``: with
         what the connection has ended for, where that is known; ``failed``: an attempt failed, or the server
         complains. ``echo``: the server sends it what it publishes itself. ``heeds_room``: nothing is read where
-        there is no room. ``domain_prefix``: as of ``Connection``. ``connect_s``: until the socket is connected,
-        and again until the server greets.
+        there is no room. ``is_marked``: the router's marks go over it. ``domain_prefix``: as of ``Connection``.
+        ``connect_s``: until the socket is connected, and again until the server greets.
         """
         self.max_payload = DEFAULT_PAYLOAD_BYTES_MAX
         """Of a message to the server, its headers included."""
@@ -175,6 +176,7 @@ class ServerLink:
         self._failed = failed
         self._echo = echo
         self._heeds_room = heeds_room
+        self._is_marked = is_marked
         self._domain_prefix = domain_prefix
         self._connect_s = connect_s
         self._handshake_s = handshake_s
@@ -333,6 +335,8 @@ class ServerLink:
     def _begin(self, call: OutgoingCall, server: Server) -> None:
         self._call, self._pool.current = call, server
         self._pings_outstanding = 0
+        if self._is_marked:
+            self._router.join_marks(call.connection)
         self.connected_url = server.url._replace(netloc=server.place)
         sids = self._subscriptions.sids()
         self._bind(sids)
@@ -435,7 +439,7 @@ class ServerLink:
     def _ping(self, pong: "asyncio.Future[bool] | None") -> None:
         assert self._call is not None, "connected"
         self._pongs.append(pong)
-        self._call.connection.send(b"PING\r\n")
+        self._call.connection.ping()
 
     def _ponged(self) -> None:
         self._pings_outstanding = 0

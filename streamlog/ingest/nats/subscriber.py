@@ -32,12 +32,15 @@ class Subscriber:
         name: str,
         outage: ConnectionState,
         domain_prefix: bytes = b"",
+        left_out: Callable[[], None] | None = None,
     ) -> None:
-        """``domain_prefix``: by which clients of these servers write to buckets, too."""
+        """``domain_prefix``: by which clients of these servers write to buckets, too. ``left_out``: see
+        ``IngestEndpoint``.
+        """
         self._outage = outage
         self._domain_prefix = b"" if access is None else domain_prefix
         self._router = router
-        self._endpoint = IngestEndpoint(router)
+        self._endpoint = IngestEndpoint(router, left_out=left_out)
         self._subscriptions = Subscriptions()
         self._link: ServerLink | None = None
         """None: the node is no client of NATS, and all is known."""
@@ -49,6 +52,7 @@ class Subscriber:
                 self._subscriptions,
                 name=name,
                 echo=False,
+                is_marked=True,
                 domain_prefix=domain_prefix,
                 connected=self._connected,
                 disconnected=outage.disconnected,

@@ -86,7 +86,7 @@ class _Line:
 
 
 class SimNats:
-    """The server. A message goes to every subscription with its very subject."""
+    """The server. A message goes to every subscription that matches it, be it by a ``*``."""
 
     def __init__(
         self, events: Events, links: Links, rng: random.Random, answer: Callable[[bytes], None]
@@ -105,7 +105,7 @@ class SimNats:
         sizes = f"{len(head)} {len(head) + len(body)}"
         count = 0
         for line in tuple(self.lines):
-            for sid in [sid for sid, known in line.subscriptions.items() if known == subject]:
+            for sid in [sid for sid, it in line.subscriptions.items() if _matches(it, subject)]:
                 start = f"HMSG {subject} {sid} {reply} {sizes}\r\n".encode()
                 line.to_client(start + head + body + b"\r\n")
                 count += 1
@@ -144,6 +144,15 @@ class SimNats:
             self.events.after(notice_us, line.end_at_server)
 
 
+def _matches(known: str, subject: str) -> bool:
+    if "*" not in known:
+        return known == subject
+    tokens, wanted = subject.split("."), known.split(".")
+    return len(tokens) == len(wanted) and all(
+        it in ("*", token) for it, token in zip(wanted, tokens, strict=True)
+    )
+
+
 class SimServerLink:
     """What ``ingest.nats.subscriber`` needs of its link."""
 
@@ -172,7 +181,7 @@ class SimServerLink:
         """Answers that leave at the end of this turn."""
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._renew_connection()
+        self._connection = self._new_connection()
 
     @property
     def is_connected(self) -> bool:
@@ -214,6 +223,10 @@ class SimServerLink:
             self.nats.said(b"".join(waiting))
             self._say(b"".join(waiting))
 
+    def _flush_connection(self) -> None:
+        """Marks are sent by the connection itself."""
+        self._say(self._connection.take_output())
+
     def _say(self, data: bytes) -> None:
         if data and self._line is not None:
             self._line.to_server(data)
@@ -224,7 +237,8 @@ class SimServerLink:
         pong: asyncio.Future[bool] = self._loop.create_future()
         self._pongs.append(pong)
         self._flush()
-        self._say(b"PING\r\n")
+        self._connection.ping()
+        self._flush_connection()
         try:
             async with asyncio.timeout(timeout_s):
                 return await pong
@@ -278,16 +292,20 @@ class SimServerLink:
         while not self._is_closed:
             self._line = self.nats.connect(self._host, self)
             if self._line is not None:
-                self._renew_connection()
+                self._connection.close()
+                self._connection = self._new_connection()
                 self._bind(self._subscriptions.sids())
                 self._say(self._subscriptions.commands(self._subscriptions.sids()))
                 self._told_connected()
                 return
             await asyncio.sleep(RETRY_S)
 
-    def _renew_connection(self) -> None:
-        self._connection = ServerConnection(self._router)
-        self._connection.session = self
+    def _new_connection(self) -> ServerConnection:
+        connection = ServerConnection(self._router)
+        connection.session = self
+        connection.flushed = self._flush_connection
+        self._router.join_marks(connection)
+        return connection
 
     def _bind(self, sids: Iterable[int]) -> None:
         for sid in sids:

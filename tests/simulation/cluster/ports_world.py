@@ -1,6 +1,5 @@
 """Stories of nodes with NATS ports of their own, and links between them."""
 
-import json
 from functools import partial
 
 from streamlog.config import NatsSection
@@ -8,48 +7,22 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS
+from tests.simulation.cluster.once import CopiesComeLate, OncePublisher
 from tests.simulation.cluster.port_clients import PortClients, Stranger
 from tests.simulation.cluster.ports import NatsPort
 from tests.simulation.cluster.swarm import Kind, SwarmWorld
 from tests.simulation.cluster.tcp import NATS_PORT
-from tests.simulation.publisher import Publisher
 
 STRANGER_US = 700_000
 HELD_US = (100_000, 12_000_000)
 """How long links bring nothing: now shorter, now longer than what they are given up after."""
 
 
-class OncePublisher(Publisher):
-    """Its messages have no id, and are sent once: nothing but the ways that they take may double them."""
-
-    @property
-    def waits_for_each(self) -> bool:
-        return False  # it does not wait until one that got no answer is stored, or lost
-
-    def answered(self, reply: str, payload: bytes) -> None:
-        number = int(reply.partition(".")[2])
-        if "error" in json.loads(payload):
-            self._give_up(number)
-        else:
-            super().answered(reply, payload)
-
-    def _try(self, number: int) -> None:
-        self._sent_us[number] = self._events.now_us
-        head, body = b"NATS/1.0\r\nA: b\r\n\r\n", f"{self.name}:{number}".encode()
-        line = f"HMSG s 1 {self.name}.{number} {len(head)} {len(head) + len(body)}\r\n".encode()
-        self._send(line + head + body + b"\r\n")
-        self._events.after(self._timeout_us, partial(self._give_up, number))
-
-    def _give_up(self, number: int) -> None:
-        if self._waiting.pop(number, None) is not None:
-            self._next_soon()
-
-
 class PortsWorld(SwarmWorld):
     """Publishers and others are clients of the nodes' ports; messages between nodes take the links.
 
-    Its publishers give each message an id. Without one a message may be stored twice here: every node that may
-    lead gets a copy of it, and a link may hold one back until the node at its other end leads, too.
+    Every node that may lead gets a copy of a message, and a link may hold one back until the node at its other end
+    leads. Some publishers give ids, and repeat what is not acknowledged; others do neither.
     """
 
     NODES = (3,)
@@ -71,6 +44,7 @@ class PortsWorld(SwarmWorld):
         )
         self.clients.told = self.publishers.tell
         self.publishers.nats = self.clients
+        self.publishers.kinds += [(1, OncePublisher)]
         self._tokens: list[tuple[NodeId, str]] = []
         """Of all processes, in order."""
 
@@ -185,9 +159,17 @@ class LinksAlone(PortsWorld):
     without an id.
     """
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.publishers.kinds += [(1, OncePublisher)]
-
     def faults(self) -> list[Kind]:
         return []
+
+
+class CopiesComeLateOverLinks(CopiesComeLate, PortsWorld):
+    """As with NATS; links between nodes hold the copies back."""
+
+    def always(self) -> list[Kind]:
+        return [*super().always(), self._end_links]
+
+    def _hold(self, target: NodeId, for_us: int) -> None:
+        held = [(source, target, NATS_PORT) for source in sorted(self.hosts) if source != target]
+        self.tcp.held |= set(held)
+        self.events.after(for_us, partial(self._let_go, held))

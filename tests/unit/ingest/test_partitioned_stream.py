@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ class Node:
         )
         self.way = Way(message_bytes_max=1000)
         self.way.ingest.opened = True
+        self.mark: Callable[[], int] = lambda: 0
+        """Of the router."""
         self.spreading = PartitionedStream("orders", node_id=ME, answers=self.way.answers)
         self.ingests = {
             TopicPartition("orders", number): self.way.ingest
@@ -43,7 +46,8 @@ class Node:
 
     def lead(self, *leaders: NodeId, may_store: bool = True) -> None:
         partitions = tuple(_partition(leader) for leader in leaders)
-        self.spreading.follow(StreamImage(self.config, None, 0, partitions))  # type: ignore[arg-type]
+        image = StreamImage(self.config, None, 0, partitions)  # type: ignore[arg-type]
+        self.spreading.follow(image, self.mark)
         self.spreading.share(self.ingests, may_store=may_store)
 
     def told(self) -> list[str]:
@@ -159,3 +163,58 @@ async def test_client_is_refused_what_only_a_node_without_a_link_could_take(
     assert refused(frozenset())
     assert refused(frozenset(), over_link=True) == is_refused_anyhow
     assert refused(frozenset({OTHER})) == is_refused_anyhow
+
+
+@pytest.mark.parametrize("is_opened", [True, False])
+async def test_copy_from_before_the_mark_of_its_leader_is_left_out_in_silence(
+    is_opened: bool,
+) -> None:
+    """The former leader may have stored and acknowledged it."""
+    node, router = Node(ME, OTHER), Router()
+    left_out: list[None] = []
+    endpoint = IngestEndpoint(router, left_out=lambda: left_out.append(None))
+    endpoint.subscribe(b"o.>", node.spreading.target)
+    link = LeafConnection(router)
+    link.open()
+    node.mark = router.mark
+    node.way.ingest.opened = is_opened
+    node.lead(OTHER, ME)
+    node.ingests = {TopicPartition("orders", 1): node.way.ingest}
+    node.lead(OTHER, ME)
+    node.way.ingest.inflow.from_mark = router.marks
+    assert link.take_output() == b"LS+ o.>\r\nPING\r\n"
+    late = b"LMSG %b a 1\r\nx\r\n" % node.subject(1)
+    head = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
+    identified = b"HMSG %b a 28 29\r\n%bx\r\n" % (node.subject(1), head)
+
+    first = node.way.partition.log_end_offset
+
+    def taken() -> int:
+        """So many are stored, or refused."""
+        router.end_turn()
+        refused = int(node.way.count("publish_rejected", reason="not_leader"))
+        return refused + node.way.partition.log_end_offset - first
+
+    link.feed(late)
+    assert (taken(), len(left_out)) == (0, 1)
+    link.feed(identified)
+    assert (taken(), len(left_out)) == (1, 1)  # a repetition would be recognised
+    router.publish(node.subject(1), b"x", reply=b"a")
+    assert taken() == 2
+    link.feed(b"PONG\r\n" + late)
+    assert (taken(), len(left_out)) == (3, 1)
+    assert node.way.partition.log_end_offset - first == (3 if is_opened else 0)
+    node.lead(OTHER, ME)
+    assert link.take_output() == b"", "it answers for no other partition than before"
+
+
+async def test_id_in_an_envelope_is_one() -> None:
+    router = Router()
+    collector = RecordCollector(message_bytes_max=1000)
+    collector.from_mark = router.mark() + 1
+    IngestEndpoint(router).subscribe(b"o", collector)
+    link = LeafConnection(router)
+    for headers, count in (({}, 0), ({b"Nats-Msg-Id": b"1"}, 1)):
+        data = enveloped.envelope(enveloped.message(b"v", headers=headers))
+        link.feed(b"LMSG o %d\r\n%b\r\n" % (len(data), data))
+        assert collector.run.count == count

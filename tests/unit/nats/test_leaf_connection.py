@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.ingest.frames import IngestEndpoint, RecordCollector
 from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.leaf_connection import LeafConnection
 from streamlog.nats.router import Callback, Router, Subscription
@@ -102,6 +103,37 @@ def test_nothing_goes_there_before_the_other_side_knows_what_is_wanted_here(worl
     assert link.take_output() == b"LS+ inbox.*\r\nLMSG a inbox.1 1\r\nx\r\nLMSG c | q 1\r\nx\r\n"
     link.close()
     assert len(world.router) == 1
+
+
+def test_mark_has_passed_when_its_ping_is_answered(world: World) -> None:
+    """Answers come in the order of the PINGs: those of the session are not taken for those of marks."""
+    collector = RecordCollector(message_bytes_max=100)
+    IngestEndpoint(world.router).subscribe(b"a", collector)
+    link = world.link()
+    link.take_output()
+    link.expect_pongs(1)
+    link.ping()
+    assert world.router.mark() == 1
+    link.ping()
+    collector.from_mark = world.router.mark()
+    assert (collector.from_mark, link.take_output()) == (2, b"PING\r\n" * 4)
+    later = world.link()
+    for pongs, reports in enumerate((0, 1, 2, 2, 3)):
+        if pongs:
+            link.feed(b"PONG\r\n")
+        link.feed(b"LMSG a 1\r\nx\r\n")
+        assert (collector.run.count, world.session.reports) == (0, ["PONG"] * reports)
+    assert link.pings_outstanding == 1
+    link.feed(b"PONG\r\nLMSG a 1\r\nx\r\n")
+    assert (collector.run.count, world.session.reports) == (1, ["PONG"] * 3)
+    later.feed(b"LMSG a 1\r\nx\r\n")  # it was sent after all marks that there were
+    world.router.publish(b"a", b"x")
+    assert collector.run.count == 3
+    link.feed(b"PONG\r\n")  # that nobody has asked for
+    assert (link.pings_outstanding, len(world.session.reports)) == (0, 4)
+    link.close()
+    world.router.mark()
+    assert later.take_output().endswith(b"LS+ a\r\nPING\r\n")
 
 
 def test_link_that_was_never_open_leaves_nothing_behind(world: World) -> None:
