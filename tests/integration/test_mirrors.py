@@ -547,6 +547,47 @@ async def are_same_last(api: Api, name: str, subject: str, value: bytes) -> None
     assert base64.b64decode(reply["message"]["data"]) == value
 
 
+async def test_mirror_keeps_all_of_a_subject_unless_it_is_compacted(
+    tmp_path: Path, theirs: Api
+) -> None:
+    """JetStream keeps the newest, as ``max_msgs_per_subject`` says. Compaction comes to the same, a little later."""
+    log = {"compaction_interval_ms": 50, "checkpoint_interval_ms": 50}
+    compacted = {
+        "streamlog.cleanup_policy": "compact",
+        "streamlog.segment_age_ms": "100",
+        "streamlog.min_cleanable_dirty_ratio": "0",
+    }
+    with Cluster(tmp_path, nodes=1, settings={"nats_listen": {}, "log": log}) as cluster:
+        async with api_of(cluster[1].port_url, OURS) as ours:
+            shared: dict[str, Any] = {"max_msgs_per_subject": 1, "mirror": {"name": "many"}}
+            for api in (theirs, ours):
+                await api.create("many", subjects=["many.*"])
+                await api.create("newest", **shared)
+                for number in range(20):
+                    await api.publish(f"many.{number % 2}", b"%d" % number)
+                await has_all(api, "newest", 20)
+            assert await theirs.message("newest", 18) is None
+            assert await ours.message("newest", 18) is not None
+            await ours.create(
+                "compacted", **shared, metadata=compacted, duplicate_window=100_000_000
+            )
+            await has_all(ours, "compacted", 20)
+
+            async def found(name: str) -> list[int]:
+                records = await asyncio.to_thread(read_stream, cluster.servers, name)
+                return numbers(records)
+
+            assert await found("newest") == [*range(20)]
+
+            async def is_compacted() -> bool:
+                return await found("compacted") == [18, 19]
+
+            await until(is_compacted, "the newest of each subject are left")
+            for sequence in (18, 19, 20):
+                kept = await theirs.message("newest", sequence) is not None
+                assert (await ours.message("compacted", sequence) is not None) == kept
+
+
 async def test_much_is_mirrored_under_flow_control(
     ours: Api, theirs: Api, node: NodeProcess
 ) -> None:
