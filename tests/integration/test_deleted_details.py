@@ -89,7 +89,7 @@ async def test_erasure_is_a_sequence_once_a_message_follows(
                 asked = {"filter": f"{name}.{asked['filter']}"}
             assert (await side.api(f"{verb}.{name}", **asked))["success"]
         async with asyncio.timeout(10):
-            while (await told(side, name))["deleted"] != removed:
+            while (await told(side, name))["deleted"] != removed:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     theirs, ours = [await told(side, name) for side in pair.sides]
     assert ours == theirs
@@ -129,7 +129,7 @@ async def test_places_of_sources_are_sequences_too(pair: Pair) -> None:
             await side.publisher.ask(origin, b"%d" % at, None)
         await side.create(name, subjects=[name], sources=[{"name": origin}])
         async with asyncio.timeout(20):
-            while (await told(side, name))["messages"] != 3:
+            while (await told(side, name))["messages"] != 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     await asyncio.sleep(1)
     theirs, ours = [await told(side, name) for side in pair.sides]
