@@ -63,10 +63,12 @@ class Way:
         in_flight_bytes_max: int = 10_000,
         message_bytes_max: int = 100,
         subjects: Sequence[str] = (),
+        partition: FakePartition | None = None,
         **settings: Any,
     ) -> None:
+        """``partition``: one that a former leader has left."""
         self.now_ms = 1_000_000
-        self.partition = FakePartition()
+        self.partition = partition or FakePartition()
         self.metrics = NodeMetrics()
         self.written = TurnsWritten()
         self.answers = PubAcks(self.written, self.metrics, Router())

@@ -528,9 +528,10 @@ class PartitionIngest:
         return base_offset if partition.log_end_offset > base_offset else -1
 
     def owe(self, rollups: Sequence[Place]) -> None:
-        """Messages in the log, of which a former leader may not have appended the erasure."""
+        """The log is a former leader's, with these messages, of which it may not have appended the
+        erasure."""
         self._asked = True
-        self._rollups.owed += rollups
+        self._rollups.inherit(rollups)
 
     def erase_owed(self) -> None:
         """What messages in the log supersede, and could not be erased yet. Between two reads, or

@@ -89,8 +89,8 @@ class Rollups:
         self.owed: list[Place] = []
         """Messages in the log whose erasure is not there yet: it could not be appended."""
         self.erased_end = NOWHERE
-        """The offset of the last erasure that was appended: messages whose erasures it has are
-        acknowledged when it is committed."""
+        """The offset of the last erasure that was appended, by a former leader perhaps: messages
+        whose erasures it has are acknowledged when it is committed."""
 
     def __bool__(self) -> bool:
         return bool(self._run)
@@ -146,6 +146,13 @@ class Rollups:
             self._partition.erasing.append(gone, ack)
             self.erased_end = self._partition.log_end_offset - 1
         self.owed.clear()
+
+    def inherit(self, places: Iterable[Place]) -> None:
+        """A former leader has appended these messages. Their erasures are owed, unless they are in the
+        log: there they may be the first of what is not committed yet.
+        """
+        self.owed += places
+        self.erased_end = self._partition.log_end_offset - 1
 
     def owes(self, offset: int) -> bool:
         """The message there has others go, which it did not yet."""

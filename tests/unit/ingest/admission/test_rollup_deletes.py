@@ -6,7 +6,9 @@ import pytest
 
 from streamlog.errors import StorageFull
 from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
+from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window
 from tests.ingest_way import Way, message
+from tests.led_partition import as_partition
 
 ALL: dict[str, Any] = {"Nats_Rollup": "all"}
 
@@ -95,3 +97,21 @@ async def test_a_repetition_waits_for_an_erasure_that_is_not_committed(way: Way)
     assert way.told() == []
     way.partition.commit()
     assert [reply for reply, _ in way.told()] == ["again", "roll"]
+
+
+async def test_a_repetition_waits_for_the_erasure_of_a_former_leader(way: Way) -> None:
+    """It is in the log, and not committed. Were it lost, readers would see again what has gone."""
+    way.read(message("roll", Nats_Msg_Id="1", **ALL))
+    way.ingest.close()
+    successor = Way(rollups=True, partition=way.partition)
+    partition = as_partition(way.partition)
+    await rebuild_window(partition, successor.ingest.deduplicator, since_ms=0)
+    (recent,) = await look_at_recent(partition)
+    successor.ingest.owe(recent.rollups)
+    successor.ingest.erase_owed()
+    assert way.partition.log_end_offset == 15, "nothing is to be erased any more"
+    way.partition.move(14)
+    successor.read(message("again", Nats_Msg_Id="1", **ALL))
+    assert successor.told() == []
+    way.partition.move(15)
+    assert successor.told() == [("again", {"stream": "orders", "seq": 14, "duplicate": True})]
