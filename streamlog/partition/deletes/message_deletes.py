@@ -134,7 +134,8 @@ class MessageDeletes:
         for foreseen in self._all_foreseen:
             settled.update(foreseen)
         settled.keep_between(self._state.log.log_start_offset, _NEVER)
-        await self.erase(settled)
+        if settled:
+            await self.erase(settled)
         for foreseen in (self._foreseen, self._later, self._latest):
             foreseen.remove_all(settled)
         self._gone = None
@@ -183,16 +184,24 @@ class MessageDeletes:
             self._lost()
 
     async def erase(self, erased: OffsetSet) -> None:
-        """Return once it is committed that these are erased.
+        """Return once it is committed that these are erased; and all that the log says is erased: who asks may
+        have found nothing, or less, for the index of subjects does not wait for commits.
 
         Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, Overloaded, and
         RequestTimedOut where it may yet be committed.
         """
-        if not erased:
-            return
-        await replicated(
-            self._state.tp, lambda ack: self.append(erased, ack), committed=self.committed
-        )
+        state = self._state
+        if erased:
+            await replicated(
+                state.tp, lambda ack: self.append(erased, ack), committed=self.committed
+            )
+        elif state.log.erasures.latest_offset >= state.high_watermark:
+            await replicated(state.tp, self._await_said, committed=self.committed)
+
+    def _await_said(self, ack: Acknowledgement) -> None:
+        state = self._state
+        state.check_writable()
+        state.await_commit(state.log.log_end_offset, 0, time.perf_counter(), ack)
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
         """All of it, or as much as there was room for before this raises as ``erase``. ``ack``
