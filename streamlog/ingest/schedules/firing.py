@@ -18,6 +18,7 @@ from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.schedules.log_scan import Stored, scan
 from streamlog.ingest.schedules.pending_schedules import PendingSchedule, PendingSchedules
 from streamlog.ingest.schedules.scheduled_message import (
+    Schedule,
     ScheduledMessage,
     is_fired,
     message_of,
@@ -64,6 +65,11 @@ class _Ready(NamedTuple):
     """What a schedule that is due publishes."""
 
     pending: PendingSchedule
+    schedule: Schedule
+    record: Record
+    """The schedule's own."""
+    content_offset: int
+    """Of the newest message of its source, which is published; NOTHING: its own is."""
     message: ScheduledMessage
     next_ns: int | None
     checked: int
@@ -155,9 +161,9 @@ class PartitionSchedules:
                 index = await self._partition.subjects.know()
         # From here on nothing comes between: what is not current any more waits for the next look.
         now = self._ingest.sequences.index()
-        if now is None or self.is_over:
+        if now is None or self.is_over or self._ingest.gathers:
             return False
-        ready = [it for it in ready if _is_current(now, it)]
+        ready = [it for it in (self._as_now(now, it) for it in ready) if it is not None]
         if not ready:
             return changed
         base_offset = self._ingest.fire([it.message for it in ready])
@@ -187,16 +193,32 @@ class PartitionSchedules:
             if self._pending.may_have_fired(pending):
                 self._pending.put_off(pending, next_ns)
                 return None
-        content = record
-        if schedule.source:
-            offset = index.last(schedule.source, _EVERYTHING)
-            if offset != NOTHING:
-                content = await self._record(offset) or record
+        content, content_offset = record, _last_of_source(index, schedule)
+        if content_offset != NOTHING:
+            content = await self._record(content_offset) or record
         message = message_of(schedule, content, next_ns=next_ns)
-        if message.size_bytes > self._ingest.inflow.message_bytes_max:
+        if not self._has_room_for(message):
             self._drop(pending)
             return None
-        return _Ready(pending, message, next_ns, checked)
+        return _Ready(pending, schedule, record, content_offset, message, next_ns, checked)
+
+    def _has_room_for(self, message: ScheduledMessage) -> bool:
+        return message.size_bytes <= self._ingest.inflow.message_bytes_max
+
+    def _as_now(self, index: SubjectIndex, it: _Ready) -> _Ready | None:
+        """With what its source has now, which may change all the time; None: it waits for the next look."""
+        if not _is_current(index, it):
+            return None
+        offset = _last_of_source(index, it.schedule)
+        if offset == it.content_offset:
+            return it
+        content: Record | None = it.record
+        if offset >= self._partition.log_start_offset:
+            content = record_now(self._partition, offset)
+        if content is None:
+            return None
+        message = message_of(it.schedule, content, next_ns=it.next_ns)
+        return it._replace(message=message) if self._has_room_for(message) else None
 
     async def _current_until(self, index: SubjectIndex, pending: PendingSchedule) -> int | None:
         """None: its message is not there any more, or another one has taken its place. A message that another
@@ -235,6 +257,10 @@ class PartitionSchedules:
             "offset": pending.offset,
         }
         logger.warning(SCHEDULE_DROPPED, extra=extra)
+
+
+def _last_of_source(index: SubjectIndex, schedule: Schedule) -> int:
+    return index.last(schedule.source, _EVERYTHING) if schedule.source else NOTHING
 
 
 def _is_current(index: SubjectIndex, it: _Ready) -> bool:

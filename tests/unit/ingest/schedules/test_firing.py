@@ -1,5 +1,6 @@
 """Schedules of one partition, by the clock of the test, through failures between any two writes."""
 
+import asyncio
 import logging
 import time
 
@@ -32,14 +33,9 @@ class World(Way):
             batches=True,
             message_bytes_max=2_000,
             in_flight_bytes_max=1 << 20,
+            partition=partition,
         )
         self.now_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
-        if partition is not None:
-            self.partition = partition
-            self.ingest.partition = as_partition(partition)
-            self.ingest.sequences._partition = as_partition(partition)
-            self.ingest._rollups._partition = as_partition(partition)
-            self.ingest.batching._partition = as_partition(partition)
         self.ingest.opened = True
         self.schedules = PartitionSchedules(self.ingest, lambda: self.now_ms)
 
@@ -195,6 +191,43 @@ async def test_what_another_schedule_fires_onto_it_does_not_end_it(world: World)
     assert await world.look_at(2_000) == 1
     assert await world.look_at(60_000) == 2
     assert await world.successor().look_at(60_000) == 2
+
+
+async def test_what_a_source_has_is_looked_at_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that comes while schedules are prepared is the newest one."""
+    monkeypatch.setattr("streamlog.ingest.schedules.firing.PREPARED_AT_ONCE", 1)
+    world.read(message("r", b"old", subject="orders.source"))
+    world.schedule(world.in_ms(1_000), Nats_Schedule_Source="orders.source")
+    world.schedule(world.in_ms(1_000), "orders.later", Nats_Schedule_Source="orders.none")
+    assert await world.look_at(0) == 0
+    world.now_ms += 1_000
+    looking = asyncio.create_task(world.schedules.look())
+    await asyncio.sleep(0)
+    world.read(message("r", b"new", subject="orders.source"))
+    world.read(message("r", b"first", subject="orders.none"))
+    await looking
+    assert len(world.fired()) == 2
+    assert world.partition.values()[-2:] == [b"new", b"first"]
+
+
+async def test_what_has_become_too_large_waits_for_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamlog.ingest.schedules.firing.PREPARED_AT_ONCE", 1)
+    world.schedule(world.in_ms(1_000), Nats_Schedule_Source="orders.source")
+    assert await world.look_at(0) == 0
+    world.now_ms += 1_000
+    looking = asyncio.create_task(world.schedules.look())
+    await asyncio.sleep(0)
+    run = RecordRun()
+    run.append(None, b"x" * 2_001, [(b"subject", b"orders.source")])
+    world.partition.append(run, UNAWAITED)
+    await looking
+    assert (world.fired(), caplog.text) == ([], "")
+    assert await world.look_at(0) == 0
+    assert "schedule has ended without its message" in caplog.text
 
 
 async def test_nothing_fires_while_nothing_can_be_stored(world: World) -> None:
