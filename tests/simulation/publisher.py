@@ -189,9 +189,9 @@ def copied(message_id: str, value: str) -> bytes:
     return run.seal(base_offset=0, leader_epoch=-1, timestamp_ms=5, max_timestamp_ms=5)
 
 
-def frame(reply: str, message_id: str, lines: str = "") -> bytes:
+def frame(reply: str, message_id: str, lines: str = "", subject: str = "s") -> bytes:
     head = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n{lines}\r\n".encode()
     body = message_id.encode() + b"." * (len(message_id) * 37 % 300)
     sizes = f"{len(head)} {len(head) + len(body)}"
     target = f"{reply} " if reply else ""
-    return f"HMSG s 1 {target}{sizes}\r\n".encode() + head + body + b"\r\n"
+    return f"HMSG {subject} 1 {target}{sizes}\r\n".encode() + head + body + b"\r\n"

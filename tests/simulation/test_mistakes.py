@@ -22,6 +22,7 @@ from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
+from tests.simulation.cluster.schedules import FiringLeadersEnd
 from tests.simulation.cluster.swarm import (
     ControllersForget,
     FencedComeBack,
@@ -89,6 +90,14 @@ from tests.simulation.quorum_mistakes import (
     keep_what_was_not_written_among_what_waits,
     replace_a_folder_in_one_step,
 )
+from tests.simulation.schedule_mistakes import (
+    fire_before_the_log_is_read,
+    fire_what_was_there_when_it_was_looked_at,
+    forget_what_others_have_fired,
+    owe_nothing_of_former_leaders,
+    take_erasures_in_the_log_for_committed,
+    take_what_is_not_found_for_erased,
+)
 from tests.simulation.seeds import Make, Player
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -107,6 +116,7 @@ OVERWRITTEN = "leads with (another batch|.* of )"
 NOT_IN_THE_LOG = "and something else is there|are given away twice"
 
 TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
+FIRED = "is fired (on|by)"
 ASKED = "erases more than|acknowledged at"
 
 CASES = [
@@ -167,6 +177,17 @@ CASES = [
         FastRepetitionsWait,
         range(14, 74),
         "of a fast batch is acknowledged, wrongly|is told of",
+    ),
+    (fire_before_the_log_is_read, FiringLeadersEnd, range(9, 69), FIRED),
+    (forget_what_others_have_fired, FiringLeadersEnd, range(15, 75), FIRED),
+    (fire_what_was_there_when_it_was_looked_at, FiringLeadersEnd, range(18, 78), FIRED),
+    (owe_nothing_of_former_leaders, FiringLeadersEnd, range(11, 71), "go, is not erased"),
+    (take_what_is_not_found_for_erased, FiringLeadersEnd, range(60), "acknowledged as erased"),
+    (
+        take_erasures_in_the_log_for_committed,
+        FiringLeadersEnd,
+        range(21, 121),
+        "is acknowledged, and the message",
     ),
 ]
 """The mistake, the stories in which it must show, and how.

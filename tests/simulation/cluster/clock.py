@@ -5,6 +5,8 @@ import random
 
 from tests.simulation.events import Events
 
+BEGAN_MS = 1_700_000_000_000
+"""What a right clock shows when a story begins."""
 DRIFT_MAX = 0.03
 """A lease leaves more room than that between itself and a session."""
 
@@ -16,7 +18,10 @@ class Clock:
         self._events = events
         self._rate = 1 + rng.uniform(-DRIFT_MAX, DRIFT_MAX)
         self._booted_ns = rng.randint(0, 1_000_000_000_000)
-        self._wall_offset_ns = (1_700_000_000_000 + rng.randint(-2_000, 2_000)) * 1_000_000
+        self._wall_offset_ns = (BEGAN_MS + rng.randint(-2_000, 2_000)) * 1_000_000
+
+        self.set_back_ns = 0
+        """The wall clock was once set back by so much."""
 
     @property
     def monotonic_ns(self) -> int:
@@ -36,6 +41,10 @@ class Clock:
 
     def jump(self, by_ms: int) -> None:
         self._wall_offset_ns += by_ms * 1_000_000
+        self.set_back_ns = max(self.set_back_ns, -by_ms * 1_000_000)
+
+    def be_right(self) -> None:
+        self.jump(BEGAN_MS - self._wall_offset_ns // 1_000_000)
 
     def delay_us(self, deadline_ms: float) -> int:
         """How long until ``monotonic_ms`` shows that, in true time."""

@@ -86,7 +86,7 @@ class _Line:
 
 
 class SimNats:
-    """The server. A message goes to every subscription that matches it, be it by a ``*``."""
+    """The server. A message goes to every subscription that matches it, be it by wildcards."""
 
     def __init__(
         self, events: Events, links: Links, rng: random.Random, answer: Callable[[bytes], None]
@@ -145,9 +145,14 @@ class SimNats:
 
 
 def _matches(known: str, subject: str) -> bool:
-    if "*" not in known:
+    if "*" not in known and not known.endswith(".>"):
         return known == subject
     tokens, wanted = subject.split("."), known.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        tokens, rest = tokens[: len(wanted)], tokens[len(wanted) :]
+        if not rest:
+            return False
     return len(tokens) == len(wanted) and all(
         it in ("*", token) for it, token in zip(wanted, tokens, strict=True)
     )

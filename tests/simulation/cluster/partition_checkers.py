@@ -9,7 +9,10 @@ from streamlog.errors import CorruptData
 from streamlog.log.log import PartitionLog
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
+from streamlog.record.codec import Record as StoredRecord
 from streamlog.record.codec import iter_records
+from streamlog.record.erasure import erased_by
+from streamlog.record.offset_set import OffsetSet
 from tests.simulation.checkers import Violation
 
 READ_BYTES = 1 << 20
@@ -31,6 +34,9 @@ class Record(NamedTuple):
     offset: int
     epoch: int
     message_id: str
+    """Of an erasure, and of what a schedule has fired: its offset is in it, behind a ``#``."""
+    erases: bytes = b""
+    """What an erasure has go: an ``OffsetSet``."""
 
 
 class SingleLeaderPerEpoch:
@@ -89,6 +95,12 @@ class CommittedLog:
         """Somebody has asked for a purge up to there: no log may begin later."""
         self.purges: list[tuple[int, int]] = []
         """Acknowledged ones: the offset, and the leader epoch in which it was asked for."""
+        self.forgets_ids = False
+        """What its publisher repeats may go meanwhile: then the next leader does not know its id."""
+        self.log_start = 0
+        """The latest that any replica has shown."""
+        self.erased = OffsetSet()
+        """By erasures, and their own offsets: what need not be there."""
 
     @property
     def purged(self) -> int:
@@ -120,9 +132,14 @@ class CommittedLog:
         if record.offset > self.end_offset:
             raise Violation(f"{self._replica} on node {node_id} has nothing at {self.end_offset}")
         first = self._offsets.setdefault(record.message_id, record.offset)
+        if self.forgets_ids and first < self.log_start:
+            first = self._offsets[record.message_id] = record.offset
         if first != record.offset:
             raise Violation(f"{self._replica}: {record.message_id} at {first}, {record.offset}")
         self.records.append(record)
+        if record.erases:
+            self.erased.update(OffsetSet.decode(record.erases))
+            self.erased.add(record.offset)
         self._epochs.append(max(epoch, self._epochs[-1] if self._epochs else epoch))
 
     def holds(self, message_id: str, offset: int) -> bool:
@@ -140,7 +157,11 @@ class CommittedLog:
         last: dict[str, int] = {}
         for record in self.records:
             name, _, number = record.message_id.partition(":")
-            if name in names and int(number) <= last.get(name, -1):
+            if name not in names or "#" in number:
+                continue
+            known = last.get(name, -1)
+            is_stored_again = self.forgets_ids and int(number) == known
+            if int(number) <= known and not is_stored_again:
                 raise Violation(f"{self._replica}: {record.message_id} after {last[name]}")
             last[name] = int(number)
 
@@ -161,9 +182,17 @@ class PartitionCheckers:
         self.logs: dict[Replica, CommittedLog] = {}
         self.forgiven: set[Replica] = set()
         """Where the last in-sync replica has lost what it had, and has said so."""
+        self.forgets_ids = False
+        """See ``CommittedLog``."""
+        self.committed: Callable[[Replica, PartitionLog, int, int], None] = lambda *_: None
+        """Told what is committed, as soon as any replica shows it: which log has it, from where to where."""
 
     def log_of(self, replica: Replica) -> CommittedLog:
-        return self.logs.setdefault(replica, CommittedLog(replica))
+        known = self.logs.get(replica)
+        if known is None:
+            known = self.logs[replica] = CommittedLog(replica)
+            known.forgets_ids = self.forgets_ids
+        return known
 
 
 class Watched:
@@ -206,8 +235,9 @@ class Watched:
         """At the end, everything once more."""
         log = partition.state.log
         records = records_of(log, log.log_start_offset, log.log_end_offset)
-        offsets = [record.offset for record in records]
-        if offsets != list(range(log.log_start_offset, log.log_end_offset)):
+        offsets = {record.offset for record in records}
+        missing = set(range(log.log_start_offset, log.log_end_offset)) - offsets
+        if any(offset not in self._committed.erased for offset in missing):
             raise Violation(f"the offsets of {self._replica} on node {self._node_id} have gaps")
         if log.log_start_offset < self._committed.purged:
             raise Violation(
@@ -221,9 +251,10 @@ class Watched:
     def _look_at_start(self, log: PartitionLog) -> None:
         """A log begins where a purge has put it, and nowhere else."""
         self._log_start = log.log_start_offset
+        self._committed.log_start = max(self._committed.log_start, self._log_start)
         if self._replica in self._checkers.forgiven:
             return
-        if self._log_start > self._committed.purge_asked:
+        if self._log_start > self._committed.erased.first_absent(self._committed.purge_asked):
             raise Violation(
                 f"{self._replica} on node {self._node_id} begins at {self._log_start}; purges were"
                 f" asked for up to {self._committed.purge_asked}"
@@ -277,9 +308,12 @@ class Watched:
                 f"{self._replica} on node {self._node_id}: {self._high_watermark} is committed of"
                 f" {log.log_end_offset}"
             )
+        known = self._committed.end_offset
         for record in records_of(log, start, self._high_watermark):
             self._committed.agrees(self._node_id, record, epoch)
         self._checked = self._high_watermark
+        if self._committed.end_offset > known:
+            self._checkers.committed(self._replica, log, known, self._committed.end_offset)
 
 
 def records_of(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
@@ -298,13 +332,26 @@ def _read(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
         if not data:
             raise Violation(f"nothing can be read at {offset}, below {end_offset}")
         for header, batch in batches(memoryview(data)):
+            erased = erased_by(batch, header)
+            if erased is not None and offset <= header.base_offset < end_offset:
+                place, epoch = header.base_offset, header.leader_epoch
+                found.append(Record(place, epoch, f"#{place}", erased.encode()))
             found += [
-                Record(it.offset, header.leader_epoch, (it.value or b"").decode().rstrip("."))
+                Record(it.offset, header.leader_epoch, _id_of(it))
                 for it in iter_records(batch)
                 if offset <= it.offset < end_offset
             ]
             offset = header.next_offset
     return found
+
+
+def _id_of(record: StoredRecord) -> str:
+    name = (record.value or b"").decode().rstrip(".")
+    asks = dict(record.headers)
+    if "Nats-Scheduler" not in asks or "Nats-Msg-Id" in asks:
+        return name
+    fired = b" ".join(asks[it] or b"" for it in ("Nats-Scheduler", "Nats-Schedule-Next"))
+    return f"{name}#{record.offset} {fired.decode()}"
 
 
 def replica_of(partition: Partition) -> Replica:

@@ -90,6 +90,8 @@ class Publishers:
         self._fast = _ToldOfFast(self._fast_stored, self._fast_placed)
         self._due_us: dict[str, int] = {}
         """Messages of fast batches come in order."""
+        self.stored: Callable[[Replica, int], None] = lambda _place, _offset: None
+        """A publisher was told that its message is there."""
         observer.partitions.matching.may_hold = self._may_hold
 
     @property
@@ -186,7 +188,9 @@ class Publishers:
         to NATS. Never an earlier one: nothing is created in its place before every node knows
         that it is gone, or has no lease.
         """
-        name, _, number = message_id.partition(":")
+        name, _, number = message_id.partition("#")[0].partition(":")
+        if not name:
+            return True  # an erasure
         place = self._places[name]
         if replica == place:
             return True
@@ -209,6 +213,7 @@ class Publishers:
             return  # nothing is noted of that one any more
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
+        self.stored(place, offset)
 
     def _fast_stored(self, message_id: str) -> None:
         """By the stream for which it was meant, or a later one of that name."""
@@ -239,19 +244,22 @@ class Publishers:
         self._events.after(delay_us, lambda: publisher.answered(reply, payload))
 
     def _send(self, frames: bytes) -> None:
-        """Each ``HMSG s 1 <reply> <sizes>``, as the publisher writes it; several are of a fast batch."""
+        """Each ``HMSG <subject> 1 <reply> <sizes>``, as the publisher writes it; several are of a fast batch.
+        ``s`` is the stream's subject, and others are below it.
+        """
         messages = []
         while frames:
             line, _, rest = frames.partition(b"\r\n")
-            _, _, _, reply, head_size, size = line.decode().split(" ")
+            _, subject, _, reply, head_size, size = line.decode().split(" ")
             head, body = rest[: int(head_size)], rest[int(head_size) : int(size)]
-            messages.append((reply, head, body))
+            messages.append((subject, reply, head, body))
             frames = rest[int(size) + 2 :]
         name = reply.partition(".")[0]
 
         def arrive() -> None:
-            for reply, head, body in messages:
-                if not self.nats.publish(self._subjects[name], reply, head, body):
+            for below, reply, head, body in messages:
+                subject = self._subjects[name] + ("" if below == "s" else f".{below}")
+                if not self.nats.publish(subject, reply, head, body):
                     self.tell(reply, NO_RESPONDERS)
 
         now_us = self._events.now_us

@@ -321,8 +321,12 @@ class SwarmWorld(ClusterWorld):
             self.troubles.tell(f"{what} is acknowledged")
             if replica not in self.observer.partitions.forgiven:
                 committed.purges.append((offset, epoch))
+                self._purged(partition, offset)
 
         node.loop.call_soon(lambda: node.spawn(purge()))
+
+    def _purged(self, partition: Partition, offset: int) -> None:
+        """Its leader has acknowledged that all below has gone."""
 
     # Nodes
 
