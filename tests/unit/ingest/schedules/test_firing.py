@@ -193,6 +193,23 @@ async def test_what_another_schedule_fires_onto_it_does_not_end_it(world: World)
     assert await world.successor().look_at(60_000) == 2
 
 
+async def test_many_that_are_due_at_once_fire_once(world: World) -> None:
+    """In several batches; the next leader lacks the last one, and the erasure of the one before."""
+    asked = {"Nats_Schedule": world.in_ms(1_000), "Nats_Schedule_Target": "orders.target"}
+    schedules = [message("r", b"%d" % it, subject=f"orders.{it}", **asked) for it in range(1_200)]
+    world.read(*schedules)
+    assert await world.look_at(1_000_000) == 1_200
+    batches = [read_header(it).record_count for it in world.partition.batches[1:]]
+    assert batches == [500, 1, 500, 1, 200, 1], "an erasure follows each"
+    for _ in range(3):
+        world.partition.log_end_offset = read_header(world.partition.batches.pop()).base_offset
+    world.partition.subjects = FakeSubjects(world.partition)
+    second = world.successor()
+    assert await second.look_at(0) == 200
+    fired = [headers["Nats-Scheduler"] for headers in second.fired()]
+    assert len(fired) == len(set(fired)) == 1_200
+
+
 async def test_what_a_source_has_is_looked_at_last(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
