@@ -23,12 +23,8 @@ from tests.simulation.cluster.late import (
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
-<<<<<<< HEAD
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, LinksAlone, PortsWorld
-=======
-from tests.simulation.cluster.ports_world import LinksAlone, PortsWorld
-from tests.simulation.cluster.schedules import FiringLeadersEnd, SchedulesWorld
->>>>>>> e1692bb6 (Play stories of schedules in a cluster, and hold its logs to an oracle)
+from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd, SchedulesWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -77,8 +73,9 @@ SWARMS = [
     pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
     pytest.param(FastBatchesWorld, range(6), id="fast-batches"),
     pytest.param(FastRepetitionsWait, range(4), id="repetitions-of-fast-batches-wait"),
-    pytest.param(SchedulesWorld, range(3, 5), id="schedules"),
-    pytest.param(FiringLeadersEnd, range(4), id="leaders-end-that-fire"),
+    pytest.param(SchedulesWorld, range(3, 4), id="schedules"),
+    pytest.param(FiringLeadersEnd, range(2), id="leaders-end-that-fire"),
+    pytest.param(FiredMessagesGo, range(2), id="fired-messages-go"),
 ]
 
 

@@ -22,7 +22,7 @@ from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
-from tests.simulation.cluster.schedules import FiringLeadersEnd
+from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd
 from tests.simulation.cluster.swarm import (
     ControllersForget,
     FencedComeBack,
@@ -92,6 +92,7 @@ from tests.simulation.quorum_mistakes import (
 )
 from tests.simulation.schedule_mistakes import (
     fire_before_the_log_is_read,
+    fire_what_may_have_fired,
     fire_what_was_there_when_it_was_looked_at,
     forget_what_others_have_fired,
     owe_nothing_of_former_leaders,
@@ -181,7 +182,8 @@ CASES = [
     (fire_before_the_log_is_read, FiringLeadersEnd, range(9, 69), FIRED),
     (forget_what_others_have_fired, FiringLeadersEnd, range(15, 75), FIRED),
     (fire_what_was_there_when_it_was_looked_at, FiringLeadersEnd, range(18, 78), FIRED),
-    (owe_nothing_of_former_leaders, FiringLeadersEnd, range(11, 71), "go, is not erased"),
+    (fire_what_may_have_fired, FiredMessagesGo, range(2, 62), FIRED),
+    (owe_nothing_of_former_leaders, FiredMessagesGo, range(3, 63), "go, is not erased"),
     (take_what_is_not_found_for_erased, FiringLeadersEnd, range(60), "acknowledged as erased"),
     (
         take_erasures_in_the_log_for_committed,

@@ -60,6 +60,8 @@ class ClusterWorld:
         self.replication = settings.replication_section(self.rng.choice((None, None, 600)))
         self.of_nodes: dict[str, Any] = {}
         """What else each node is made with."""
+        self.of_logs: dict[str, Any] = {}
+        """How else its logs are set."""
         self._until_us = TROUBLE_FROM_US + self.rng.choice(TROUBLE_S) * 1_000_000
         self.observer = Observer()
         self.publishers = Publishers(
@@ -126,7 +128,7 @@ class ClusterWorld:
             node = ClusterNode(
                 host,
                 cluster=self.cluster,
-                log=settings.log_section(self.sync),
+                log=settings.log_section(self.sync).model_copy(update=self.of_logs),
                 replication=self.replication,
                 failed=failed,
                 **self.of_nodes,

@@ -273,3 +273,29 @@ class FiringLeadersEnd(SchedulesWorld):
                 self._cut_a_leader_off()
                 for _ in range(5):
                     self.events.after(self.rng.randint(0, 500_000), self._erase)
+
+
+class OncePublisher(SchedulePublisher):
+    """Publishes each message once: its id counts for no longer than the message is in the files."""
+
+    def _retry_after(self, delay_us: int, number: int) -> None:
+        def give_up() -> None:
+            if self._waiting.pop(number, None) is not None:
+                self._next_soon()
+
+        self._events.after(delay_us, give_up)
+
+
+class FiredMessagesGo(FiringLeadersEnd):
+    """What schedules have fired leaves the files soon: a leader to come does not find it there."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.publishers.kinds = [(1, OncePublisher), (4, OncePublisher)]
+        self.of_logs = {"compaction_interval_ms": 200, "erasure_lag_ms": 100}
+
+    def _make_configs(self, nodes: int) -> list[StreamConfig]:
+        return [
+            config.changed(duplicate_window_ms=100, segment_bytes=SEGMENT_BYTES)
+            for config in super()._make_configs(nodes)
+        ]
