@@ -17,6 +17,9 @@ BACKOFF_US = 3_000
 class Publisher:
     """Has ``window`` messages on their way until ``until_us``; with 1, its order is the log's."""
 
+    retries = True
+    """Until there is an answer."""
+
     def __init__(
         self,
         name: str,

@@ -278,6 +278,8 @@ class FiringLeadersEnd(SchedulesWorld):
 class OncePublisher(SchedulePublisher):
     """Publishes each message once: its id counts for no longer than the message is in the files."""
 
+    retries = False
+
     def _retry_after(self, delay_us: int, number: int) -> None:
         def give_up() -> None:
             if self._waiting.pop(number, None) is not None:
