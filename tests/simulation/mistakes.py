@@ -30,6 +30,7 @@ from streamlog.kafka.fetch.fetch_session import PartitionFetch
 from streamlog.log import log
 from streamlog.log.compiled import log_end
 from streamlog.log.layout import segment_base_offsets
+from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import LogManifest
 from streamlog.log.recovery.recovery import Recovery
 from streamlog.log.segment import append_validation
@@ -58,6 +59,7 @@ from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
+from streamlog.record.offset_set import OffsetSet
 from streamlog.replication.isr import InSync
 from streamlog.replication.leader import LeaderProgress
 from streamlog.replication.progress import FollowerProgress
@@ -126,6 +128,27 @@ def repair_without_the_leaders_word(patch: pytest.MonkeyPatch) -> None:
     what it had.
     """
     patch.setattr(PartitionFollower, "_is_released", lambda _: True)
+
+
+def keep_one_message_less(patch: pytest.MonkeyPatch) -> None:
+    """Than a limit says."""
+
+    def start(self: PartitionLog, high_watermark: int, erased: OffsetSet) -> int:
+        found = inner(self, high_watermark, erased)
+        return min(found + 1, high_watermark) if found > self.log_start_offset else found
+
+    inner = PartitionLog.start_by_messages
+    patch.setattr(PartitionLog, "start_by_messages", start)
+
+
+def count_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """A limit lets committed messages go for others that may yet be cut off."""
+
+    def start(self: PartitionLog, high_watermark: int, erased: OffsetSet) -> int:
+        return min(inner(self, self.log_end_offset, erased), high_watermark)
+
+    inner = PartitionLog.start_by_messages
+    patch.setattr(PartitionLog, "start_by_messages", start)
 
 
 def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from tests.simulation.cluster.swarm import (
     FilesLostInUse,
     FilesLostWhileJoining,
     IngestsLate,
+    LimitsWorld,
     LogsLoseTheirBeginning,
     NamesakesLate,
     NamesakesOfKilled,
@@ -52,6 +53,7 @@ from tests.simulation.mistakes import (
     bring_back_by_what_was_there_before,
     call_each_other,
     commit_older_epochs_by_counting,
+    count_what_is_not_committed,
     count_what_is_not_committed_as_stored,
     count_what_is_not_synced,
     count_with_the_logged_in_sync_replicas,
@@ -63,6 +65,7 @@ from tests.simulation.mistakes import (
     forget_the_vote_at_restart,
     go_on_over_gaps,
     ignore_incarnations,
+    keep_one_message_less,
     keep_what_an_ended_link_wanted,
     lend_to_unaware_nodes,
     open_without_ids_that_cannot_be_read,
@@ -108,7 +111,7 @@ UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
 UNCOMMITTED = f"{LOST}|the high watermark of .* falls"
 STORED_TWICE = r": \S+ at \d+, \d+"
-CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
+CUT_SHORT = r"begins at \d+; purges and limits|nothing can be read at"
 ACKNOWLEDGED_GONE = r"is acknowledged at \d+, wrongly"
 ACTS_LATE = "knows the metadata up to"
 HEARD_TWICE = "hears .* twice"
@@ -128,6 +131,8 @@ CASES = [
     (count_what_is_not_synced, FewReplicasLosePower, range(1, 61), LOST),
     (count_with_the_logged_in_sync_replicas, FollowersLag, range(9, 69), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(14, 74), UNPURGED),
+    (keep_one_message_less, LimitsWorld, range(1, 61), CUT_SHORT),
+    (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
     (ignore_incarnations, ReplicasReturnLate, range(9, 69), LOST),
     (follow_by_name, FencedComeBack, range(21, 81), MIXED),
     (create_streams_at_once, NamesakesLate, range(1, 61), MIXED),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from streamlog.control.messages.subject_counts import count_subjects
-from streamlog.errors import StreamlogError
+from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.model import NodeId
 from streamlog.partition.partition import OriginProgress, Partition
 from streamlog.record.batch import read_header
@@ -133,7 +133,8 @@ async def _times(partition: Partition, start: int) -> Times:
     last = await partition.latest_timestamp()
     first_ms = first[1] if first else None
     if partition.log_start_offset < start < partition.high_watermark:
-        with await partition.read(start, 1) as part:
+        # Retention may be quicker.
+        with suppress(OffsetOutOfRange), await partition.read(start, 1) as part:
             first_ms = read_header(await asyncio.to_thread(part.read)).max_timestamp_ms
     return first_ms, last[1] if last else None
 

@@ -143,8 +143,14 @@ async def look_at_recent(partition: Partition, in_thread: InThread = alone) -> l
     end, found = partition.log_end_offset, list[Scanned]()
     offset = _recent_from(partition)
     while offset < end:
-        with await partition.read_appended(offset, READ_BYTES) as part:
-            found.append(await in_thread(partial(scan, part), len(part)))
+        try:
+            with await partition.read_appended(offset, READ_BYTES) as part:
+                found.append(await in_thread(partial(scan, part), len(part)))
+        except OffsetOutOfRange:  # retention was quicker
+            if offset >= partition.log_start_offset:
+                raise
+            offset = partition.log_start_offset
+            continue
         if found[-1].next_offset <= offset:
             break
         offset = found[-1].next_offset

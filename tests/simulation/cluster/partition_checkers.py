@@ -97,10 +97,20 @@ class CommittedLog:
         """Acknowledged ones: the offset, and the leader epoch in which it was asked for."""
         self.forgets_ids = False
         """What its publisher repeats may go meanwhile: then the next leader does not know its id."""
+        self.messages_max: int | None = None
+        """A limit of the stream: so many of the newest messages stay, unless a purge was asked for."""
         self.log_start = 0
         """The latest that any replica has shown."""
         self.erased = OffsetSet()
         """By erasures, and their own offsets: what need not be there."""
+
+    @property
+    def latest_start(self) -> int:
+        """A log may begin there at the latest."""
+        start, end = self.purge_asked, self.end_offset
+        if self.messages_max is not None and end:
+            start = max(start, self.erased.start_of_last_absent(self.messages_max, 0, end))
+        return self.erased.first_absent(start)
 
     @property
     def purged(self) -> int:
@@ -184,6 +194,8 @@ class PartitionCheckers:
         """Where the last in-sync replica has lost what it had, and has said so."""
         self.forgets_ids = False
         """See ``CommittedLog``."""
+        self.messages_max: int | None = None
+        """See ``CommittedLog``."""
         self.committed: Callable[[Replica, PartitionLog, int, int], None] = lambda *_: None
         """Told what is committed, as soon as any replica shows it: which log has it, from where to where."""
 
@@ -192,6 +204,7 @@ class PartitionCheckers:
         if known is None:
             known = self.logs[replica] = CommittedLog(replica)
             known.forgets_ids = self.forgets_ids
+            known.messages_max = self.messages_max
         return known
 
 
@@ -249,15 +262,15 @@ class Watched:
                 self._committed.agrees(self._node_id, record, partition.state.leader_epoch)
 
     def _look_at_start(self, log: PartitionLog) -> None:
-        """A log begins where a purge has put it, and nowhere else."""
+        """A log begins where a purge or a limit has put it, and nowhere else."""
         self._log_start = log.log_start_offset
         self._committed.log_start = max(self._committed.log_start, self._log_start)
         if self._replica in self._checkers.forgiven:
             return
-        if self._log_start > self._committed.erased.first_absent(self._committed.purge_asked):
+        if self._log_start > self._committed.latest_start:
             raise Violation(
-                f"{self._replica} on node {self._node_id} begins at {self._log_start}; purges were"
-                f" asked for up to {self._committed.purge_asked}"
+                f"{self._replica} on node {self._node_id} begins at {self._log_start}; purges and limits"
+                f" allow {self._committed.latest_start}"
             )
 
     def _look_at_end(self, log: PartitionLog) -> None:

@@ -3,6 +3,7 @@ operations it has, and how often each comes. Rare combinations are reached that 
 where everything may happen at any time.
 """
 
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -780,6 +781,36 @@ class ReplicasReturnLate(MovesWorld):
 
     def always(self) -> list[Kind]:
         return [self._move_away_and_back, self._act_late]
+
+
+class LimitsWorld(SwarmWorld):
+    """Streams keep few messages; in the end they have no more, and all that the limit keeps."""
+
+    def __init__(self, seed: int) -> None:
+        self._messages_max = random.Random(f"limit {seed}").choice((1, 3, 10, 40))
+        super().__init__(seed)
+        self.observer.partitions.messages_max = self._messages_max
+        self.observer.partitions.forgets_ids = (
+            True  # a replica that was away never has what has gone
+        )
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        return super()._config(name, nodes).changed(retention_messages=self._messages_max)
+
+    def always(self) -> list[Kind]:
+        return [self._kill_a_leader]
+
+    def _is_well(self) -> bool:
+        return super()._is_well() and not any(
+            self._has_too_many(partition)
+            for node in self.nodes()
+            for partition in node.registry.partitions()
+            if partition.is_leader
+        )
+
+    def _has_too_many(self, partition: Partition) -> bool:
+        start, end = partition.log_start_offset, partition.high_watermark
+        return end - start - partition.erased.count(start, end) > self._messages_max
 
 
 class PurgesWorld(SwarmWorld):

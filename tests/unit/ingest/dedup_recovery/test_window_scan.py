@@ -1,8 +1,8 @@
 import pytest
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, OffsetOutOfRange
 from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.dedup_recovery.window_scan import rebuild_window, scan
+from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window, scan
 from streamlog.model import TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
@@ -37,7 +37,7 @@ class FakePartition:
         self.tp = TopicPartition("orders", 0)
         self.log_start_offset, self.high_watermark, self.log_end_offset = 0, 24, 30
         self.damaged_from, self.damaged_to = damaged_from, 10**9
-        self.files_start = 0
+        self.files_start = self.moves_to = 0
         self._batches = []
         for i in range(10):
             run = RecordRun(attributes=PUBLISHED)
@@ -61,6 +61,13 @@ class FakePartition:
         first = self.files_start if from_files_start else self.log_start_offset
         at = max(first // 3, -(-(timestamp_ms - TIME_MS) // 1000))
         return (3 * at, TIME_MS + 1000 * at) if 3 * at < self.high_watermark else None
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+        if self.moves_to:
+            self.log_start_offset, self.moves_to = self.moves_to, 0
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        return await self.read_files(offset, max_bytes, is_appended=True)
 
     async def read_files(
         self, offset: int, max_bytes: int, *, is_appended: bool = False
@@ -101,6 +108,14 @@ async def test_damage_is_told_and_does_not_keep_the_stream_shut(
     )
     assert (count, first_of(deduplicator, b"id-3")) == (4, 11)
     assert "message ids from here on are not known" in caplog.text
+
+
+async def test_the_last_messages_are_looked_at_though_retention_is_quicker() -> None:
+    """Else what a former leader has not erased would stay."""
+    partition = FakePartition()
+    partition.moves_to = 20
+    recent = await look_at_recent(partition)  # type: ignore[arg-type]
+    assert [it.offset for scanned in recent for it in scanned.ids] == [20, 23, 26, 29]
 
 
 async def test_ids_outlive_their_messages_as_long_as_files_have_them() -> None:
