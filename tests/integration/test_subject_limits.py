@@ -24,7 +24,7 @@ async def held(side: Side, name: str) -> dict[str, Any]:
 
 
 async def held_since(side: Side, name: str, state: dict[str, Any]) -> dict[str, Any] | None:
-    """None: STREAM.INFO gave another first message in ``state``, as while one expires."""
+    """None: STREAM.INFO gave another first message, or another number of them, in ``state``, as while one expires."""
     found, sequence = [], state["first_seq"]
     while True:
         reply = await side.api(f"STREAM.MSG.GET.{name}", seq=sequence, next_by_subj=">")
@@ -37,6 +37,8 @@ async def held_since(side: Side, name: str, state: dict[str, Any]) -> dict[str, 
         if len(found) == 1 and message["seq"] != sequence:
             return None
         sequence = message["seq"] + 1
+    if len(found) != state["messages"]:
+        return None
     last = {}
     for subject in {subject for subject, _, _ in found}:
         reply = await side.api(f"STREAM.MSG.GET.{name}", last_by_subj=subject)
