@@ -352,8 +352,10 @@ def test_client_that_does_not_read_is_cut_off_and_others_go_on(
 def test_publisher_waits_for_a_subscriber_that_is_slow_but_reads(
     new_node: Callable[..., PortNode],
 ) -> None:
-    """A hundred times what may wait for it: it loses nothing, and is not closed."""
-    node = new_node(nats_listen={"pending_bytes_max": MIB})
+    """A dozen times what may wait for it: it loses nothing, and is not closed. So much may wait that it may be without
+    a processor for a while.
+    """
+    node = new_node(nats_listen={"pending_bytes_max": 8 * MIB})
     node.start()
     payload = bytes(65_536)
     with RawNats(node.port) as slow, RawNats(node.port) as publisher:
@@ -372,6 +374,7 @@ def test_publisher_waits_for_a_subscriber_that_is_slow_but_reads(
         received, tail = 0, b""
         while received < wanted:
             data = slow.sock.recv(16_384)
+            assert data, f"closed after {received} of {wanted} bytes"
             pings = (tail + data).count(b"PING\r\n")  # the port looks whether its clients are there
             received += len(data) - 6 * pings
             tail = data[-5:]
