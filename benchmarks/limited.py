@@ -30,7 +30,7 @@ def rate(side: JetStream | Port, limits: dict[str, Any]) -> float:
     config = {"name": STREAM, "subjects": [SUBJECTS], "storage": "file", **limits}
     _ask(side, f"STREAM.CREATE.{STREAM}", config)
     try:
-        arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(COUNT)]
+        arguments = ["--nats", side.nats, "--count", str(COUNT)]  # so many do not stay
         return run_client("publisher", "acked", *arguments)["rate"]
     finally:
         _ask(side, f"STREAM.DELETE.{STREAM}", {})
