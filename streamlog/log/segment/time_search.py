@@ -1,6 +1,6 @@
 """Finds records by time. Times need not grow from batch to batch: clocks go back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from streamlog.errors import CorruptData
 from streamlog.log.segment.batch_scan import BatchPlace
@@ -75,14 +75,20 @@ def first_batch_since(
     """The first batch with a record of that time or later in ``[offset, upper_offset)`` of a verified segment.
     Raises OSError, CorruptData.
     """
+    return next(_batches_since(segment, timestamp_ms, offset, upper_offset), None)
+
+
+def _batches_since(
+    segment: Segment, timestamp_ms: int, offset: int, upper_offset: int
+) -> Iterator[BatchPlace]:
+    """All of them. As above."""
     entry = segment.times.floor(FIRST, timestamp_ms)
     start = max(offset, segment.base_offset + entry[1] if entry else segment.base_offset)
     for place in segment.places(start):
         if place.base_offset >= upper_offset:
-            return None
+            return
         if place.max_timestamp_ms >= timestamp_ms:
-            return place
-    return None
+            yield place
 
 
 def latest_record(
@@ -129,15 +135,10 @@ def _first_since(
 
     Raises OSError, CorruptData.
     """
-    entry = segment.times.floor(FIRST, timestamp_ms)
-    start = max(offset, segment.base_offset + entry[1] if entry else segment.base_offset)
-    for place in segment.places(start):
-        if place.base_offset >= upper_offset:
-            return None
-        if place.max_timestamp_ms >= timestamp_ms:
-            found = _first_in_batch(segment, place, timestamp_ms, offset)
-            if found is not None:
-                return found if found[0] < upper_offset else None
+    for place in _batches_since(segment, timestamp_ms, offset, upper_offset):
+        found = _first_in_batch(segment, place, timestamp_ms, offset)
+        if found is not None:
+            return found if found[0] < upper_offset else None
     return None
 
 

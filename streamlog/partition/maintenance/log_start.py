@@ -30,8 +30,8 @@ RETRY_S: Final = 1.0
 WRITE_SHARE: Final = 0.05
 """Of the time, at most, goes to writes of those that limits move."""
 NOTE_INTERVAL_MS: Final = 30_000
-"""How long at most the checkpoint alone says where a log begins. The log's manifest, by which a start knows it where
-the checkpoint is lost, is a file of its own for each log."""
+"""How long at most the checkpoint alone says where a limit has a led log begin. The log's manifest, by which a start
+knows it where the checkpoint is lost, is a file of its own for each log."""
 
 Persist = Callable[[Mapping[Partition, int]], Awaitable[None]]
 
@@ -119,8 +119,11 @@ class LogStartAdvances:
         self._is_written = True
         for partition, offset in due.items():
             if self._may_begin_at(partition, offset):
-                partition.begin_at(offset, is_noted_soon=False)
-                self._unnoted[partition] = None
+                # A leader's is by its limits. What a follower hears may be a purge that its leader acknowledges: its
+                # manifest has it at once, so that the checkpoint's loss brings nothing back.
+                partition.begin_at(offset, is_noted_soon=not partition.is_leader)
+                if partition.is_leader:
+                    self._unnoted[partition] = None
                 self._raised(partition)
 
     async def note(self) -> None:

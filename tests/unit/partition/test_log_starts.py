@@ -43,6 +43,21 @@ async def test_an_acknowledged_purge_outlives_its_leader(tmp_path: Path) -> None
         assert await values_of(world.leader.partition()) == [b"7", b"8", b"9"]
 
 
+def in_manifest(node: ReplicaNode) -> int:
+    stored = node.partition().state.log.manifest.stored
+    return 0 if stored is None else stored.log_start_offset
+
+
+async def test_a_purge_is_soon_in_the_manifests_of_all_replicas(tmp_path: Path) -> None:
+    """Else a follower that loses its checkpoint, and leads, would bring back what was purged."""
+    async with replicas(tmp_path) as world:
+        partition = await filled(world)
+        await partition.purge(3)
+        await until(lambda: {in_manifest(node) for node in world.nodes.values()} == {3})
+        await partition.purge(7)
+        await until(lambda: {in_manifest(node) for node in world.nodes.values()} == {7})
+
+
 async def test_a_log_start_is_not_reported_before_it_is_durable(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with ReplicaWorld(tmp_path, 1) as world:
