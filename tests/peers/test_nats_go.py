@@ -74,11 +74,11 @@ def testers(tmp_path: Path) -> Iterator[list[str]]:
     """The addresses of one for each process: a test may end all servers of its own."""
     with contextlib.ExitStack() as stack:
         folders = [tmp_path / f"tester{number}" for number in range(AT_ONCE)]
-        yield [stack.enter_context(tester(folder)) for folder in folders]
+        yield [stack.enter_context(_tester(folder)) for folder in folders]
 
 
 @contextlib.contextmanager
-def tester(folder: Path) -> Iterator[str]:
+def _tester(folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "tests.peers.nats_tester", str(folder)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:

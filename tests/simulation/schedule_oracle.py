@@ -207,11 +207,16 @@ class ScheduleOracle:
             if planned.message.offset < upper and planned.purged_at is None:
                 planned.purged_at = end
 
-    def erased(self, subject: str, upper: int) -> None:
-        """... that all below ``upper`` on a subject has gone, which the log says."""
+    def erased(self, subject: str, upper: int, end: int) -> None:
+        """... that all below ``upper`` on a subject has gone, when the log ended at ``end``: the log says so, or a purge
+        that was asked for has taken it.
+        """
         planned = self.planned.get(subject)
-        if planned is not None and self.purge_asked <= planned.message.offset < upper:
+        if planned is None or planned.message.offset >= upper or planned.purged_at is not None:
+            return
+        if planned.message.offset >= self.purge_asked:
             raise Violation(f"{self._name}: {planned.name} is acknowledged as erased, and is there")
+        planned.purged_at = end
 
     def late(self, now_ns: int) -> list[str]:
         """Schedules that ought to have fired by now, and messages that ought to be erased by now."""

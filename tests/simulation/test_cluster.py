@@ -24,7 +24,12 @@ from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, LinksAlone, PortsWorld
-from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd, SchedulesWorld
+from tests.simulation.cluster.schedules import (
+    FiredMessagesGo,
+    FiringLeadersEnd,
+    RollupsAreRepeated,
+    SchedulesWorld,
+)
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -78,6 +83,7 @@ SWARMS = [
     pytest.param(SchedulesWorld, range(3, 4), id="schedules"),
     pytest.param(FiringLeadersEnd, range(2), id="leaders-end-that-fire"),
     pytest.param(FiredMessagesGo, range(2), id="fired-messages-go"),
+    pytest.param(RollupsAreRepeated, range(2), id="rollups-are-repeated"),
 ]
 
 

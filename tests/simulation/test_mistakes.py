@@ -22,7 +22,7 @@ from tests.simulation.cluster.once import CopiesComeLate
 from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
-from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd
+from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd, RollupsAreRepeated
 from tests.simulation.cluster.swarm import (
     ControllersForget,
     FencedComeBack,
@@ -192,8 +192,8 @@ CASES = [
     (take_what_is_not_found_for_erased, FiringLeadersEnd, range(60), "acknowledged as erased"),
     (
         take_erasures_in_the_log_for_committed,
-        FiringLeadersEnd,
-        range(21, 121),
+        RollupsAreRepeated,
+        range(4, 104),
         "is acknowledged, and the message",
     ),
 ]

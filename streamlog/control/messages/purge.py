@@ -39,6 +39,9 @@ async def purge(
             found.keep_between(start, _start_of_last(found, keep, upper))
         count = len(found)
         await partition.erasing.erase(found)
+        # Nothing was looked for below the log start. What is there may be so by a purge or a limit of which the other
+        # replicas have not heard, and one of them may lead next.
+        await partition.purge(partition.log_start_offset)
     await _forget_front(partition)
     return count
 

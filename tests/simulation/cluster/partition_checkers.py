@@ -103,6 +103,8 @@ class CommittedLog:
         """The latest that any replica has shown."""
         self.erased = OffsetSet()
         """By erasures, and their own offsets: what need not be there."""
+        self.expiring = OffsetSet()
+        """Messages with a TTL: once they expire, a log may begin behind them without an erasure that names them."""
 
     @property
     def latest_start(self) -> int:
@@ -110,7 +112,11 @@ class CommittedLog:
         start, end = self.purge_asked, self.end_offset
         if self.messages_max is not None and end:
             start = max(start, self.erased.start_of_last_absent(self.messages_max, 0, end))
-        return self.erased.first_absent(start)
+        gone = self.erased
+        if self.expiring:
+            gone = gone.copy()
+            gone.update(self.expiring)
+        return gone.first_absent(start)
 
     @property
     def purged(self) -> int:

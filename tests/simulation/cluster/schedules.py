@@ -20,9 +20,10 @@ from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import Weather
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.partition_checkers import Replica, replica_of
+from tests.simulation.cluster.settings import replication_section
 from tests.simulation.cluster.swarm import SEGMENT_BYTES, Kind, SwarmWorld
 from tests.simulation.publisher import Publisher, frame
-from tests.simulation.schedule_oracle import ScheduleOracle, entries_of
+from tests.simulation.schedule_oracle import Message, ScheduleOracle, entries_of
 
 PLANS: Final = (8, 50, 200)
 """On so many subjects a publisher has schedules, which others use as well: where they are few, most schedules are
@@ -30,6 +31,8 @@ replaced before they fire.
 """
 TARGETS: Final = 3
 SOURCES: Final = 2
+ROLLED_UP: Final = 4
+"""Subjects on which messages have their predecessors go."""
 LATE_NS: Final = 2_000_000_000
 """A schedule is late after so long."""
 NO_SCHEDULE: Final = 10212
@@ -155,18 +158,25 @@ class SchedulesWorld(SwarmWorld):
             self._oracle(replica).stored(offset)
 
     def _committed(self, replica: Replica, log: PartitionLog, start: int, end: int) -> None:
-        oracle = self._oracle(replica)
-        oracle.purge_asked = self.observer.partitions.log_of(replica).purge_asked
+        oracle, committed = self._oracle(replica), self.observer.partitions.log_of(replica)
+        oracle.purge_asked = committed.purge_asked
         oracle.set_back_ns = max(host.clock.set_back_ns for host in self.hosts.values())
         while start < end:
             with log.read(start, READ_BYTES, log.log_end_offset) as piece:
                 data = piece.read()
             for entry in entries_of(data, start, end):
                 oracle.take(entry)
+                if isinstance(entry, Message) and "Nats-TTL" in entry.headers:
+                    committed.expiring.add(entry.offset)
                 start = entry.offset + 1
 
     def _purged(self, partition: Partition, offset: int) -> None:
         self._oracle(replica_of(partition)).purged(offset, partition.log_end_offset)
+
+    def _erased(self, replica: Replica, subject: str, upper: int, end: int) -> None:
+        oracle = self._oracle(replica)
+        oracle.purge_asked = self.observer.partitions.log_of(replica).purge_asked
+        oracle.erased(subject, upper, end)
 
     # Trouble
 
@@ -206,7 +216,8 @@ class SchedulesWorld(SwarmWorld):
                 return
             self.troubles.tell(f"{told} is acknowledged")
             if replica_of(partition) not in forgiven:
-                self.events.after(0, lambda: oracle.erased(subject, upper))
+                end = partition.log_end_offset
+                self.events.after(0, lambda: self._erased(replica_of(partition), subject, upper, end))
 
         node.loop.call_soon(lambda: node.spawn(erase()))
 
@@ -273,6 +284,27 @@ class FiringLeadersEnd(SchedulesWorld):
                 self._cut_a_leader_off()
                 for _ in range(5):
                     self.events.after(self.rng.randint(0, 500_000), self._erase)
+
+
+class RollupPublisher(SchedulePublisher):
+    """Most of its messages have those before them on their subjects go, schedules too."""
+
+    def _draw(self, stream: str) -> tuple[str, str]:
+        if self._rng.random() < 0.2:
+            return super()._draw(stream)
+        return f"plan.{self._rng.randrange(ROLLED_UP)}", "Nats-Rollup: sub\r\n"
+
+
+class RollupsAreRepeated(FiringLeadersEnd):
+    """A leader ends between a message that has others go and the commit of their erasure, and the next is asked again."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.publishers.kinds = [(1, RollupPublisher), (4, RollupPublisher)]
+        self.replication = replication_section(fetch_bytes_max=1)  # a batch at a time: without its erasure
+
+    def faults(self) -> list[Kind]:
+        return [self._be_slow, self.troubles.jump]
 
 
 class OncePublisher(SchedulePublisher):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.control.messages.purge import purge
 from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, StreamNotFound
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.manifest import MANIFEST_NAME
@@ -74,6 +75,24 @@ async def test_a_log_start_is_not_reported_before_it_is_durable(tmp_path: Path) 
         disk.faults.mend()
         assert await partition.purge(7) == 0, "asked again"
         assert checkpointed(world, follower) == follower.partition().log_start_offset == 7
+
+
+async def test_purge_of_a_subject_waits_for_the_log_start_that_it_found(tmp_path: Path) -> None:
+    """Below it nothing was looked for: a follower that begins earlier, and leads next, would show it."""
+    async with replicas(tmp_path, 2) as world:
+        partition, follower = await filled(world), world.followers[0]
+        later = follower.registry._tasks._later
+        want, heard = later.want, list[tuple[Partition, int]]()
+        later.want = lambda *it: heard.append(it)  # type: ignore[method-assign]
+        purging = asyncio.create_task(partition.purge(7))
+        await until(lambda: partition.state.starts)
+        of_subject = asyncio.create_task(purge(partition, pattern="none"))
+        await until(lambda: len(partition.state.starts) == 2 or of_subject.done())
+        assert not of_subject.done()
+        await until(lambda: heard)
+        want(*heard[0])
+        assert (await purging, await of_subject) == (7, 0)
+        assert follower.partition().log_start_offset == 7
 
 
 async def test_who_leaves_the_isr_is_waited_for_no_longer(tmp_path: Path) -> None:
