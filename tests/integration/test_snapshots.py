@@ -3,6 +3,7 @@ the test says what JetStream does. Backups of each are restored by each.
 """
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -533,3 +534,36 @@ async def test_source_goes_on_behind_a_restore_of_its_origin(
     await has(25)
     await asyncio.sleep(0.5)
     assert (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] == 25
+
+
+async def test_source_takes_what_is_new_behind_an_older_backup_of_its_origin(
+    stands: dict[str, Stand], name: str
+) -> None:
+    """The new messages have sequences that the source has seen with other messages."""
+    ours, reader = stands[OURS], new_name()
+    await ours.create(name)
+    await ours.publish(name, 10)
+    kept = await backup(ours.client, ours.prefix, name)
+    await ours.publish(name, 10)
+    await ours.create(reader, sources=[{"name": name}])
+
+    async def has(count: int) -> None:
+        async with asyncio.timeout(20):
+            while (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    await has(20)
+    await ours.api(f"STREAM.DELETE.{name}")
+    await restore(ours.client, ours.prefix, kept)
+    await ours.publish(name, 5)
+    await has(25)
+    found = list[int]()
+    for sequence in range(1, (await ours.api(f"STREAM.INFO.{reader}"))["state"]["last_seq"] + 1):
+        try:
+            got = await ours.api(f"STREAM.MSG.GET.{reader}", {"seq": sequence})
+        except Asked:  # it says how far the sources have come
+            continue
+        headers = base64.b64decode(got["message"]["hdrs"]).decode()
+        source = headers.split("Nats-Stream-Source:", 1)[1].split("\r\n", 1)[0]
+        found.append(int(source.split()[1]))
+    assert found == [*range(1, 21), *range(11, 16)]

@@ -208,8 +208,8 @@ class ScheduleOracle:
                 planned.purged_at = end
 
     def erased(self, subject: str, upper: int, end: int) -> None:
-        """... that all below ``upper`` on a subject has gone, when the log ended at ``end``: the log says so, or a purge
-        that was asked for has taken it.
+        """... that all below ``upper`` on a subject has gone, when the log ended at ``end``: the log says so, or a
+        purge that was asked for has taken it.
         """
         planned = self.planned.get(subject)
         if planned is None or planned.message.offset >= upper or planned.purged_at is not None:

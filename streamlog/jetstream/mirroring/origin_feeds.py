@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from streamlog.clock import monotonic_ms
 from streamlog.condition import NO_ACTION, Condition
-from streamlog.errors import InvalidStreamConfig, StreamlogError
+from streamlog.errors import InvalidStreamConfig, StreamlogError, StreamNotFound
 from streamlog.jetstream.consumers.stream_source import StartQuery, StreamSource
 from streamlog.jetstream.errors import api_error
 from streamlog.jetstream.mirroring.mirror_statistics import NEVER, OriginState
@@ -223,6 +223,8 @@ class ClusterFeed:
             try:
                 tp = TopicPartition(self._origin.name, self._number)
                 stream = self._image().stream(tp.stream)
+                if stream.config.is_restoring:
+                    raise StreamNotFound(f"{tp.stream!r} is being restored")
                 self._check_partitions(len(stream.partitions))
                 if cursor is None or cursor[0] != stream.stream_id:
                     await self._compare(tp, stream)
@@ -267,26 +269,31 @@ class ClusterFeed:
 
     async def _compare(self, tp: TopicPartition, stream: StreamImage) -> None:
         """Where another stream has the name, a source begins with that. A restored stream has its old messages, and
-        goes on. Raises StreamlogError.
+        what came since its restore is new, though its backup may end before this position. Raises StreamlogError.
         """
         identity = identity_of(stream.stream_id)
-        is_other = bool(self._position and self._identity and self._identity != identity)
-        if is_other and not await self._is_restored(tp, stream):
-            if self._wanted_partitions is not None:
+        if self._position and self._identity and self._identity != identity:
+            fresh = await self._first_new(tp, stream)
+            if self._wanted_partitions is not None and fresh < self._position:
                 raise StreamlogError(MADE_AGAIN)
-            self._position = 0
-            logger.warning(ORIGIN_REPLACED, extra={"source": self._index_name})
+            self._position = min(self._position, fresh)
+            if not self._position:
+                logger.warning(ORIGIN_REPLACED, extra={"source": self._index_name})
         self._identity = identity
 
-    async def _is_restored(self, tp: TopicPartition, stream: StreamImage) -> bool:
-        """Its messages are older than it is. Raises StreamlogError."""
+    async def _first_new(self, tp: TopicPartition, stream: StreamImage) -> int:
+        """The offset of its first message that the stream before it did not have. Raises StreamlogError."""
         start = await self._source.start(tp, stream.stream_id, StartQuery("all"))
         part = await self._source.read(tp, stream.stream_id, (), start.offset, limit=1)
         run = part.messages
         if not run.count:
-            return False
+            return 0
         _, _, timestamp_ms, _, _ = run.message(0)
-        return timestamp_ms < stream.created_ms
+        if timestamp_ms >= stream.created_ms:
+            return 0
+        # Its messages are older than it is: it was restored.
+        query = StartQuery("by_start_time", (), stream.created_ms)
+        return (await self._source.start(tp, stream.stream_id, query)).offset
 
     async def _start(self, tp: TopicPartition, stream_id: Any) -> int:
         """Raises StreamlogError."""

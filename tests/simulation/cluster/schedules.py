@@ -217,7 +217,9 @@ class SchedulesWorld(SwarmWorld):
             self.troubles.tell(f"{told} is acknowledged")
             if replica_of(partition) not in forgiven:
                 end = partition.log_end_offset
-                self.events.after(0, lambda: self._erased(replica_of(partition), subject, upper, end))
+                self.events.after(
+                    0, lambda: self._erased(replica_of(partition), subject, upper, end)
+                )
 
         node.loop.call_soon(lambda: node.spawn(erase()))
 
@@ -296,12 +298,14 @@ class RollupPublisher(SchedulePublisher):
 
 
 class RollupsAreRepeated(FiringLeadersEnd):
-    """A leader ends between a message that has others go and the commit of their erasure, and the next is asked again."""
+    """A leader ends between a message that has others go and the commit of their erasure, and it is sent again."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.publishers.kinds = [(1, RollupPublisher), (4, RollupPublisher)]
-        self.replication = replication_section(fetch_bytes_max=1)  # a batch at a time: without its erasure
+        self.replication = replication_section(
+            fetch_bytes_max=1
+        )  # a batch at a time: without its erasure
 
     def faults(self) -> list[Kind]:
         return [self._be_slow, self.troubles.jump]
