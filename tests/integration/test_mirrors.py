@@ -240,6 +240,33 @@ async def test_mirror_has_the_sequences_times_and_headers_of_its_origin(
     assert "error" not in told
 
 
+async def test_mirrors_own_transform_follows_those_of_its_origin(ours: Api, theirs: Api) -> None:
+    """As everywhere a subject that does not match stays, and another transform counts for what is mirrored from then
+    on.
+    """
+    found = dict[Api, list[Any]]()
+    for api in (ours, theirs):
+        await api.create("to", subjects=["to.>"])
+        await api.publish("to.a", b"1")
+        await api.publish("to.b", b"2")
+        first = {"src": "to.*", "dest": "m.{{wildcard(1)}}"}
+        second = {"src": "m.a", "dest": "n.a"}
+        config = {
+            "mirror": {"name": "to", "subject_transforms": [first]},
+            "subject_transform": second,
+        }
+        created = await api.create("to-m", **config)
+        assert created["config"]["subject_transform"] == second
+        await has_all(api, "to-m", 2)
+        changed = {**created["config"], "subject_transform": {"src": "m.>", "dest": "o.>"}}
+        await api.ask("STREAM.UPDATE.to-m", changed)
+        await api.publish("to.a", b"3")
+        await has_all(api, "to-m", 3)
+        found[api] = [await api.message("to-m", sequence) for sequence in (1, 2, 3)]
+    assert [it[:2] for it in found[ours]] == [it[:2] for it in found[theirs]]
+    assert [it[0] for it in found[ours]] == ["n.a", "m.b", "o.a"]
+
+
 @pytest.mark.parametrize("kind", ["ours", "theirs"])
 async def test_sources_bring_each_message_once_and_name_its_origin(
     ours: Api, theirs: Api, node: NodeProcess, kind: str

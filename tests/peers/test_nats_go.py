@@ -38,10 +38,10 @@ _NAME = re.compile(r"^func (Test\w+)\(", re.MULTILINE)
 _REFUSAL = re.compile(rf"{NOT_OFFERED}: (.+)")
 
 
-def built(package: str) -> Path:
-    """The folder of the tests, and their program in it."""
+def built(package: str) -> tuple[Path, str]:
+    """The folder of the tests, with their program in it, and of which version they are."""
     try:
-        root = sources(NATS_GO, VERSION).folder
+        root, version, _ = sources(NATS_GO, VERSION)
     except NoSourcesError as error:
         pytest.skip(f"the tests of nats.go cannot be had: {error}")
     found = root / package
@@ -66,7 +66,7 @@ def built(package: str) -> Path:
         pytest.skip("go is not installed")
     if done.returncode != 0:
         pytest.skip(f"the tests of nats.go cannot be built: {done.stderr.strip()[-300:]}")
-    return found
+    return found, version
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def _tester(folder: Path) -> Iterator[str]:
 def test_nats_gos_own_tests_pass(
     testers: list[str], listed: str, package: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = built(package)
+    folder, version = built(package)
     expected = Expectations.read(Path(__file__).with_name(f"{listed}.toml"))
     texts = [(folder / file).read_text() for file in expected.files]
     collected = [name for text in texts for name in _NAME.findall(text) if name != "TestMain"]
@@ -112,7 +112,7 @@ def test_nats_gos_own_tests_pass(
     refused = Counter(reason[1] for reason in reasons.values() if reason)
     failed = [name for name, reason in reasons.items() if reason is None]
     with capsys.disabled():
-        print(f"\n{listed} {VERSION}: {Counter(found.values())}, not offered: {dict(refused)}")
+        print(f"\n{listed} {version}: {Counter(found.values())}, not offered: {dict(refused)}")
         for name in filter(expected.is_failing, names):
             print(f"  listed as failing: {name}: {found.get(name)}")
     assert set(names) == found.keys()

@@ -180,7 +180,7 @@ class FedPartition:
             self._check()
         data = b"".join(
             mirrored_batches(
-                messages,
+                [self._changed_subject(it) for it in messages],
                 partition.log_end_offset,
                 leader_epoch=self._leader_epoch,
                 compression=Compression.named(config.compression),

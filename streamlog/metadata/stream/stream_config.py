@@ -667,7 +667,7 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig("subject delete markers forbidden on mirrors")
         if self.allow_batched:
             raise InvalidStreamConfig("stream mirrors can not also use batch publishing")
-        for name in ("allow_ttl", "group", "subject_transform"):
+        for name in ("allow_ttl", "group"):
             if getattr(self, name):
                 raise InvalidStreamConfig(f"{name}: not for a mirror, which is what its origin is")
         if self.retention != "limits":
