@@ -153,3 +153,22 @@ async def test_a_bad_limit(pair: Pair) -> None:
             told = reply.get("error", {}).get("err_code")
             replies.append((told, reply.get("config", {}).get("max_msgs_per_subject")))
         assert replies[0] == replies[1]
+
+
+async def test_what_is_too_much_is_not_found_right_after_the_message_that_made_it_so(
+    pair: Pair,
+) -> None:
+    """By sequence, and as the next of its subject."""
+    await pair.create("s", subjects=["s.*"], max_msgs_per_subject=2, allow_direct=True)
+    for side in pair.sides:
+        sequences = list[int]()
+        for number in range(40):
+            answer = await side.publisher.ask("s.a", b"%d" % number)
+            assert answer is not None
+            sequences.append(answer["seq"])
+            for gone in sequences[-4:-2]:
+                reply = await side.api("STREAM.MSG.GET.s", seq=gone)
+                assert reply.get("error", {}).get("err_code") == 10037, (side, number, reply)
+            if number:
+                reply = await side.api("STREAM.MSG.GET.s", seq=1, next_by_subj="s.a")
+                assert reply["message"]["seq"] == sequences[-2]

@@ -8,11 +8,18 @@ made.
 import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from streamlog.control.messages.matching import LOOKED_AT_ONCE, LOOKS_AT_ONCE, TRIES_MAX, Matching
 from streamlog.control.messages.message_query import MessageQuery
-from streamlog.errors import MessageErased, MessageNotFound, MessageNotStored, Overloaded
+from streamlog.errors import (
+    MessageErased,
+    MessageNotFound,
+    MessageNotStored,
+    Overloaded,
+    StreamlogError,
+)
 from streamlog.log.segment.record_places import slice_of
 from streamlog.log.segment.segment import Segment
 from streamlog.partition.page_cache import read_warm
@@ -83,6 +90,9 @@ async def find_message(partition: Partition, query: MessageQuery) -> StoredMessa
     """Raises MessageNotFound if there is none; Overloaded where subjects cannot be known."""
     if query.last:
         return await last_message(partition, query.last)
+    # What has become too much of a subject is not there any more. Without an index of subjects it is there for longer.
+    with suppress(StreamlogError):
+        await partition.surplus.settle()
     sequence = await first_sequence(partition, query)
     if query.following:
         return await next_message(partition, query.following, sequence)

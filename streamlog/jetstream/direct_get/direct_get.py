@@ -94,6 +94,7 @@ async def direct_replies(
     if query.multi_last:
         replies = _last_of_each(stream, partition, query, progress)
     elif query.batch:
+        await partition.surplus.settle()
         replies = _batch(stream, partition, query, progress)
     else:
         replies = _single(stream, partition, query)
