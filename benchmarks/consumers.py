@@ -56,7 +56,7 @@ def living(
             _create_stream(side, count)
             before_mib = resident_mib(side.pids)
             started = time.perf_counter()
-            ask_all(side.nats, _creations(count), ASKED_AT_ONCE)
+            ask_all(side.nats, creations(count), ASKED_AT_ONCE)
             created_s = time.perf_counter() - started
             time.sleep(SETTLE_S)
             started, before_s = time.perf_counter(), cpu_seconds(side.pids)
@@ -94,7 +94,8 @@ def _create_stream(side: RestartedJetStream | RestartedPort, count: int) -> None
         raise BenchmarkError(f"{side.name}: {answer['error']}")
 
 
-def _creations(count: int) -> Iterator[Question]:
+def creations(count: int) -> Iterator[Question]:
+    """Of so many durable pull consumers: c0, c1, ..."""
     for number in range(count):
         config = {"durable_name": f"c{number}", "ack_policy": "explicit"}
         body = json.dumps({"stream_name": STREAM, "config": config}).encode()

@@ -68,7 +68,7 @@ def take_states_of_namesakes(patch: pytest.MonkeyPatch) -> None:
     """A consumer that is made again goes on where the one before was."""
 
     def state_of(self: KeptConsumers, key: Any) -> bytes | None:
-        return self._states[key][1] if key in self._states else None
+        return self._states[key][8:] if key in self._states else None
 
     patch.setattr(KeptConsumers, "state_of", state_of)
     patch.setattr(consumer_coordinator, "_tombstones", lambda key: [consumer_record(key, None)])
@@ -235,3 +235,17 @@ def remember_removals_that_failed(patch: pytest.MonkeyPatch) -> None:
 def keep_where_filters_began(patch: pytest.MonkeyPatch) -> None:
     """Also where the stream has other messages by now."""
     patch.setattr(KeptConsumer, "below", lambda self, _number, _end: self)
+
+
+def serve_before_all_have_a_say(patch: pytest.MonkeyPatch) -> None:
+    """Also where consumers remove messages, one is used while others rest."""
+    patch.setattr(ConsumerCoordinator, "_serves_early", lambda self, _: self.is_serving)
+
+
+def restore_what_was_restored(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that was used while others rested is made a second time of what the log has."""
+
+    def drop(self: KeptConsumers, key: Any) -> None:
+        """It stays."""
+
+    patch.setattr(KeptConsumers, "drop", drop)

@@ -6,6 +6,7 @@ again under their names, and so are consumers. Acknowledgements, pull requests a
 overtaken. ``ConsumerHistory`` judges by what clients saw.
 """
 
+import asyncio
 import json
 import random
 import sys
@@ -15,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 from uuid import UUID
 
 from immutables import Map
@@ -22,6 +24,7 @@ from immutables import Map
 from streamlog.condition import FAULT
 from streamlog.control.messages.stored_messages import StoredMessage
 from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.jetstream.consumers import consumer_coordinator
 from streamlog.jetstream.consumers.acks import mark_of
 from streamlog.jetstream.consumers.run_delivery import deliver_run
 from streamlog.jetstream.errors import ApiRefused
@@ -211,6 +214,9 @@ class ConsumersStory:
         self.epoch = 0
         self.replaced: list[tuple[object, object]] = []
         """Functions of the product, and what is in their place."""
+        turns = random.Random(f"turns of {seed}")
+        self.turn_s = turns.choice((0.0, 0.0, 0.03, 0.3))
+        """How long a coordinator restores no further consumer after each."""
         self.ends: dict[tuple[str, str], ConsumerId] = {}
         """Consumers that are there in the end, by place."""
 
@@ -233,11 +239,15 @@ class ConsumersStory:
         replaced: list[tuple[object, object]] = [
             (deliver_run, deliver_one_by_one),
             (FAULT, _Fault(self)),
+            (consumer_coordinator._others_turn, self._others_turn),
             *self.replaced,
         ]
         Host.current = Host.latest = None
         try:
-            with simulated(self.seed, replaced):
+            with (
+                simulated(self.seed, replaced),
+                patch.object(consumer_coordinator, "AT_ONCE", 1 if self.turn_s else 100),
+            ):
                 self._begin()
                 shortest_s, longest_s = CALM_S
                 for calm_s in range(shortest_s, longest_s, 2):
@@ -252,6 +262,9 @@ class ConsumersStory:
             raise Violation(str(error)) from error
         finally:
             Host.current = Host.latest = None
+
+    async def _others_turn(self) -> None:
+        await asyncio.sleep(self.turn_s)
 
     def _play(self, until_us: int) -> None:
         while self.events.now_us < until_us:

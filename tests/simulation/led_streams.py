@@ -172,7 +172,9 @@ class StreamReplica:
             node.after(wait_us, lambda: self._erase(found, epoch))
 
     def _erase(self, offsets: OffsetSet, epoch: int) -> None:
-        if not self.leads or self.leader_epoch != epoch:
+        if self.leader_epoch != epoch:
+            return  # it was forgotten when it led again
+        if not self.leads:
             self._forget()
         elif not self.is_reachable:  # it is appended, and committed when the followers have it
             self._node.after(50_000, lambda: self._erase(offsets, epoch))

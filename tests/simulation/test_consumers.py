@@ -64,13 +64,15 @@ MISTAKES = [
     (mistakes.never_wait_for_acknowledgements, ConsumersStory, 1, "never|not delivered|only"),
     (mistakes.show_no_leader_epochs, RetentionStory, 7, f"never delivered|{REMOVED}"),
     (mistakes.go_back_by_any_answer, RetentionStory, 38, f"{ENDED}|{FALLS}"),
-    (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 1, "never delivered"),
+    (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 360, f"{REMOVED}|{THERE}"),
     (mistakes.forget_leader_epochs_of_what_was_picked, RetentionStory, 2482, "never delivered"),
-    (mistakes.tell_of_half_a_reset, RetentionStory, 141, REMOVED),
+    (mistakes.tell_of_half_a_reset, RetentionStory, 90, f"never delivered|{REMOVED}"),
     (mistakes.remove_what_is_delivered, RetentionStory, 0, REMOVED),
     (mistakes.remove_what_is_in_the_place_of_lost_messages, RetentionStory, 9, REMOVED),
     (mistakes.remember_removals_that_failed, RetentionStory, 1, THERE),
     (mistakes.keep_where_filters_began, RetentionStory, 13, f"never delivered|{REMOVED}|{THERE}"),
+    (mistakes.serve_before_all_have_a_say, RetentionStory, 60, REMOVED),
+    (mistakes.restore_what_was_restored, ConsumersStory, 1, f"{ENDED}|{FALLS}|{DELETED}"),
 ]
 """The mistake, where it shows, from which seed on in today's code, and how."""
 

@@ -1,6 +1,8 @@
 """The consumers of one partition of ``__consumer_state``: the shell around their cores, for one leadership.
 
-``load`` reads what the coordinators before have left. A consumer that outlives its coordinator is written when it is
+A coordinator reads what those before have left, and serves: a consumer that is used is restored at once, the others
+one after the other, and the stream's consumers as a whole (their names, their number, new ones) once all are. Where
+consumers remove messages, none is served before that. A consumer that outlives its coordinator is written when it is
 made, and its state after it has changed: soon, and at once where a client waits for the confirmation of an
 acknowledgement. All states that have changed are written together. A write is appended in this leader epoch or not at
 all, and counts when it is committed. What was delivered or acknowledged after the last write is delivered again by the
@@ -850,9 +852,13 @@ class ConsumerCoordinator:
         self.number = partition.tp.partition
         self.around = around
         self.closed = False
+        self.is_serving = False
+        """The log has been read, and its consumers may be used: one by one, see ``known``."""
         self.is_open = False
-        """The log has been read."""
+        """All of them are restored."""
         self.consumers: dict[ConsumerKey, HostedConsumer] = {}
+        self._resting = KeptConsumers()
+        """Those of the log that are not restored yet."""
         self._push: dict[ConsumerKey, HostedConsumer] = {}
         """Those that deliver while they have subscribers."""
         self._counts = Counter[str]()
@@ -898,8 +904,10 @@ class ConsumerCoordinator:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 try:
-                    await self._load()
+                    await self._read()
                     await self.around.end_others(self.number, self.leader_epoch)
+                    self._serve()
+                    await self._restore_all()
                     if self.leads:
                         await self._open()
                     await self._ended.wait()
@@ -910,7 +918,8 @@ class ConsumerCoordinator:
             pass
 
     async def _open(self) -> None:
-        self._listen()
+        for key in self.consumers:
+            self._listen_to(key.stream)
         self.is_open = True
         self.apply(self.around.image().streams)  # what has changed since it was loaded
         self.look_at_streams()
@@ -946,7 +955,8 @@ class ConsumerCoordinator:
             self._write()
         for hosted in self.consumers.values():
             hosted.close(description)
-        self.closed, self.is_open = True, False
+        self.closed, self.is_serving, self.is_open = True, False, False
+        self._resting = KeptConsumers()
         if self._flush is not None:
             self._flush.cancel()
         for subscription in self._subscriptions.values():
@@ -961,12 +971,49 @@ class ConsumerCoordinator:
 
     # What clients say
 
-    def _listen(self) -> None:
-        """To flow control; to acknowledgements once there is a consumer."""
+    def _serve(self) -> None:
+        """Listen to flow control, and to acknowledgements of streams that have consumers."""
+        if not self.leads:
+            return
         subject = f"$JS.FC.p{self.number}.>".encode()
         self._subscribe("", Subscription(self._endpoint, subject, target=self._flow_answered))
-        for key in self.consumers:
-            self._listen_to(key.stream)
+        self.is_serving = True
+        for stream in self._resting.streams:
+            if self._serves_early(stream):
+                self._listen_to(stream)
+
+    def _serves_early(self, stream: str) -> bool:
+        """Before all are restored: not where the consumers remove messages, since then each of them has a say."""
+        known = self.around.image().streams.get(stream)
+        return self.is_serving and known is not None and not known.config.is_consumed
+
+    def known(self, key: ConsumerKey) -> HostedConsumer | None:
+        """One that rests is restored. None: it is not there, or those of its stream are not served yet. Raises
+        CorruptData.
+        """
+        found = self.consumers.get(key)
+        if self.is_open:
+            return found
+        if not self._serves_early(key.stream):
+            return None
+        if found is None and key in self._resting:
+            found = self._wake(key)
+            if found is not None:
+                found.look()
+                found.settle()
+        return found
+
+    def _wake(self, key: ConsumerKey) -> HostedConsumer | None:
+        """Restore one that rests; None: its stream is there no more. Raises CorruptData."""
+        resting, kept = self._resting, self._resting.consumer(key)
+        stream = self.around.image().streams.get(key.stream)
+        if stream is None or stream.stream_id != kept.stream_id:
+            resting.drop(key)
+            self.run_task(partial(self._forget, key))
+            return None
+        hosted = self._restore(key, resting, len(stream.partitions))
+        resting.drop(key)
+        return hosted
 
     def _listen_to(self, stream: str) -> None:
         if stream not in self._subscriptions:
@@ -1001,12 +1048,13 @@ class ConsumerCoordinator:
             del self._counts[key.stream]
             del self._by_stream[key.stream]
             self._names.pop(key.stream, None)
-            subscription = self._subscriptions.pop(key.stream, None)
+            is_last = key.stream not in self._resting.streams
+            subscription = self._subscriptions.pop(key.stream, None) if is_last else None
             if subscription is not None:
                 self.around.router.remove(subscription)
 
     def _acknowledged_runs(self, stream: str, consumer: str, runs: list[AckRun]) -> None:
-        hosted = self.consumers.get(ConsumerKey(stream, consumer))
+        hosted = self.known(ConsumerKey(stream, consumer))
         if hosted is not None:
             hosted.acknowledged_runs(runs)
 
@@ -1014,7 +1062,7 @@ class ConsumerCoordinator:
         acked = read_ack_subject(subject.decode(errors="replace"))
         if acked is None:
             return
-        hosted = self.consumers.get(ConsumerKey(acked.stream, acked.consumer))
+        hosted = self.known(ConsumerKey(acked.stream, acked.consumer))
         if hosted is None or not hosted.is_meant(acked.mark):
             return
         if not hosted.core.config.takes_acks:  # nats-server has no subscriber for them
@@ -1030,7 +1078,7 @@ class ConsumerCoordinator:
     def _flow_answered(self, subject: bytes, _: bytes, block: bytes, __: bytes) -> None:
         text = subject.decode(errors="replace")
         tokens = text.split(".")
-        hosted = self.consumers.get(ConsumerKey(*tokens[3:5])) if len(tokens) == 6 else None
+        hosted = self.known(ConsumerKey(*tokens[3:5])) if len(tokens) == 6 else None
         if hosted is not None:
             hosted.flow_answered(text, read_flow_answer(block))
 
@@ -1080,10 +1128,12 @@ class ConsumerCoordinator:
     # The API's verbs
 
     def find(self, key: ConsumerKey) -> HostedConsumer:
-        """Raises ApiRefused; NotLeader once it is closed."""
+        """Raises ApiRefused; NotLeader once it is closed, and while those of the stream are restored."""
         if self.closed:
             raise NotLeader(f"consumers of {key.stream} are coordinated by another node now")
-        found = self.consumers.get(key)
+        found = self.known(key)
+        if found is None and not (self.is_open or self._serves_early(key.stream)):
+            raise NotLeader(f"consumers of {key.stream} are not restored yet")
         if found is None or found.closed:
             raise ApiRefused(CONSUMER_NOT_FOUND)
         return found
@@ -1164,11 +1214,12 @@ class ConsumerCoordinator:
             told = KeptConsumers()
             if fields.get("record"):
                 told.take(consumer_record(key, None)[0], fields["record"].encode())
-            kept = told.consumers.get(key) or KeptConsumer(
-                config, stream.stream_id, int(fields["created_ms"]), config.pause_until_ms
-            )
-            kept = kept._replace(config=config, stream_id=stream.stream_id)
-            told.consumers[key] = kept
+            if key in told:
+                kept = told.consumer(key)._replace(config=config, stream_id=stream.stream_id)
+            else:
+                created_ms = int(fields["created_ms"])
+                kept = KeptConsumer(config, stream.stream_id, created_ms, config.pause_until_ms)
+            told.put(key, kept)
             if fields.get("given_up"):
                 told.take(given_up_record(key, 0, None)[0], fields["given_up"].encode())
             state = base64.b64decode(fields["state"])
@@ -1691,8 +1742,8 @@ class ConsumerCoordinator:
             self._is_well = False
             logger.warning(STATE_NOT_KEPT, extra={"partition": self.number, "error": str(error)})
 
-    async def _load(self) -> None:
-        """As the coordinators before have left them."""
+    async def _read(self) -> None:
+        """What the coordinators before have left."""
         partition = self.partition
         await until(partition, lambda: not self.leads or partition.high_watermark_known)
         kept = KeptConsumers()
@@ -1711,23 +1762,26 @@ class ConsumerCoordinator:
                 continue
             if kept.next_offset == before:
                 break
-        streams = self.around.image().streams
-        for number, (key, it) in enumerate(kept.consumers.items(), 1):
+        self._resting = kept
+
+    async def _restore_all(self) -> None:
+        """Those that rest, some at a time: the node goes on meanwhile."""
+        keys = self._resting.in_order()
+        for number, key in enumerate(keys, 1):
             if number % AT_ONCE == 0:
-                await asyncio.sleep(0)  # the node goes on meanwhile
+                await _others_turn()
                 if not self.leads:
                     return
-            stream = streams.get(key.stream)
-            if stream is None or stream.stream_id != it.stream_id:
-                self.run_task(partial(self._forget, key))
-                continue
-            self._restore(key, kept, len(stream.partitions))
-        if kept.consumers:
+            if key in self._resting:  # it was not used meanwhile
+                hosted = self._wake(key)
+                if hosted is not None and self._serves_early(key.stream):
+                    hosted.look()  # it delivers unasked, if it has subscribers
+        if keys:
             extra = {"partition": self.number, "consumers": len(self.consumers)}
             logger.info("consumers loaded", extra=extra)
 
-    def _restore(self, key: ConsumerKey, found: KeptConsumers, partitions: int) -> None:
-        kept, state = found.consumers[key], found.state_of(key)
+    def _restore(self, key: ConsumerKey, found: KeptConsumers, partitions: int) -> HostedConsumer:
+        kept, state = found.consumer(key), found.state_of(key)
         config = kept.config
         needs_acks = config.ack_policy != "none"
         limits = limits_of(config)
@@ -1752,6 +1806,7 @@ class ConsumerCoordinator:
         if config.acks_by_flow:
             hosted.core.begin_again()
         self._add(hosted)
+        return hosted
 
     def _host(
         self,
@@ -1819,6 +1874,10 @@ class ConsumerCoordinator:
 
 def _told(key: ConsumerKey, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"stream": key.stream, "consumer": key.consumer, **fields}
+
+
+async def _others_turn() -> None:
+    await asyncio.sleep(0)
 
 
 async def _guarded(work: Work) -> None:

@@ -39,6 +39,8 @@ _STATE: Final = b"s"
 _GIVEN_UP: Final = b"g"
 _EPOCHS: Final = b"e"
 _CREATED: Final = struct.Struct(">q")
+DELIVERS: Final = b'"deliver_subject"'
+"""In the record of a consumer that delivers unasked."""
 
 
 class ConsumerKey(NamedTuple):
@@ -142,15 +144,32 @@ def _offsets(fields: Any) -> dict[int, OffsetSet]:
 
 
 class KeptConsumers:
-    """``feed`` the log, batch by batch. May be used in any one thread."""
+    """``feed`` the log, batch by batch. May be used in any one thread.
+
+    What a record says is decoded when it is asked for: most consumers rest when another node comes to coordinate them,
+    and those that do not wait for the log to be read.
+    """
 
     def __init__(self) -> None:
         self.next_offset = 0
         """All below has been read."""
-        self.consumers: dict[ConsumerKey, KeptConsumer] = {}
-        self._states: dict[ConsumerKey, tuple[int, bytes]] = {}
-        self._given_up: dict[ConsumerKey, tuple[int, dict[int, OffsetSet]]] = {}
-        self._epochs: dict[ConsumerKey, tuple[int, dict[int, list[EpochStart]]]] = {}
+        self._consumers: dict[ConsumerKey, KeptConsumer | bytes] = {}
+        """Decoded, or as they are written."""
+        self._states: dict[ConsumerKey, bytes] = {}
+        self._given_up: dict[ConsumerKey, bytes] = {}
+        self._epochs: dict[ConsumerKey, bytes] = {}
+        self._of_kind: dict[bytes, dict[ConsumerKey, Any]] = {
+            _CONSUMER: self._consumers,
+            _STATE: self._states,
+            _GIVEN_UP: self._given_up,
+            _EPOCHS: self._epochs,
+        }
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def __contains__(self, key: ConsumerKey) -> bool:
+        return key in self._consumers
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch, CorruptData."""
@@ -162,41 +181,69 @@ class KeptConsumers:
             self.next_offset = max(self.next_offset, header.next_offset)
 
     def take(self, key_bytes: bytes, value: bytes | None) -> None:
-        kind, key = key_bytes[:1], _read_key(key_bytes)
-        if kind == _CONSUMER and value is None:
-            self.consumers.pop(key, None)
-        elif kind == _CONSUMER:
-            self.consumers[key] = _read_consumer(value or b"")
-        elif kind == _STATE and value is None:
-            self._states.pop(key, None)
-        elif kind == _STATE:
-            if len(value or b"") < _CREATED.size:
-                raise CorruptData("a state of a consumer is cut")
-            created_ms = int(_CREATED.unpack_from(value or b"")[0])
-            self._states[key] = created_ms, (value or b"")[_CREATED.size :]
-        elif kind == _GIVEN_UP and value is None:
-            self._given_up.pop(key, None)
-        elif kind == _GIVEN_UP:
-            self._given_up[key] = _read_given_up(value or b"")
-        elif kind == _EPOCHS and value is None:
-            self._epochs.pop(key, None)
-        elif kind == _EPOCHS:
-            self._epochs[key] = _read_epochs(value or b"")
+        """Raises CorruptData for a key that is none."""
+        key, records = _read_key(key_bytes), self._of_kind.get(key_bytes[:1])
+        if records is None:
+            return
+        if value is None:
+            records.pop(key, None)
+        else:
+            records[key] = value
+
+    def put(self, key: ConsumerKey, kept: KeptConsumer) -> None:
+        """In the place of its record."""
+        self._consumers[key] = kept
+
+    def drop(self, key: ConsumerKey) -> None:
+        """It is there no more."""
+        for records in self._of_kind.values():
+            records.pop(key, None)
+
+    @property
+    def streams(self) -> set[str]:
+        """Those that have consumers."""
+        return {it.stream for it in self._consumers}
+
+    def in_order(self) -> list[ConsumerKey]:
+        """All consumers: those that deliver unasked come first."""
+        return sorted(self._consumers, key=self._is_pulled)
+
+    def _is_pulled(self, key: ConsumerKey) -> bool:
+        it = self._consumers[key]
+        return DELIVERS not in it if isinstance(it, bytes) else not it.config.is_push
+
+    def consumer(self, key: ConsumerKey) -> KeptConsumer:
+        """One that is there. Raises CorruptData."""
+        it = self._consumers[key]
+        if isinstance(it, bytes):
+            it = self._consumers[key] = _read_consumer(it)
+        return it
+
+    # Of a consumer that is there; each raises CorruptData
 
     def epochs_of(self, key: ConsumerKey) -> dict[int, list[EpochStart]]:
         """In which leader epochs the messages were written that it has read, by partition."""
-        created_ms, epochs = self._epochs.get(key, (None, {}))
-        return epochs if created_ms == self.consumers[key].created_ms else {}
+        if key not in self._epochs:
+            return {}
+        created_ms, epochs = _read_epochs(self._epochs[key])
+        return epochs if created_ms == self.consumer(key).created_ms else {}
 
     def given_up_of(self, key: ConsumerKey) -> dict[int, OffsetSet]:
         """What it has given up, by partition."""
-        created_ms, given_up = self._given_up.get(key, (None, {}))
-        return given_up if created_ms == self.consumers[key].created_ms else {}
+        if key not in self._given_up:
+            return {}
+        created_ms, given_up = _read_given_up(self._given_up[key])
+        return given_up if created_ms == self.consumer(key).created_ms else {}
 
     def state_of(self, key: ConsumerKey) -> bytes | None:
         """None: it has delivered nothing yet."""
-        created_ms, state = self._states.get(key, (None, b""))
-        return state if created_ms == self.consumers[key].created_ms else None
+        value = self._states.get(key)
+        if value is None:
+            return None
+        if len(value) < _CREATED.size:
+            raise CorruptData("a state of a consumer is cut")
+        created_ms = int(_CREATED.unpack_from(value)[0])
+        return value[_CREATED.size :] if created_ms == self.consumer(key).created_ms else None
 
 
 def _key(kind: bytes, key: ConsumerKey) -> bytes:

@@ -85,6 +85,8 @@ SNAPSHOT_MAX: Final = 20
 """Consumers in one answer, each with its state."""
 MAKES: Final = ("CREATE", "RESTORE")
 """Verbs before which the internal stream is made."""
+OF_ONE: Final = ("NEXT", "INFO")
+"""Verbs that ask for one consumer, and nothing of the others."""
 KNOWN_S: Final = 2.0
 """How long a coordinator waits for the metadata of a stream that another node knows."""
 
@@ -281,9 +283,9 @@ class ConsumerService:
         if self._state.stream is None:
             return False
         coordinator = self._coordinators.get(self._place(stream.name).partition)
-        if coordinator is None or not self._coordinates(coordinator):
+        if coordinator is None or not self._coordinates(coordinator, each=True):
             return False
-        hosted = coordinator.consumers.get(ConsumerKey(stream.name, consumer))
+        hosted = coordinator.known(ConsumerKey(stream.name, consumer))
         if hosted is None or hosted.closed or hosted.kept.stream_id != stream.stream_id:
             return False
         hosted.pull(inbox, body)
@@ -342,9 +344,12 @@ class ConsumerService:
             return NodeAnswer({"refused": list(refused.error)})
 
     async def _answer(self, request: ConsumerRequest) -> dict[str, Any]:
-        self._coordinator(request.stream)  # another node may be; it knows the stream earlier
+        of_one = request.verb in OF_ONE
+        self._coordinator(
+            request.stream, each=of_one
+        )  # another may be; it knows the stream earlier
         stream = await self._known(request)
-        coordinator = self._coordinator(request.stream)
+        coordinator = self._coordinator(request.stream, each=of_one)
         key = ConsumerKey(request.stream, request.consumer)
         match request.verb:
             case "CREATE" | "DURABLE.CREATE":
@@ -443,16 +448,16 @@ class ConsumerService:
                 raise StreamNotFound(f"stream {request.stream!r} not found")
             await asyncio.sleep(0.01)
 
-    def _coordinator(self, stream: str) -> ConsumerCoordinator:
-        """Raises NotLeader."""
+    def _coordinator(self, stream: str, *, each: bool = False) -> ConsumerCoordinator:
+        """``each``: one consumer is asked for, and nothing of the others. Raises NotLeader."""
         found = self._coordinators.get(self._place(stream).partition)
-        if found is None or not self._coordinates(found):
+        if found is None or not self._coordinates(found, each=each):
             raise NotLeader(f"consumers of {stream} are not coordinated here")
         return found
 
-    def _coordinates(self, coordinator: ConsumerCoordinator) -> bool:
+    def _coordinates(self, coordinator: ConsumerCoordinator, *, each: bool = False) -> bool:
         """Its log has been read, and no other node coordinates what it does."""
-        return coordinator.is_open and coordinator.may_act
+        return (coordinator.is_serving if each else coordinator.is_open) and coordinator.may_act
 
     def _place(self, stream: str) -> TopicPartition:
         state = self._state.stream
