@@ -46,6 +46,8 @@ from streamlog.record.codec import RecordRun, decode_records
 from streamlog.record.compacted import is_gap
 from streamlog.record.compiled.keys import murmur2
 from streamlog.record.compression import Compression
+from streamlog.record.erasure import erased_by
+from streamlog.record.offset_set import OffsetSet
 from streamlog.record.published import asked
 
 PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -95,6 +97,8 @@ class FedPartition:
         """The last one of each source that the log has, of all that it ever had."""
         self._places_offsets = list[int]()
         """Of the newest record of places that is committed, and of those behind it."""
+        self._unnamed = OffsetSet()
+        """Of a mirror: what it leaves out, and no erasure names."""
         self._wanted_start = 0
         """Retention would have the log begin there."""
 
@@ -185,10 +189,36 @@ class FedPartition:
                 leader_epoch=self._leader_epoch,
                 compression=Compression.named(config.compression),
                 is_keyed=config.is_compacted,
+                unnamed=self._unnamed,
             )
         )
         if data:
             self._append_batches(data)
+
+    async def find_unnamed(self) -> None:
+        """The gap at the log's end, as far as no erasure behind it names it: a leader before has come no further. What
+        the log begins with needs no name. Raises StreamlogError.
+        """
+        partition, named = self._partition, OffsetSet()
+        gaps, at = list[tuple[int, int]](), partition.log_end_offset
+        while at > partition.log_start_offset:
+            self._check_epoch()
+            try:
+                with await partition.read_appended(at - 1, 1) as part:
+                    data = await asyncio.to_thread(part.read)
+            except OffsetOutOfRange:  # it begins later by now
+                return
+            header, batch = next(iter(batches(data)))
+            if is_gap(header):
+                gaps.append((header.base_offset, at))
+            elif header.is_control:
+                named.update(erased_by(batch, header) or OffsetSet())
+            else:
+                for gap in gaps:
+                    self._unnamed.update(OffsetSet.between_ends(*gap))
+                self._unnamed.remove_all(named)
+                return
+            at = header.base_offset
 
     def _append_batches(self, data: bytes) -> None:
         ack = self._commit(len(data))

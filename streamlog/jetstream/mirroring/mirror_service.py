@@ -283,6 +283,7 @@ class MirrorService:
                 raise NotLeader(f"{tp}: the lease of this node is over")
             if config.mirror:
                 await fed.begin_at_first()
+                await fed.find_unnamed()
                 (origin,) = all_origins(config)
                 feeds = [] if feeding.is_paused else [self._mirror(origin, tp.partition, fed)]
             else:

@@ -3,7 +3,9 @@
 A mirror's record has the offset ``sequence - 1`` of its origin, and its time. What is missing between two messages
 was deleted there, or does not match the filter. In place of it stands a gap, as compaction leaves one, and at its last
 offset an erasure that names the rest, so that it counts as deleted here, too. Nothing names what is missing before
-the first message: the log is made to begin behind it.
+the first message: the log is made to begin behind it. A leader whose log ends with a gap, or with some of its erasures
+alone, since the one before it came no further, names that gap with the next one: what comes next at the origin is
+behind the offsets that its erasures had.
 
 A source's records are appended as any others, with the header ``Nats-Stream-Source``: which source brought the message
 (``StreamOrigin.index_name``), its sequence and its subject there. The log so tells how far each source has come.
@@ -49,10 +51,13 @@ def mirrored_batches(
     leader_epoch: int,
     compression: int = 0,
     is_keyed: bool = False,
+    unnamed: OffsetSet | None = None,
 ) -> Iterator[bytes]:
     """Batches that follow a log that ends at ``end_offset``; of messages that it has, none. ``is_keyed``: a
-    record has its subject for a key where its headers name none. Raises TooManyMissing.
+    record has its subject for a key where its headers name none. ``unnamed``: gaps that the log has and nothing names;
+    afterwards, those that are left. Raises TooManyMissing.
     """  # fmt: skip
+    unnamed = OffsetSet() if unnamed is None else unnamed
     run = RecordRun(attributes=PUBLISHED)
     first_ms = latest_ms = 0
     base_offset = end_offset
@@ -73,7 +78,7 @@ def mirrored_batches(
         if run.count and (offset > end_offset or run.size_bytes >= BATCH_BYTES):
             yield sealed()
         if offset > end_offset:
-            yield from _missing(end_offset, offset, leader_epoch, it.timestamp_ms)
+            yield from _missing(end_offset, offset, leader_epoch, it.timestamp_ms, unnamed)
         if not run.count:
             base_offset, first_ms, latest_ms = offset, it.timestamp_ms, it.timestamp_ms
         headers = headers_of(it)
@@ -101,8 +106,16 @@ def gap_at_end(start: int, end: int, *, leader_epoch: int, timestamp_ms: int) ->
     return b"".join(batches)
 
 
-def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
-    """In place of ``[start, end)``. Raises TooManyMissing."""
+def _missing(
+    start: int,
+    end: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+    unnamed: OffsetSet | None = None,
+) -> Iterator[bytes]:
+    """In place of ``[start, end)``. ``unnamed``: offsets before it that are to be named, too; afterwards, those for
+    which there is no room. Raises TooManyMissing.
+    """
     most = MISSING_BETWEEN_MAX if start else MISSING_FIRST_MAX
     if end - start > most:
         raise TooManyMissing(
@@ -111,31 +124,32 @@ def _missing(start: int, end: int, leader_epoch: int, timestamp_ms: int) -> Iter
     erasures = list[bytes]()
     gap_end = end
     if start:
-        count = max(1, sum(1 for _ in OffsetSet.between_ends(start, end).parts(CHUNKS_MAX)))
-        gap_end = max(start, end - count)
-        if gap_end > start:
-            erased = OffsetSet.between_ends(start, gap_end)
-            erasures = list(
-                erasure_batches(
-                    erased,
-                    base_offset=gap_end,
-                    leader_epoch=leader_epoch,
-                    timestamp_ms=timestamp_ms,
-                )
-            )
+        before = OffsetSet() if unnamed is None else unnamed
+        parts = [*_named(before, start, end).parts(CHUNKS_MAX)]
+        gap_end = max(start, end - max(1, len(parts)))
         # A set may need one batch less than that of one offset more.
-        for offset in range(gap_end + len(erasures), end):
+        parts = [*_named(before, start, gap_end).parts(CHUNKS_MAX)][: end - gap_end]
+        parts += [OffsetSet()] * (end - gap_end - len(parts))
+        for place, part in enumerate(parts):
             erasures += erasure_batches(
-                OffsetSet(),
-                base_offset=offset,
+                part,
+                base_offset=gap_end + place,
                 leader_epoch=leader_epoch,
                 timestamp_ms=timestamp_ms,
             )
+            before.remove_all(part)
     while start < gap_end:
         until = min(gap_end, start + GAP_OFFSETS_MAX)
         yield gap(start, until, leader_epoch=leader_epoch, max_timestamp_ms=timestamp_ms)
         start = until
     yield from erasures
+
+
+def _named(before: OffsetSet, start: int, end: int) -> OffsetSet:
+    """``before``, and ``[start, end)``."""
+    named = OffsetSet.between_ends(start, end)
+    named.update(before)
+    return named
 
 
 def sourced_headers(origin: StreamOrigin, message: OriginMessage) -> RecordHeaders:

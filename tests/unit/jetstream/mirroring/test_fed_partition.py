@@ -10,7 +10,7 @@ from streamlog.control.messages.purge import purge
 from streamlog.errors import NotLeader, StreamFull
 from streamlog.jetstream.mirroring import fed_partition
 from streamlog.jetstream.mirroring.fed_partition import FedPartition
-from streamlog.jetstream.mirroring.origin_batches import SourcePlace
+from streamlog.jetstream.mirroring.origin_batches import SourcePlace, first_gap, mirrored_batches
 from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
 from streamlog.partition.maintenance.log_start import free_front
@@ -83,6 +83,41 @@ async def test_mirror_takes_nothing_twice_and_goes_on_after_a_restart(world: Wor
         await mirror.mirror([message(3), message(4)])
         await mirror.committed()
         assert await offsets_of(partition) == {it: b"%d" % (it + 1) for it in range(4)}
+
+
+@pytest.mark.parametrize("last", [9, 60 * 65_536])
+async def test_gap_of_which_a_leader_has_the_beginning_is_named(world: World, last: int) -> None:
+    """By the one after it, however many of the gap's batches that has."""
+    appended = [*mirrored_batches([message(1)], 0, leader_epoch=0)]
+    appended += mirrored_batches([message(last)], 1, leader_epoch=0)
+    assert len(appended) == (4 if last == 9 else 5)
+    async with world.node() as registry:
+        for count in range(1, len(appended) + 1):
+            await world.create(f"m{count}", mirror=MIRROR)
+            partition = registry.partition(tp(f"m{count}"))
+            partition.restore(memoryview(b"".join(appended[:count])), Told())
+            mirror = fed(partition)
+            await mirror.find_unnamed()
+            await mirror.mirror([message(last)])
+            await mirror.all_committed()
+            assert partition.log_end_offset == last
+            assert partition.erased == OffsetSet.between_ends(1, last - 1), count
+            await mirror.find_unnamed()
+            await mirror.mirror([message(last + 2)])
+            await mirror.committed()
+
+
+async def test_what_a_log_begins_with_is_not_named(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("m", mirror=MIRROR)
+        partition = registry.partition(tp("m"))
+        gap = first_gap(2**40, leader_epoch=0, timestamp_ms=1)
+        partition.restore(memoryview(gap), Told())
+        mirror = fed(partition)
+        await mirror.find_unnamed()
+        await mirror.mirror([message(2**40 + 1), message(2**40 + 3)])
+        await mirror.committed()
+        assert list(partition.erased) == [2**40 + 1]
 
 
 async def test_late_former_leader_appends_nothing(world: World) -> None:
