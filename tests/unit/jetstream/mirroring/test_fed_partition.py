@@ -308,6 +308,39 @@ async def test_places_outlive_what_consumers_empty(world: World) -> None:
         assert await fed(partition).source_positions(NAMES) == {NAMES[0]: 4}
 
 
+class Ending:
+    """Places of a feed that ends while they are said again."""
+
+    kept_offset = None
+
+    def __init__(self, partition: Partition, then: FedPartition | None) -> None:
+        self._partition = partition
+        self._then = then
+
+    def start_for(self, start: int) -> int:
+        return 0
+
+    async def renew(self) -> None:
+        self._partition.places = self._then
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_purge_is_refused_where_the_feed_ends_meanwhile(
+    world: World, has_begun: bool
+) -> None:
+    """The next one has not found the places yet."""
+    async with world.node() as registry:
+        await world.create("s", sources=SOURCES)
+        partition = registry.partition(tp("s"))
+        sourced = fed(partition)
+        await sourced.source(ONE, [message(3)])
+        await sourced.committed()
+        partition.places = Ending(partition, fed(partition) if has_begun else None)
+        with pytest.raises(NotLeader, match="not known yet"):
+            await purge(partition)
+        assert partition.log_start_offset == 0
+
+
 async def test_places_of_sources_that_are_configured_no_more_are_kept(world: World) -> None:
     async with world.node() as registry:
         await world.create("s", sources=SOURCES)
