@@ -30,6 +30,7 @@ from tests.simulation.cluster.schedules import (
     RollupsAreRepeated,
     SchedulesWorld,
 )
+from tests.simulation.cluster.sources import FedLeadersEnd, SourcesWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -84,6 +85,8 @@ SWARMS = [
     pytest.param(FiringLeadersEnd, range(2), id="leaders-end-that-fire"),
     pytest.param(FiredMessagesGo, range(2), id="fired-messages-go"),
     pytest.param(RollupsAreRepeated, range(2), id="rollups-are-repeated"),
+    pytest.param(SourcesWorld, range(3, 5), id="sources-and-mirrors"),
+    pytest.param(FedLeadersEnd, range(4), id="leaders-end-that-take-from-others"),
 ]
 
 

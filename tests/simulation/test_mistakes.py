@@ -23,6 +23,7 @@ from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd, RollupsAreRepeated
+from tests.simulation.cluster.sources import FedLeadersEnd, GapsAreCut, SourcesWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
     FencedComeBack,
@@ -103,6 +104,19 @@ from tests.simulation.schedule_mistakes import (
     take_what_is_not_found_for_erased,
 )
 from tests.simulation.seeds import Make, Player
+from tests.simulation.source_mistakes import (
+    acknowledge_purges_that_do_nothing,
+    find_places_by_what_is_committed,
+    forget_the_places_of_sources,
+    hold_up_retention,
+    leave_the_gaps_of_former_leaders,
+    let_retention_take_the_only_places,
+    name_no_gaps,
+    purge_without_the_places,
+    remember_places_of_earlier_leaderships,
+    take_another_stream_for_its_namesake,
+    take_what_is_not_committed,
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -121,6 +135,7 @@ NOT_IN_THE_LOG = "and something else is there|are given away twice"
 
 TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 FIRED = "is fired (on|by)"
+TAKEN_AGAIN = "has brought from .* comes after that of"
 ASKED = "erases more than|acknowledged at"
 
 CASES = [
@@ -196,6 +211,22 @@ CASES = [
         range(4, 104),
         "is acknowledged, and the message",
     ),
+    (forget_the_places_of_sources, FedLeadersEnd, range(1, 61), TAKEN_AGAIN),
+    (find_places_by_what_is_committed, FedLeadersEnd, range(5, 65), TAKEN_AGAIN),
+    (remember_places_of_earlier_leaderships, FedLeadersEnd, range(1, 61), TAKEN_AGAIN),
+    (let_retention_take_the_only_places, FedLeadersEnd, range(60), TAKEN_AGAIN),
+    (hold_up_retention, FedLeadersEnd, range(5, 65), "all is not well: s-0"),
+    (
+        take_another_stream_for_its_namesake,
+        SourcesWorld,
+        range(10, 70),
+        "all is not well: .* is missing in",
+    ),
+    (name_no_gaps, FedLeadersEnd, range(1, 61), "and nothing names"),
+    (leave_the_gaps_of_former_leaders, GapsAreCut, range(6, 66), "and nothing names"),
+    (take_what_is_not_committed, FedLeadersEnd, range(60), "is not what is committed"),
+    (purge_without_the_places, FedLeadersEnd, range(3, 63), UNPURGED),
+    (acknowledge_purges_that_do_nothing, FedLeadersEnd, range(9, 69), UNPURGED),
 ]
 """The mistake, the stories in which it must show, and how.
 

@@ -46,6 +46,20 @@ def graveyard() -> Iterator[None]:
         sys.unraisablehook = before
 
 
+class SimTask(asyncio.Task[Any]):
+    """A group cancels its tasks in the order of a set of them: not by where they lie in memory."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], number: int, **settings: Any) -> None:
+        self._number = number
+        super().__init__(coro, **settings)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """For one life of one host; what is left on it when that ends is never called."""
 
@@ -125,7 +139,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = SimTask(coro, len(self._tasks), loop=self, name=name, context=context)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._tasks.append(task)
         return task

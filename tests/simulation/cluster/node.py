@@ -25,6 +25,10 @@ from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
+from streamlog.jetstream.consumers.interest_reports import StreamInterest
+from streamlog.jetstream.consumers.stream_source import StreamSource
+from streamlog.jetstream.mirroring.mirror_service import MirrorService
+from streamlog.jetstream.mirroring.origin_links import OriginLink
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.connection import ClientConnection
 from streamlog.log.storage.file_pool import FilePool
@@ -68,9 +72,10 @@ class ClusterNode:
         failed: Callable[[BaseException], None],
         nats: NatsSection = settings.NATS,
         has_port: bool = False,
+        has_feeds: bool = False,
     ) -> None:
         """``failed``: the process ends by itself, with that. ``has_port``: it has a NATS port, and links to
-        other nodes' ports.
+        other nodes' ports. ``has_feeds``: mirrors and sources that it leads are fed.
         """
         self.host = host
         self.is_built = False
@@ -82,7 +87,9 @@ class ClusterNode:
         self._cluster = cluster
         self._nats = nats
         self._has_port = has_port
+        self._has_feeds = has_feeds
         self.port: NatsPort | None = None
+        self.mirrors: MirrorService | None = None
         self._log = log
         self._replication = replication
         self._path = path_on(host.disk, "/data")
@@ -119,6 +126,8 @@ class ClusterNode:
     async def stop(self) -> None:
         """In order; the process is gone after it."""
         self.stopping = True
+        if self.mirrors is not None:
+            self._feeding.cancel()
         if self.port is not None:
             self.port.retire()
         await self.source.stop()
@@ -168,6 +177,9 @@ class ClusterNode:
             self.port.begin(source.room)
         await self.metadata.attach(self._tell_source, self._begin_ingest, source.settled)
         self.spawn(self.source.run())
+        if self.mirrors is not None:
+            await self.metadata.attach(self.mirrors.apply, self._begin_feeds)
+            self._feeding = self.loop.create_task(self._guarded(self.mirrors.run()))
         self.ready = True
         if self.port is not None:
             await self.port.open(self.metadata)
@@ -253,7 +265,32 @@ class ClusterNode:
         )
         if self._has_port:
             self.port = NatsPort(self, router, control.nodes, metrics)
+        if self._has_feeds:
+            self.mirrors = self._make_mirrors(control)
         self.is_built = True
+
+    def _make_mirrors(self, control: ControlService) -> MirrorService:
+        node_id, metadata = self.host.node_id, self.metadata
+        interest = StreamInterest(
+            control.leader, control.nodes, node_id=node_id, image=lambda: metadata.image
+        )
+        return MirrorService(
+            node_id=node_id,
+            domain="streamlog",
+            own_apis=(),
+            partitions=self.registry,
+            nodes=control.nodes,
+            source=StreamSource(control.leader, control.leaders, control.nodes, interest),
+            image=lambda: metadata.image,
+            link=_no_link,
+            own_link=_no_link,
+            lease=metadata.lease,
+        )
+
+    async def _begin_feeds(self, image: MetadataImage) -> None:
+        assert self.mirrors is not None, "there are some"
+        self.mirrors.apply(MetadataImage(image.cluster_id), image)
+        self.registry.add_listener(self.mirrors.look)
 
     def _registration(self) -> RegisterNode:
         return RegisterNode(
@@ -316,3 +353,7 @@ class ClusterNode:
         if not self.is_built:
             return None
         return self.metadata.failure or next(iter(failures_of(self.registry).values()), None)
+
+
+def _no_link() -> OriginLink:
+    raise AssertionError("all origins are streams of this cluster, and read without consumers")

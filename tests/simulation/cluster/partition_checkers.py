@@ -7,15 +7,18 @@ from uuid import UUID
 
 from streamlog.errors import CorruptData
 from streamlog.log.log import PartitionLog
+from streamlog.model import NO_EPOCH
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record as StoredRecord
 from streamlog.record.codec import iter_records
+from streamlog.record.compacted import is_gap
 from streamlog.record.erasure import erased_by
 from streamlog.record.offset_set import OffsetSet
 from tests.simulation.checkers import Violation
 
 READ_BYTES = 1 << 20
+GAP = "#gap"
 
 
 class Replica(NamedTuple):
@@ -34,7 +37,9 @@ class Record(NamedTuple):
     offset: int
     epoch: int
     message_id: str
-    """Of an erasure, and of what a schedule has fired: its offset is in it, behind a ``#``."""
+    """Of an erasure, and of what a schedule has fired or a source has brought: its offset is in it, behind a ``#``. Of
+    an offset that a mirror leaves out: ``GAP``.
+    """
     erases: bytes = b""
     """What an erasure has go: an ``OffsetSet``."""
 
@@ -95,12 +100,16 @@ class CommittedLog:
         """Somebody has asked for a purge up to there: no log may begin later."""
         self.purges: list[tuple[int, int]] = []
         """Acknowledged ones: the offset, and the leader epoch in which it was asked for."""
+        self.has_gaps = False
+        """A mirror leaves out what its origin has not."""
         self.forgets_ids = False
         """What its publisher repeats may go meanwhile: then the next leader does not know its id."""
         self.messages_max: int | None = None
         """A limit of the stream: so many of the newest messages stay, unless a purge was asked for."""
         self.log_start = 0
         """The latest that any replica has shown."""
+        self._allowed_start = 0
+        """A log was allowed to begin there, before what is erased now did not count as a message any more."""
         self.erased = OffsetSet()
         """By erasures, and their own offsets: what need not be there."""
         self.expiring = OffsetSet()
@@ -109,7 +118,7 @@ class CommittedLog:
     @property
     def latest_start(self) -> int:
         """A log may begin there at the latest."""
-        start, end = self.purge_asked, self.end_offset
+        start, end = max(self.purge_asked, self._allowed_start), self.end_offset
         if self.messages_max is not None and end:
             start = max(start, self.erased.start_of_last_absent(self.messages_max, 0, end))
         gone = self.erased
@@ -147,13 +156,17 @@ class CommittedLog:
             return
         if record.offset > self.end_offset:
             raise Violation(f"{self._replica} on node {node_id} has nothing at {self.end_offset}")
-        first = self._offsets.setdefault(record.message_id, record.offset)
+        first = record.offset
+        if record.message_id != GAP:
+            first = self._offsets.setdefault(record.message_id, record.offset)
         if self.forgets_ids and first < self.log_start:
             first = self._offsets[record.message_id] = record.offset
         if first != record.offset:
             raise Violation(f"{self._replica}: {record.message_id} at {first}, {record.offset}")
+        if record.message_id.startswith("#"):
+            self._allowed_start = self.latest_start
         self.records.append(record)
-        if record.erases:
+        if record.message_id.startswith("#"):
             self.erased.update(OffsetSet.decode(record.erases))
             self.erased.add(record.offset)
         self._epochs.append(max(epoch, self._epochs[-1] if self._epochs else epoch))
@@ -253,7 +266,7 @@ class Watched:
     def compare(self, partition: Partition) -> None:
         """At the end, everything once more."""
         log = partition.state.log
-        records = records_of(log, log.log_start_offset, log.log_end_offset)
+        records = self._records_of(log, log.log_start_offset, log.log_end_offset)
         offsets = {record.offset for record in records}
         missing = set(range(log.log_start_offset, log.log_end_offset)) - offsets
         if any(offset not in self._committed.erased for offset in missing):
@@ -286,7 +299,7 @@ class Watched:
         start = min(self._end_offset, log.log_end_offset)
         self._checked = min(self._checked, start)
         start = max(start, log.log_start_offset)
-        for record in records_of(log, start, log.log_end_offset):
+        for record in self._records_of(log, start, log.log_end_offset):
             self._checkers.matching.holds(self._replica, self._node_id, record)
         self._end_offset = log.log_end_offset
 
@@ -306,7 +319,7 @@ class Watched:
                 f"node {self._node_id} leads {self._replica} in epoch {epoch} from"
                 f" {log.log_start_offset} on, and a purge up to {purged} was acknowledged"
             )
-        for record in records_of(log, log.log_start_offset, end_offset):
+        for record in self._records_of(log, log.log_start_offset, end_offset):
             self._committed.agrees(self._node_id, record, epoch)
 
     def _look_at_high_watermark(self, log: PartitionLog, high_watermark: int, epoch: int) -> None:
@@ -328,22 +341,29 @@ class Watched:
                 f" {log.log_end_offset}"
             )
         known = self._committed.end_offset
-        for record in records_of(log, start, self._high_watermark):
+        for record in self._records_of(log, start, self._high_watermark):
             self._committed.agrees(self._node_id, record, epoch)
         self._checked = self._high_watermark
         if self._committed.end_offset > known:
             self._checkers.committed(self._replica, log, known, self._committed.end_offset)
 
+    def _records_of(self, log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
+        return records_of(log, offset, end_offset, has_gaps=self._committed.has_gaps)
 
-def records_of(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
-    """From ``offset`` up to ``end_offset``. Of damage a replica must know by itself."""
+
+def records_of(
+    log: PartitionLog, offset: int, end_offset: int, *, has_gaps: bool = False
+) -> list[Record]:
+    """From ``offset`` up to ``end_offset``; ``has_gaps``: also what it leaves out. Of damage a replica must know by
+    itself.
+    """
     try:
-        return _read(log, offset, end_offset)
+        return _read(log, offset, end_offset, has_gaps)
     except CorruptData as error:
         raise Violation(f"nobody knows of it: {error}") from None
 
 
-def _read(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
+def _read(log: PartitionLog, offset: int, end_offset: int, has_gaps: bool) -> list[Record]:
     found: list[Record] = []
     while offset < end_offset:
         with log.read(offset, READ_BYTES, log.log_end_offset) as piece:
@@ -355,6 +375,9 @@ def _read(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
             if erased is not None and offset <= header.base_offset < end_offset:
                 place, epoch = header.base_offset, header.leader_epoch
                 found.append(Record(place, epoch, f"#{place}", erased.encode()))
+            if has_gaps and is_gap(header):
+                gap = range(max(offset, header.base_offset), min(header.next_offset, end_offset))
+                found += [Record(it, NO_EPOCH, GAP) for it in gap]
             found += [
                 Record(it.offset, header.leader_epoch, _id_of(it))
                 for it in iter_records(batch)
@@ -367,6 +390,8 @@ def _read(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
 def _id_of(record: StoredRecord) -> str:
     name = (record.value or b"").decode().rstrip(".")
     asks = dict(record.headers)
+    if (brought := asks.get("Nats-Stream-Source")) is not None:
+        return f"{name}#{record.offset} {brought.decode()}"
     if "Nats-Scheduler" not in asks or "Nats-Msg-Id" in asks:
         return name
     fired = b" ".join(asks[it] or b"" for it in ("Nats-Scheduler", "Nats-Schedule-Next"))

@@ -16,12 +16,10 @@ from streamlog.log.log import PartitionLog
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.partition import Partition
 from tests.simulation.cluster.clock import BEGAN_MS
-from tests.simulation.cluster.host import Host
-from tests.simulation.cluster.links import Weather
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.partition_checkers import Replica, replica_of
 from tests.simulation.cluster.settings import replication_section
-from tests.simulation.cluster.swarm import SEGMENT_BYTES, Kind, SwarmWorld
+from tests.simulation.cluster.swarm import SEGMENT_BYTES, Kind, LeadersEnd, SwarmWorld
 from tests.simulation.publisher import Publisher, frame
 from tests.simulation.schedule_oracle import Message, ScheduleOracle, entries_of
 
@@ -246,46 +244,18 @@ class SchedulesWorld(SwarmWorld):
         return "\n".join([*self._late(), super()._state()])
 
 
-class FiringLeadersEnd(SchedulesWorld):
+class FiringLeadersEnd(LeadersEnd, SchedulesWorld):
     """Little else than that: leaders end, or are cut off, when they have appended what is not committed."""
-
-    NODES = (3,)
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._spared_until_us = 0
 
     def faults(self) -> list[Kind]:
         return [self._be_slow, self.troubles.jump, self._erase, self._purge]
 
-    def always(self) -> list[Kind]:
-        return [self._elect_another]
-
     def _make_configs(self, nodes: int) -> list[StreamConfig]:
         return [self._config("a", nodes).changed(replicas=3, min_isr=self.rng.choice((1, 2)))]
 
-    def _be_slow(self) -> None:
-        self.links.weather = Weather(slow=0.4, delay_us_max=self.rng.choice((20_000, 200_000)))
-
-    def _look(self) -> None:
-        host = Host.latest
-        super()._look()
-        if host is None or not host.is_up or self.troubles.over:
-            return
-        if self.events.now_us < self._spared_until_us or not host.process.is_at_work:
-            return
-        is_behind = any(
-            it.is_leader and it.log_end_offset > it.high_watermark
-            for it in host.process.partitions()
-        )
-        if is_behind and self.rng.random() < 0.02:
-            self._spared_until_us = self.events.now_us + self.rng.randint(100_000, 1_500_000)
-            if self.rng.random() < 0.5:
-                self.troubles.kill(host, down_us=self.rng.randint(1_000, 1_000_000))
-            else:
-                self._cut_a_leader_off()
-                for _ in range(5):
-                    self.events.after(self.rng.randint(0, 500_000), self._erase)
+    def _while_cut_off(self) -> None:
+        for _ in range(5):
+            self.events.after(self.rng.randint(0, 500_000), self._erase)
 
 
 class RollupPublisher(SchedulePublisher):

@@ -315,7 +315,7 @@ class SwarmWorld(ClusterWorld):
 
         async def purge() -> None:
             try:
-                await partition.purge(offset)
+                await self._cut(partition, offset)
             except StreamlogError as error:
                 self.troubles.tell(f"{what}: not done: {error!r}")
                 return
@@ -325,6 +325,9 @@ class SwarmWorld(ClusterWorld):
                 self._purged(partition, offset)
 
         node.loop.call_soon(lambda: node.spawn(purge()))
+
+    async def _cut(self, partition: Partition, offset: int) -> None:
+        await partition.purge(offset)
 
     def _purged(self, partition: Partition, offset: int) -> None:
         """Its leader has acknowledged that all below has gone."""
@@ -818,3 +821,44 @@ class PurgesWorld(SwarmWorld):
 
     def always(self) -> list[Kind]:
         return [self._purge, self._kill_a_leader]
+
+
+class LeadersEnd(SwarmWorld):
+    """Leaders end, or are cut off, when they have appended what is not committed."""
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._spared_until_us = 0
+
+    def faults(self) -> list[Kind]:
+        return [self._be_slow]
+
+    def always(self) -> list[Kind]:
+        return [self._elect_another]
+
+    def _be_slow(self) -> None:
+        self.links.weather = Weather(slow=0.4, delay_us_max=self.rng.choice((20_000, 200_000)))
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or self.troubles.over:
+            return
+        if self.events.now_us < self._spared_until_us or not host.process.is_at_work:
+            return
+        is_behind = any(self._is_behind(it) for it in host.process.partitions())
+        if is_behind and self.rng.random() < 0.02:
+            self._spared_until_us = self.events.now_us + self.rng.randint(100_000, 1_500_000)
+            if self.rng.random() < 0.5:
+                self.troubles.kill(host, down_us=self.rng.randint(1_000, 1_000_000))
+            else:
+                self._cut_a_leader_off()
+                self._while_cut_off()
+
+    def _is_behind(self, partition: Partition) -> bool:
+        return partition.is_leader and partition.log_end_offset > partition.high_watermark
+
+    def _while_cut_off(self) -> None:
+        """Something else is to happen."""
