@@ -43,6 +43,8 @@ class CreateStream(Command):
     """The same again is a success."""
 
     config: StreamConfig
+    restored_end: Annotated[int, Field(ge=0, exclude_if=(0).__eq__)] = 0
+    """See ``StreamImage``."""
 
 
 class PlaceStream(Command):

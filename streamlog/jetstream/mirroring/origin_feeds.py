@@ -42,6 +42,9 @@ QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
 LINK_LOOK_S: Final = 0.2
 READ_LIMIT: Final = 5_000
 PAUSE_S: Final = 0.1
+CLOCKS_MS: Final = 60_000
+"""The clocks of two nodes differ by less. Else the first messages of a stream that was made again would count as those
+of a backup, and be lost to its sources."""
 PAUSE_S_MAX: Final = 5.0
 
 
@@ -283,15 +286,17 @@ class ClusterFeed:
 
     async def _first_new(self, tp: TopicPartition, stream: StreamImage) -> int:
         """The offset of its first message that the stream before it did not have. Raises StreamlogError."""
+        if stream.restored_end:
+            return stream.restored_end
         start = await self._source.start(tp, stream.stream_id, StartQuery("all"))
         part = await self._source.read(tp, stream.stream_id, (), start.offset, limit=1)
         run = part.messages
         if not run.count:
             return 0
         _, _, timestamp_ms, _, _ = run.message(0)
-        if timestamp_ms >= stream.created_ms:
+        if timestamp_ms >= stream.created_ms - CLOCKS_MS:
             return 0
-        # Its messages are older than it is: it was restored.
+        # Its messages are older than it is: a backup was restored, of which the metadata says nothing.
         query = StartQuery("by_start_time", (), stream.created_ms)
         return (await self._source.start(tp, stream.stream_id, query)).offset
 

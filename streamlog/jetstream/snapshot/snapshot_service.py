@@ -431,7 +431,8 @@ class SnapshotService:
         """Raises StreamlogError; then nothing is left."""
         wanted = _with_own_settings(wanted, received)
         mark = f"{self._node_id} {restore_id}"
-        await self._metadata.change_stream(CreateStream(config=_blank(wanted, mark)), wanted.name)
+        blank = CreateStream(config=_blank(wanted, mark), restored_end=received.last_sequence)
+        await self._metadata.change_stream(blank, wanted.name)
         stream = self._control.image.stream(wanted.name)
         if stream.config.metadata.get(RESTORING) != mark:
             raise StreamExists(f"stream {wanted.name!r} is there")

@@ -54,7 +54,12 @@ def decide(
     match command:
         case commands.CreateStream():
             decision = streams.create_stream(
-                image, command.config, new_id=new_id, now_ms=now_ms, live=live
+                image,
+                command.config,
+                new_id=new_id,
+                now_ms=now_ms,
+                live=live,
+                restored_end=command.restored_end,
             )
         case commands.PlaceStream(config=config, assignments=assignments):
             decision = streams.create_stream(

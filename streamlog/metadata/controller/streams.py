@@ -40,6 +40,9 @@ from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.metadata.stream.write_state import check_seal
 from streamlog.model import NO_LEADER, NodeId
 
+RESTORED_LEVEL: Final = 3
+"""From this feature level on every node knows ``restored_end``. Before it there are no sources, for which it counts."""
+
 
 def create_stream(
     image: MetadataImage,
@@ -49,10 +52,12 @@ def create_stream(
     now_ms: int,
     live: AbstractSet[NodeId] | None = None,
     assignments: Sequence[tuple[NodeId, ...]] = (),
+    restored_end: int = 0,
 ) -> Decision:
     """A stream and its partitions; the same again is a success without records.
 
-    ``assignments``: who keeps each partition, where that is not left to the controller.
+    ``assignments``: who keeps each partition, where that is not left to the controller. ``restored_end``: see
+    ``StreamImage``.
     Raises StreamExists, InvalidStreamConfig; InvalidRequest, NodeNotFound for wrong assignments.
     Without ``live`` every node counts as alive.
     """
@@ -67,7 +72,10 @@ def create_stream(
     check_origins(config, None, partial(_config_of, image))
     changes = _draft(image, live)
     check_room(image, config.replicas, changes.hosts)
-    changes.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
+    created = StreamCreated(stream_id=new_id, config=config, created_ms=now_ms)
+    if image.level >= RESTORED_LEVEL:
+        created = created.model_copy(update={"restored_end": restored_end})
+    changes.records.append(created)
     _add(changes, config, range(config.partitions), Placement(changes), assignments)
     return changes.decision(created=True)
 

@@ -116,6 +116,8 @@ class StreamImage:
     partitions: tuple[PartitionImage, ...]
     once_clear: bool = True
     """Records may be in the clear, on the disk; False: it has been encrypted since it was made."""
+    restored_end: int = 0
+    """Messages below that offset are those of a snapshot: another stream had them before, as it has these offsets."""
 
     @property
     def name(self) -> str:

@@ -273,7 +273,14 @@ class MetadataDelta:
         if name in self._streams:
             raise CorruptData(f"metadata record at {offset} creates {name!r} a second time")
         once_clear = record.once_clear or not record.config.encrypted
-        stream = StreamImage(record.config, record.stream_id, record.created_ms, (), once_clear)
+        stream = StreamImage(
+            record.config,
+            record.stream_id,
+            record.created_ms,
+            (),
+            once_clear=once_clear,
+            restored_end=record.restored_end,
+        )
         self._streams = self._streams.set(name, stream)
         self.names = self.names.set(record.stream_id.bytes, name)
         self.touched.add(name)

@@ -221,6 +221,7 @@ class MetadataImage:
             yield StreamCreated(
                 stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms,
                 once_clear=stream.once_clear and stream.config.encrypted,
+                restored_end=stream.restored_end,
             )  # fmt: skip
             for number, partition in enumerate(stream.partitions):
                 yield partition_changed(name, number, partition)

@@ -6,10 +6,10 @@ known here was written by a later streamlog; it is refused, never skipped.
 
 import json
 from collections.abc import Iterable
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamlog.acl.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
@@ -190,6 +190,9 @@ class StreamCreated(MetadataRecord):
     created_ms: int
     once_clear: bool = False
     """Some of it may have been stored before the stream was encrypted; said by snapshots alone."""
+    restored_end: Annotated[int, Field(ge=0, exclude_if=(0).__eq__)] = 0
+    """Messages below that offset are those of a snapshot, which another stream had before. Not of feature levels
+    before 3."""
 
 
 class StreamUpdated(MetadataRecord):

@@ -18,6 +18,7 @@ from streamlog.jetstream.mirroring import (
     origin_feeds,
 )
 from streamlog.jetstream.mirroring.origin_batches import identity_of
+from streamlog.jetstream.mirroring.origin_feeds import CLOCKS_MS
 from streamlog.log.log import PartitionLog
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.origin_circles import all_origins
@@ -200,9 +201,9 @@ class SourcesWorld(SwarmWorld):
         if config.retention_messages != NO_LIMIT:
             committed.messages_max, committed.forgets_ids = config.retention_messages, True
 
-        # Of a stream that was made again, messages that are older than it count as those of a backup, also where the
-        # clock of its leader is behind that of the controller.
-        is_again, created_ms = stream.name in self._by_name, stream.created_ms
+        # Of a stream that was made again, messages that are older than it by more than clocks differ count as those of
+        # a backup.
+        is_again, created_ms = stream.name in self._by_name, stream.created_ms - CLOCKS_MS
 
         def is_gone(offset: int) -> bool:
             start = max(committed.purge_asked, committed.log_start)

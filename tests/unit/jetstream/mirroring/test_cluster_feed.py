@@ -33,11 +33,22 @@ class Origin:
         self.looks = 0
         self.make()
 
-    def make(self, *, is_restoring: bool = False, messages: Sequence[Message] = ()) -> None:
-        self.now_ms += 1_000
+    def make(
+        self,
+        *,
+        is_restoring: bool = False,
+        messages: Sequence[Message] = (),
+        restored_end: int = 0,
+        after_ms: int = 1_000,
+    ) -> None:
+        self.now_ms += after_ms
         self.messages = list(messages)
         self._image = StreamImage(
-            StreamConfig.of(name="s", subjects=("s",)), uuid4(), self.now_ms, (_PARTITION,)
+            StreamConfig.of(name="s", subjects=("s",)),
+            uuid4(),
+            self.now_ms,
+            (_PARTITION,),
+            restored_end=restored_end,
         )
         if is_restoring:
             self._set(metadata={RESTORING: "1 x"})
@@ -54,7 +65,11 @@ class Origin:
     def _set(self, **settings: Any) -> None:
         it = self._image
         self._image = StreamImage(
-            it.config.changed(**settings), it.stream_id, it.created_ms, it.partitions
+            it.config.changed(**settings),
+            it.stream_id,
+            it.created_ms,
+            it.partitions,
+            restored_end=it.restored_end,
         )
 
     # As a MetadataImage
@@ -136,7 +151,7 @@ async def test_stream_that_is_being_restored_is_not_read() -> None:
     async with fed(origin) as (feed, taken):
         await until(lambda: len(taken) == 20)
         kept = list(origin.messages)
-        origin.make(is_restoring=True)
+        origin.make(is_restoring=True, restored_end=20)
         looks = origin.looks
         await until(lambda: origin.looks > looks + 5)
         error = feed.state().error
@@ -147,25 +162,35 @@ async def test_stream_that_is_being_restored_is_not_read() -> None:
         assert taken == origin.messages
 
 
-async def test_what_is_new_behind_an_older_backup_is_taken() -> None:
+RESTORED = pytest.mark.parametrize(
+    "restored", [{"restored_end": 10}, {"after_ms": 100_000}], ids=["snapshot", "backup"]
+)
+"""Of a snapshot the metadata says what is in it. A backup is told by messages that are older than the stream."""
+
+
+@RESTORED
+async def test_what_is_new_behind_an_older_backup_is_taken(restored: dict[str, Any]) -> None:
     origin = Origin()
     origin.publish(20)
     async with fed(origin) as (_, taken):
         await until(lambda: len(taken) == 20)
         first = list(taken)
-        origin.make(messages=origin.messages[:10])
+        origin.make(messages=origin.messages[:10], **restored)
         origin.publish(5)
         await until(lambda: len(taken) >= 25)
         assert taken == [*first, *origin.messages[10:]]
 
 
-async def test_what_a_backup_took_from_the_source_is_not_taken_again() -> None:
+@RESTORED
+async def test_what_a_backup_took_from_the_source_is_not_taken_again(
+    restored: dict[str, Any],
+) -> None:
     """Nothing is new in it yet."""
     origin = Origin()
     origin.publish(20)
     async with fed(origin) as (_, taken):
         await until(lambda: len(taken) == 20)
-        origin.make(messages=origin.messages[:10])
+        origin.make(messages=origin.messages[:10], **restored)
         looks = origin.looks
         await until(lambda: origin.looks > looks + 5)
         assert len(taken) == 20
@@ -174,24 +199,30 @@ async def test_what_a_backup_took_from_the_source_is_not_taken_again() -> None:
         assert taken[20:] == origin.messages[10:]
 
 
-async def test_stream_that_is_made_again_is_read_from_its_beginning() -> None:
+@pytest.mark.parametrize("behind_ms", [0, 500])
+async def test_stream_that_is_made_again_is_read_from_its_beginning(behind_ms: int) -> None:
+    """Also where the clock of its leader is behind that of the controller."""
     origin = Origin()
     origin.publish(3)
     async with fed(origin) as (_, taken):
         await until(lambda: len(taken) == 3)
         first = list(taken)
         origin.make()
+        origin.now_ms -= behind_ms
         origin.publish(5)
         await until(lambda: len(taken) >= 8)
         assert taken == [*first, *origin.messages]
 
 
-async def test_mirror_does_not_go_on_with_other_messages_at_its_sequences() -> None:
+@RESTORED
+async def test_mirror_does_not_go_on_with_other_messages_at_its_sequences(
+    restored: dict[str, Any],
+) -> None:
     origin = Origin()
     origin.publish(20)
     async with fed(origin, wanted_partitions=1) as (feed, taken):
         await until(lambda: len(taken) == 20)
-        origin.make(messages=origin.messages[:10])
+        origin.make(messages=origin.messages[:10], **restored)
         origin.publish(20)
         looks = origin.looks
         await until(lambda: origin.looks > looks + 5)
