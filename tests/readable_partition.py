@@ -24,6 +24,13 @@ class FakeSubjects:
         return self.index
 
 
+class NoSurplus:
+    """Of a stream that keeps all messages of each subject."""
+
+    async def settle(self) -> None:
+        """Nothing is too much."""
+
+
 class FakePartition:
     """Batches in memory; reads whole ones, as a log does."""
 
@@ -43,6 +50,7 @@ class FakePartition:
             self._batches.append((end, end + len(subjects), data))
             end += len(subjects)
         self.high_watermark = end
+        self.surplus = NoSurplus()
         self.subjects = FakeSubjects([data for _, _, data in self._batches])
         self.reads = 0
 
