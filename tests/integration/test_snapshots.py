@@ -65,7 +65,8 @@ class Stand(NamedTuple):
                 found.append((sequence, error.code))
                 continue
             it = got["message"]
-            when = it["time"].rstrip("Z").ljust(23, "0")[:23]
+            seconds, _, digits = it["time"].rstrip("Z").partition(".")
+            when = f"{seconds}.{digits.ljust(3, '0')[:3]}"
             found.append((it["seq"], it["subject"], it.get("data"), it.get("hdrs"), when))
         return found
 

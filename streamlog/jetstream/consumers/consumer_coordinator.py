@@ -913,6 +913,8 @@ class ConsumerCoordinator:
                     await self._ended.wait()
                 finally:
                     self._group = None
+                    # Also where a record does not decode: nothing is done here any more.
+                    self.is_serving = self.is_open = False
                 raise _Closed
         except* _Closed:
             pass

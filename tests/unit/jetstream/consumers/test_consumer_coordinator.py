@@ -1,0 +1,168 @@
+"""A coordinator that takes over: when the consumers of the log may be used."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from immutables import Map
+
+from streamlog.config import ConsumersSection
+from streamlog.errors import NotLeader
+from streamlog.jetstream.consumers import consumer_coordinator
+from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
+from streamlog.jetstream.consumers.consumer_coordinator import ConsumerCoordinator, Surroundings
+from streamlog.jetstream.consumers.consumer_records import (
+    ConsumerKey,
+    KeptConsumer,
+    consumer_record,
+)
+from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
+from streamlog.jetstream.errors import ApiRefused
+from streamlog.metadata.image.image_types import PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.model import NodeId, TopicPartition
+from streamlog.nats.router import Router
+from streamlog.record.codec import RecordRun
+from tests.led_partition import FakeSlice
+from tests.local_node import until
+
+STREAM_ID = uuid4()
+NAMES = ("a", "b", "c")
+
+
+class StateLog:
+    """A partition of ``__consumer_state`` whose leader has read ``records``, as far as a coordinator asks."""
+
+    def __init__(self, records: list[tuple[bytes, bytes | None]]) -> None:
+        self.tp = TopicPartition("__consumer_state", 0)
+        self.is_leader = self.high_watermark_known = True
+        self.leader_epoch = 1
+        self.log_start_offset, self.high_watermark = 0, len(records)
+        run = RecordRun()
+        for key, value in records:
+            run.append(key, value, [])
+        self._data = run.seal(base_offset=0, leader_epoch=1, timestamp_ms=1, max_timestamp_ms=1)
+
+    async def read(self, _: int, __: int) -> FakeSlice:
+        return FakeSlice(self._data)
+
+    def add_watcher(self, _: Callable[[], None]) -> None: ...
+    def remove_watcher(self, _: Callable[[], None]) -> None: ...
+
+
+class Turns:
+    """In which a coordinator restores one consumer after the other."""
+
+    def __init__(self) -> None:
+        self._may_go = asyncio.Semaphore(0)
+
+    async def wait(self) -> None:
+        await self._may_go.acquire()
+
+    def end(self) -> None:
+        self._may_go.release()
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    turns = Turns()
+    monkeypatch.setattr(consumer_coordinator, "AT_ONCE", 1)
+    monkeypatch.setattr(consumer_coordinator, "_others_turn", turns.wait)
+    return turns
+
+
+def coordinator(*more: tuple[bytes, bytes | None], **settings: Any) -> ConsumerCoordinator:
+    """Of a stream with three consumers."""
+    place = PartitionImage((NodeId(1),), NodeId(1), 0, (NodeId(1),), 0)
+    config = StreamConfig.of(name="s", subjects=("s",), **settings)
+    stream = StreamImage(config, STREAM_ID, 0, (place,))
+    image = MetadataImage("cluster", streams=Map({"s": stream}))
+    records = [
+        consumer_record(
+            ConsumerKey("s", name), KeptConsumer(ConsumerConfig(name=name), STREAM_ID, 1)
+        )
+        for name in NAMES
+    ]
+    state: Any = StateLog([*records, *more])
+
+    async def end_others(_: int, __: int) -> None: ...
+
+    source: Any = SimpleNamespace()
+    interest: Any = SimpleNamespace()
+    around = Surroundings(
+        node_id=NodeId(1),
+        domain="",
+        settings=ConsumersSection(),
+        router=Router(),
+        source=source,
+        image=lambda: image,
+        lease_held=lambda: True,
+        advise=lambda *_: None,
+        measure=lambda *_: None,
+        end_others=end_others,
+        counts=ConsumerCounts(),
+        interest=interest,
+        consumed=lambda _: [],
+    )
+    return ConsumerCoordinator(state, 1, around)
+
+
+async def test_consumer_is_served_while_others_rest(turns: Turns) -> None:
+    made = coordinator()
+    running = asyncio.create_task(made.run())
+    await until(lambda: made.is_serving)
+    assert not made.is_open
+    assert made.find(ConsumerKey("s", "c")).key.consumer == "c"
+    with pytest.raises(ApiRefused):
+        made.find(ConsumerKey("s", "d"))
+    assert list(made.consumers) == [ConsumerKey("s", "c")]
+    used = made.consumers[ConsumerKey("s", "c")]
+    for _ in NAMES:
+        turns.end()
+    await until(lambda: made.is_open)
+    assert made.names_of("s") == [*NAMES]
+    assert made.find(ConsumerKey("s", "c")) is used, "it is restored once"
+    made.close()
+    await running
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+async def test_none_is_served_before_all_have_a_say_in_what_is_removed(
+    turns: Turns, retention: str
+) -> None:
+    made = coordinator(retention=retention)
+    running = asyncio.create_task(made.run())
+    await until(lambda: made.is_serving)
+    turns.end()
+    await until(lambda: bool(made.consumers))
+    for name in NAMES:
+        assert made.known(ConsumerKey("s", name)) is None
+        with pytest.raises(NotLeader):
+            made.find(ConsumerKey("s", name))
+    for _ in NAMES:
+        turns.end()
+    await until(lambda: made.is_open)
+    assert made.find(ConsumerKey("s", "a")).key.consumer == "a"
+    made.close()
+    await running
+
+
+async def test_nothing_is_served_where_a_record_does_not_decode(turns: Turns) -> None:
+    key, _ = consumer_record(ConsumerKey("s", "b"), None)
+    made = coordinator((key, b"{"))
+    running = asyncio.create_task(made.run())
+    await until(lambda: made.is_serving)
+    for _ in NAMES:
+        turns.end()
+    with suppress(BaseExceptionGroup):
+        await running
+    assert running.exception() is not None
+    assert "CorruptData" in repr(running.exception())
+    assert not (made.is_serving or made.is_open)
+    with pytest.raises(NotLeader):
+        made.find(ConsumerKey("s", "b"))
