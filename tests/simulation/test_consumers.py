@@ -64,7 +64,7 @@ MISTAKES = [
     (mistakes.never_wait_for_acknowledgements, ConsumersStory, 1, "never|not delivered|only"),
     (mistakes.show_no_leader_epochs, RetentionStory, 7, f"never delivered|{REMOVED}"),
     (mistakes.go_back_by_any_answer, RetentionStory, 38, f"{ENDED}|{FALLS}"),
-    (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 360, f"{REMOVED}|{THERE}"),
+    (mistakes.forget_leader_epochs_at_a_reset, RetentionStory, 440, "never delivered"),
     (mistakes.forget_leader_epochs_of_what_was_picked, RetentionStory, 2482, "never delivered"),
     (mistakes.tell_of_half_a_reset, RetentionStory, 90, f"never delivered|{REMOVED}"),
     (mistakes.remove_what_is_delivered, RetentionStory, 0, REMOVED),
