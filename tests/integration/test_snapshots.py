@@ -515,6 +515,13 @@ async def test_nothing_is_delivered_before_the_stream_is_there(
     await pushed.unsubscribe()
 
 
+async def has(stand: Stand, stream: str, count: int) -> None:
+    """So many messages, or more."""
+    async with asyncio.timeout(20):
+        while (await stand.api(f"STREAM.INFO.{stream}"))["state"]["messages"] < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_source_goes_on_behind_a_restore_of_its_origin(
     stands: dict[str, Stand], name: str
 ) -> None:
@@ -524,15 +531,10 @@ async def test_source_goes_on_behind_a_restore_of_its_origin(
     await ours.publish(name, 20)
     await ours.create(reader, sources=[{"name": name}])
 
-    async def has(count: int) -> None:
-        async with asyncio.timeout(20):
-            while (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-
-    await has(20)
+    await has(ours, reader, 20)
     await moved(ours, ours, name)
     await ours.publish(name, 5)
-    await has(25)
+    await has(ours, reader, 25)
     await asyncio.sleep(0.5)
     assert (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] == 25
 
@@ -548,16 +550,11 @@ async def test_source_takes_what_is_new_behind_an_older_backup_of_its_origin(
     await ours.publish(name, 10)
     await ours.create(reader, sources=[{"name": name}])
 
-    async def has(count: int) -> None:
-        async with asyncio.timeout(20):
-            while (await ours.api(f"STREAM.INFO.{reader}"))["state"]["messages"] < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-
-    await has(20)
+    await has(ours, reader, 20)
     await ours.api(f"STREAM.DELETE.{name}")
     await restore(ours.client, ours.prefix, kept)
     await ours.publish(name, 5)
-    await has(25)
+    await has(ours, reader, 25)
     found = list[int]()
     for sequence in range(1, (await ours.api(f"STREAM.INFO.{reader}"))["state"]["last_seq"] + 1):
         try:

@@ -90,13 +90,19 @@ async def find_message(partition: Partition, query: MessageQuery) -> StoredMessa
     """Raises MessageNotFound if there is none; Overloaded where subjects cannot be known."""
     if query.last:
         return await last_message(partition, query.last)
-    # What has become too much of a subject is not there any more. Without an index of subjects it is there for longer.
-    with suppress(StreamlogError):
-        await partition.surplus.settle()
+    await settle_surplus(partition)
     sequence = await first_sequence(partition, query)
     if query.following:
         return await next_message(partition, query.following, sequence)
     return await message_at(partition, sequence)
+
+
+async def settle_surplus(partition: Partition) -> None:
+    """What has become too much of a subject is not there any more. Without an index of subjects it is there for
+    longer.
+    """
+    with suppress(StreamlogError):
+        await partition.surplus.settle()
 
 
 async def first_sequence(partition: Partition, query: MessageQuery) -> int:

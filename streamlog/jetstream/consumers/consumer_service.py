@@ -345,9 +345,8 @@ class ConsumerService:
 
     async def _answer(self, request: ConsumerRequest) -> dict[str, Any]:
         of_one = request.verb in OF_ONE
-        self._coordinator(
-            request.stream, each=of_one
-        )  # another may be; it knows the stream earlier
+        # Another node may coordinate, which knows the stream earlier.
+        self._coordinator(request.stream, each=of_one)
         stream = await self._known(request)
         coordinator = self._coordinator(request.stream, each=of_one)
         key = ConsumerKey(request.stream, request.consumer)

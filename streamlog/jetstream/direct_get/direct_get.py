@@ -14,6 +14,7 @@ from streamlog.control.messages.stored_messages import (
     first_sequence,
     last_of_many,
     message_at,
+    settle_surplus,
 )
 from streamlog.errors import MessageNotFound
 from streamlog.jetstream.direct_get.direct_query import DirectQuery
@@ -94,7 +95,7 @@ async def direct_replies(
     if query.multi_last:
         replies = _last_of_each(stream, partition, query, progress)
     elif query.batch:
-        await partition.surplus.settle()
+        await settle_surplus(partition)
         replies = _batch(stream, partition, query, progress)
     else:
         replies = _single(stream, partition, query)

@@ -85,6 +85,7 @@ from streamlog.jetstream.snapshot.stream_snapshot import (
 )
 from streamlog.jetstream.verbs.stream_info import rfc3339
 from streamlog.metadata.commands import CreateStream, DeleteStream, UpdateStream
+from streamlog.metadata.image.feature_level import RESTORED_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.settings_translation import SETTINGS
 from streamlog.metadata.stream.stream_config import RESTORING, StreamConfig
@@ -431,7 +432,10 @@ class SnapshotService:
         """Raises StreamlogError; then nothing is left."""
         wanted = _with_own_settings(wanted, received)
         mark = f"{self._node_id} {restore_id}"
-        blank = CreateStream(config=_blank(wanted, mark), restored_end=received.last_sequence)
+        # Before that level there are no sources, for which it counts, and nodes may be there that do not know it.
+        knows_restored = self._control.image.level >= RESTORED_LEVEL
+        restored_end = received.last_sequence if knows_restored else 0
+        blank = CreateStream(config=_blank(wanted, mark), restored_end=restored_end)
         await self._metadata.change_stream(blank, wanted.name)
         stream = self._control.image.stream(wanted.name)
         if stream.config.metadata.get(RESTORING) != mark:

@@ -40,9 +40,6 @@ from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.metadata.stream.write_state import check_seal
 from streamlog.model import NO_LEADER, NodeId
 
-RESTORED_LEVEL: Final = 3
-"""From this feature level on every node knows ``restored_end``. Before it there are no sources, for which it counts."""
-
 
 def create_stream(
     image: MetadataImage,
@@ -72,9 +69,9 @@ def create_stream(
     check_origins(config, None, partial(_config_of, image))
     changes = _draft(image, live)
     check_room(image, config.replicas, changes.hosts)
-    created = StreamCreated(stream_id=new_id, config=config, created_ms=now_ms)
-    if image.level >= RESTORED_LEVEL:
-        created = created.model_copy(update={"restored_end": restored_end})
+    created = StreamCreated(
+        stream_id=new_id, config=config, created_ms=now_ms, restored_end=restored_end
+    )
     changes.records.append(created)
     _add(changes, config, range(config.partitions), Placement(changes), assignments)
     return changes.decision(created=True)

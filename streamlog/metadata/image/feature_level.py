@@ -31,6 +31,8 @@ LEVELS: Final[Mapping[int, str]] = {
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
 LEVEL_MAX: Final = max(LEVELS)
+RESTORED_LEVEL: Final = 3
+"""From there on every node knows ``StreamCreated.restored_end``."""
 FIRST: Final = 1
 """Of a cluster whose level was never raised."""
 
@@ -65,6 +67,8 @@ def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
         needed = record.LEVEL
         if isinstance(record, StreamCreated | StreamUpdated):
             needed = max(needed, level_of(record.config))
+        if isinstance(record, StreamCreated) and record.restored_end:
+            needed = max(needed, RESTORED_LEVEL)
         if level < needed:
             raise InvalidRequest(
                 f"needs feature level {needed}, and the cluster is at {level}: once"

@@ -15,9 +15,15 @@ from streamlog.metadata.image.feature_level import (
     raised,
 )
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.records import FeatureLevelChanged, MetadataRecord, decode_record
+from streamlog.metadata.image.records import (
+    FeatureLevelChanged,
+    MetadataRecord,
+    StreamCreated,
+    decode_record,
+)
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.metadata.stream.settings_translation import SETTINGS
+from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from tests.node_registration import started
 
@@ -110,6 +116,21 @@ def test_nothing_is_written_before_its_level() -> None:
     ):
         check_writable([FromLevelTwo()], 1)
     check_writable([FromLevelTwo()], 2)
+
+
+def test_what_is_of_a_snapshot_is_kept_and_not_written_before_its_level() -> None:
+    created = StreamCreated(
+        stream_id=UUID(int=1), config=StreamConfig.of(name="s", subjects=("s",)), created_ms=0
+    )
+    restored = created.model_copy(update={"restored_end": 7})
+    check_writable([created], 2)
+    with pytest.raises(InvalidRequest, match="needs feature level 3"):
+        check_writable([restored], 2)
+    check_writable([restored], 3)
+    assert "restored_end" not in created.model_dump_json(), "older nodes do not know it"
+    image = of(restored)
+    assert image.stream("s").restored_end == 7
+    assert restored in list(image.records())
 
 
 def test_a_heartbeat_says_which_levels_its_node_knows() -> None:
