@@ -1,6 +1,7 @@
 """A partition that is led as a test wants it."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,6 +17,8 @@ from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
+
+NOWHERE = sys.maxsize
 
 
 class FakeSlice:
@@ -130,6 +133,9 @@ class FakePartition:
         self.log_start_offset = 10
         self.log_end_offset = 10
         self.high_watermark = 10
+        self.held_from = NOWHERE
+        """What has messages go is not acknowledged from there on."""
+        self.start_is_pending = False
         self.waiting: list[tuple[int, Acknowledgement]] = []
         self.watchers: list[Callable[[], None]] = []
         self.below_min_isr = False
@@ -161,6 +167,14 @@ class FakePartition:
     def check_min_isr(self) -> None:
         if self.below_min_isr:
             raise NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
+
+    @property
+    def removals_end(self) -> int:
+        return min(self.high_watermark, self.held_from)
+
+    def hold_removals(self, offset: int) -> None:
+        if self.start_is_pending:
+            self.held_from = min(self.held_from, offset)
 
     @property
     def messages_end(self) -> int:

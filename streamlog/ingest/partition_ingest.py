@@ -169,11 +169,11 @@ class DelayedAcks:
         return len(self._waiting)
 
     def add(self, reply: bytes, offset: int, answer: bytes) -> None:
-        """Given at once if the message at ``offset`` is committed, else in time."""
+        """Given at once if the message at ``offset`` is committed, else in time; so is what it has go."""
         if not self._is_led:
             self._answers.refuse_one(self._stream, reply, NOT_LEADER)
             return
-        if offset < self._partition.high_watermark:
+        if offset < self._partition.removals_end:
             self._answers.acknowledge_one(reply, answer, offset)
             return
         if not self._waiting:
@@ -198,8 +198,8 @@ class DelayedAcks:
         if not self._is_led:
             self.refuse(0, NOT_LEADER)
             return
-        high_watermark = self._partition.high_watermark
-        while self._waiting and self._waiting[0][0] < high_watermark:
+        end = self._partition.removals_end
+        while self._waiting and self._waiting[0][0] < end:
             offset, reply, answer = heapq.heappop(self._waiting)
             self._room.give_back(_delayed_bytes(reply, answer))
             self._answers.acknowledge_one(reply, answer, offset)

@@ -924,6 +924,15 @@ class Partition(PartitionEnd):
         return target - min(before, target)
 
     @property
+    def removals_end(self) -> int:
+        """See ``PartitionState.removals_end``. A watcher is called when it moves."""
+        return self.state.removals_end
+
+    def hold_removals(self, offset: int) -> None:
+        """See ``PartitionState.hold_removals``."""
+        self.state.hold_removals(offset)
+
+    @property
     def latest_start(self) -> int:
         """The log may begin there at the latest. A leader that does not know yet how far the sources of its stream have
         come lets nothing go.

@@ -129,6 +129,7 @@ class PartitionState(StateEnd):
     """
 
     __slots__ = (
+        "_barriers",
         "_sync_is_due",
         "cleaning",
         "cutting",
@@ -187,6 +188,8 @@ class PartitionState(StateEnd):
         """Sum of their ``size_bytes``."""
         self.starts = []
         """Log starts that wait for the in-sync replicas; the leader's."""
+        self._barriers: list[tuple[int, int]] = []
+        """See ``hold_removals``: an offset, and the log start that in-sync replicas are to have first; the leader's."""
         self.appended_bytes = 0
         """By the last ``append``."""
         self.syncing = None
@@ -307,6 +310,7 @@ class PartitionState(StateEnd):
         self.is_short = len(self.isr) < min_isr
 
     def _fail_pending(self, error: StreamlogError) -> Step:
+        self._barriers.clear()
         if not self.pending and not self.starts:
             return NOTHING
         failed = [*self.pending, *self.starts]
@@ -409,6 +413,10 @@ class PartitionState(StateEnd):
             self.in_flight_bytes -= commit.size_bytes
             commits.append(commit)
         moved = self.high_watermark != before
+        if self._barriers:
+            held = [it for it in self._barriers if not progress.acknowledge_start(it[1])]
+            moved |= len(held) < len(self._barriers)
+            self._barriers = held
         return Step(commits, failed, error, moved, wants_sync)
 
     def _settle_starts(
@@ -425,6 +433,26 @@ class PartitionState(StateEnd):
             has_it = progress.acknowledge_start(start.end_offset)
             (commits if has_it else self.starts).append(start)
         return commits, (), None
+
+    @property
+    def removals_end(self) -> int:
+        """What has messages go is acknowledged below it: that is committed, and no replica in sync has others that this
+        leader did not know any more.
+        """
+        if not self._barriers:
+            return self.high_watermark
+        return min(self.high_watermark, self._barriers[0][0])
+
+    def hold_removals(self, offset: int) -> None:
+        """What follows from ``offset`` on names the messages that go, but none below this log's start. Where that is so
+        by a purge or a limit of which the other replicas have not heard, one of them may lead next, and would have
+        such messages: ``removals_end`` waits until their logs begin there, too.
+        """
+        start, barriers = self.log.log_start_offset, self._barriers
+        if self.progress is None or (barriers and barriers[-1][1] >= start):
+            return
+        if not self.progress.acknowledge_start(start):
+            barriers.append((offset, start))
 
     def await_start(self, offset: int, ack: Acknowledgement) -> Step:
         """The log begins at ``offset``, or above; ``ack`` hears when every in-sync replica's does.

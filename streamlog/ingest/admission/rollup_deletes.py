@@ -141,6 +141,8 @@ class Rollups:
             index = self._at_hand()
             if index is None:
                 raise Overloaded("the index of subjects has no room")
+        if self.owed:
+            self._partition.hold_removals(min(self.owed)[0])
         gone = superseded(self._partition, self.owed, index)
         if gone:
             self._partition.erasing.append(gone, ack)

@@ -19,7 +19,7 @@ from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.state import NOTHING, PartitionState, Step
 from streamlog.replication.isr import ReplicaStanding
 from tests.partition_world import run_of
@@ -448,3 +448,48 @@ def test_proposals_end_with_the_leadership(tmp_path: Path) -> None:
     bench.state.isr_unanswered(proposal, 12)
     bench.state.resign("x")
     assert bench.state.isr_proposal(11, lag_time_ms=1, standings=known.__getitem__) is None
+
+
+def test_what_removes_messages_waits_for_the_replicas_to_begin_where_this_one_does(
+    tmp_path: Path,
+) -> None:
+    """They may have what it does not know any more, and so does not name."""
+    bench = Bench(tmp_path, "os", lead=False)
+    state, log = bench.state, bench.log
+    acknowledge(state.lead(0, (ONE, TWO), replicas=(ONE, TWO)))
+    bench.append("a", 4)
+    acknowledge(fetched(state, 4, log_start=0))
+    assert state.high_watermark == 4
+    log.advance_log_start(3)
+    bench.append("roll")
+    state.hold_removals(4)
+    bench.append("another")
+    state.hold_removals(5)
+    assert fetched(state, 6, log_start=0).high_watermark_moved
+    assert (state.high_watermark, state.removals_end) == (6, 4)
+    step = fetched(state, 6, log_start=2)
+    assert (step.high_watermark_moved, state.removals_end) == (False, 4)
+    step = fetched(state, 6, log_start=3)
+    assert step.high_watermark_moved, "watchers are told"
+    assert state.removals_end == 6
+    state.hold_removals(6)
+    assert state.removals_end == 6, "they begin there by now"
+
+
+def test_a_leader_that_goes_holds_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os", lead=False)
+    state, log = bench.state, bench.log
+    acknowledge(state.lead(0, (ONE, TWO), replicas=(ONE, TWO)))
+    bench.append("a", 4)
+    acknowledge(fetched(state, 4, log_start=0))
+    log.advance_log_start(3)
+    bench.append("roll")
+    state.hold_removals(4)
+    acknowledge(state.lead(1, (ONE,), replicas=(ONE,)))
+    assert state.removals_end == state.high_watermark == 5
+
+
+def fetched(state: PartitionState, offset: int, *, log_start: int) -> Step:
+    step = state.follower_fetch(TWO, 1, offset, NO_EPOCH, 0, log_start=log_start)
+    assert isinstance(step, Step)
+    return step

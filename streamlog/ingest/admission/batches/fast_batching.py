@@ -227,7 +227,7 @@ class FastBatching:
         come since that was another's, and before the ingest was told: another's records are at its offset then.
         """
         if self._is_led:
-            self._batches.committed(self._partition.high_watermark, self._now_ms())
+            self._batches.committed(self._partition.removals_end, self._now_ms())
         else:
             self._batches.clear(NOT_LEADER)
         self._heed()

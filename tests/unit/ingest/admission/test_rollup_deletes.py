@@ -8,7 +8,7 @@ from streamlog.errors import StorageFull
 from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
 from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window
 from tests.ingest_way import Way, message
-from tests.led_partition import as_partition
+from tests.led_partition import NOWHERE, as_partition
 
 ALL: dict[str, Any] = {"Nats_Rollup": "all"}
 
@@ -33,6 +33,27 @@ async def test_what_was_before_goes(way: Way) -> None:
     assert way.told() == []
     way.partition.commit()
     assert way.told() == [("roll", {"stream": "orders", "seq": 14})]
+
+
+@pytest.mark.parametrize("headers", [ALL, ALL | {"Nats_Batch_Id": "b", "Nats_Batch_Commit": "1"}])
+async def test_answered_once_no_successor_has_what_is_below_the_log_start(
+    way: Way, headers: dict[str, Any]
+) -> None:
+    """The erasure does not name it."""
+    if "Nats_Batch_Id" in headers:
+        headers = headers | {"Nats_Batch_Sequence": "1"}
+    partition = way.partition
+    partition.log_start_offset, partition.start_is_pending = 12, True
+    way.read(message("roll", Nats_Msg_Id="1", **headers))
+    partition.commit()
+    assert way.told() == []
+    way.read(message("again", Nats_Msg_Id="1", **ALL))
+    way.read(message("next"))
+    partition.commit()
+    assert [reply for reply, _ in way.told()] == ["next"], "it has nothing go"
+    partition.held_from = NOWHERE
+    partition.move(partition.high_watermark)
+    assert {reply for reply, _ in way.told()} == {"again", "roll"}
 
 
 async def test_a_retry_removes_what_could_not_be_removed(way: Way) -> None:
