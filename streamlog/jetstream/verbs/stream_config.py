@@ -18,7 +18,7 @@ from streamlog.jetstream.errors import (
 )
 from streamlog.jetstream.replies import JsonText, encoded
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.jetstream.verbs.stream_origins import check_origins
+from streamlog.jetstream.verbs.stream_origins import check_origins, check_transform
 from streamlog.metadata.stream.setting_type import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
     JETSTREAM_FIELDS,
@@ -247,6 +247,7 @@ def normalised(fields: Fields) -> Config:
         if not config.get("sources"):
             config["subjects"] = config["subjects"] or [config["name"]]
         _check_subjects(config)
+    check_transform(config)
     if (config.get("placement") or {}).get("preferred"):
         raise ApiRefused(invalid_config("preferred server not permitted in placement"))
     return config

@@ -1,4 +1,4 @@
-"""The rules of a mirror and of sources in JetStream's StreamConfig, in its order and its words. Pure."""
+"""The rules of a mirror, of sources and of transforms in JetStream's StreamConfig, in its order and its words. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ from streamlog.metadata.stream.stream_origin import (
     origins_text,
 )
 from streamlog.metadata.stream.subject_transform import SubjectTransform
-from streamlog.metadata.stream.subjects import check_form, overlap
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX, check_form, overlap
 
 MIRROR_WITH_SOURCES: Final = ApiError(
     400, 10031, "stream mirrors can not also contain other sources"
@@ -40,32 +40,13 @@ DUPLICATE_CONSUMERS: Final = ApiError(400, 10216, "duplicate stream source consu
 CYCLE: Final = invalid_config("detected cycle")
 
 
-class _Words:
-    """What is said of a mirror, or of a source."""
+class _TransformWords:
+    """What is said of a transform of subjects."""
 
-    def __init__(
-        self, kind: str, name: str, codes: tuple[int, int, int, int, int], *, sep: str = ""
-    ) -> None:
-        """``codes``: of a name, of a filter beside transforms, and of transforms: of their sources, of filters that
-        overlap, and of their destinations.
-        """
-        named, both, source, overlap, made = codes
+    def __init__(self, kind: str, source: int, made: int) -> None:
+        """``source``, ``made``: the codes of its two sides."""
         self.kind = kind
-        self.consumer = MIRROR_CONSUMER if kind == "mirror" else SOURCE_CONSUMER
-        self.name = ApiError(400, named, f"{name} stream name is invalid")
-        self.both = ApiError(
-            400,
-            both,
-            f"{kind} with multiple subject transforms cannot also have a single subject filter",
-        )
         self._source, self._made = source, made
-        subject = "" if kind == "source" else "subject "
-        self.overlap = ApiError(400, overlap, f"{kind} {subject}filters can not overlap")
-        self._sep = sep
-
-    def filter(self, subject: str) -> ApiError:
-        said = f"subject filter '{subject}' for the {self.kind}{self._sep} invalid subject"
-        return ApiError(500, 10049, said)
 
     def source(self, subject: str) -> ApiError:
         said = f"{self.kind} transform source: invalid subject {subject}"
@@ -75,6 +56,34 @@ class _Words:
         return ApiError(400, self._made, f"{self.kind} transform: {why}")
 
 
+class _Words(_TransformWords):
+    """What is said of a mirror, or of a source."""
+
+    def __init__(
+        self, kind: str, name: str, codes: tuple[int, int, int, int, int], *, sep: str = ""
+    ) -> None:
+        """``codes``: of a name, of a filter beside transforms, and of transforms: of their sources, of filters that
+        overlap, and of their destinations.
+        """
+        named, both, source, overlap, made = codes
+        super().__init__(kind, source, made)
+        self.consumer = MIRROR_CONSUMER if kind == "mirror" else SOURCE_CONSUMER
+        self.name = ApiError(400, named, f"{name} stream name is invalid")
+        self.both = ApiError(
+            400,
+            both,
+            f"{kind} with multiple subject transforms cannot also have a single subject filter",
+        )
+        subject = "" if kind == "source" else "subject "
+        self.overlap = ApiError(400, overlap, f"{kind} {subject}filters can not overlap")
+        self._sep = sep
+
+    def filter(self, subject: str) -> ApiError:
+        said = f"subject filter '{subject}' for the {self.kind}{self._sep} invalid subject"
+        return ApiError(500, 10049, said)
+
+
+_STREAM: Final = _TransformWords("stream", 10155, 10156)
 _MIRROR: Final = _Words("mirror", "mirrored", (10142, 10150, 10151, 10152, 10154))
 _SOURCE: Final = _Words("source", "sourced", (10141, 10144, 10145, 10147, 10146), sep=":")
 
@@ -169,18 +178,31 @@ def _check_consumer(origin: Mapping[str, Any], words: _Words) -> None:
         raise ApiRefused(words.consumer)
 
 
+def check_transform(config: Mapping[str, Any]) -> None:
+    """Of the stream's own messages. Raises ApiRefused. What is too long is refused with the other settings."""
+    transform = config.get("subject_transform") or {}
+    if all(len(transform.get(side) or "") <= SUBJECT_BYTES_MAX for side in ("src", "dest")):
+        _check_transform(transform, _STREAM)
+
+
+def _check_transform(transform: Mapping[str, str], words: _TransformWords) -> str:
+    """The subjects that it is for."""
+    source, made = transform.get("src") or "", transform.get("dest") or ""
+    if source and not _is_subject(source):
+        raise ApiRefused(words.source(source))
+    if made:
+        try:
+            SubjectTransform(source or ">", made)
+        except InvalidSubject as error:
+            raise ApiRefused(words.made(str(error))) from None
+    return source or ">"
+
+
 def _check_transforms(transforms: Sequence[Mapping[str, str]], words: _Words) -> None:
     for place, it in enumerate(transforms):
-        source, made = it.get("src") or "", it.get("dest") or ""
-        if source and not _is_subject(source):
-            raise ApiRefused(words.source(source))
-        if made:
-            try:
-                SubjectTransform(source or ">", made)
-            except InvalidSubject as error:
-                raise ApiRefused(words.made(str(error))) from None
+        source = _check_transform(it, words)
         others = (other.get("src") or ">" for other in transforms[place + 1 :])
-        if any(overlap(source or ">", other) for other in others):
+        if any(overlap(source, other) for other in others):
             raise ApiRefused(words.overlap)
 
 
