@@ -15,7 +15,15 @@ from streamlog.nats.client_connection import ClientConnection
 from streamlog.nats.message_trace import MessageTrace
 from streamlog.nats.port_session import PortSession
 from streamlog.nats.router import Router
-from streamlog.nats.sockets import CloseReason, ServedSocket, Sockets, TlsFilter
+from streamlog.nats.sockets import (
+    LINGER_S,
+    PASSES_MAX,
+    CloseReason,
+    Lingering,
+    ServedSocket,
+    Sockets,
+    TlsFilter,
+)
 from tests.certificate_authority import CertificateAuthority
 from tests.commit_room import Room
 
@@ -306,3 +314,78 @@ async def test_sender_within_the_node_learns_what_waits_for_a_slow_reader(
     writer.transport.abort()
     await until(lambda: bool(world.ended))
     assert world.router.interest(b"in.1") == 0
+
+
+# Lingering
+
+
+def test_it_lingers_again_as_long_as_that_pays() -> None:
+    lingering, now_s = Lingering(), 0.0
+    for _ in range(3):
+        assert lingering.answered(now_s) is (now_s == 0)
+        assert lingering.goes_on(now_s + LINGER_S * 0.9)
+        lingering.heard()
+        now_s += LINGER_S * 0.95
+    assert not lingering.goes_on(now_s + LINGER_S)
+
+
+def test_where_it_is_in_vain_twice_as_many_answers_are_passed_over() -> None:
+    lingering, passed, begun = Lingering(), 0, []
+    for answer in range(1_000):
+        if lingering.answered(float(answer)):
+            begun.append(passed)
+            passed = 0
+            assert not lingering.goes_on(answer + LINGER_S)
+            lingering.heard()  # too late
+        else:
+            passed += 1
+    assert begun[:8] == [0, 1, 2, 4, 8, 16, 32, PASSES_MAX]
+    assert set(begun[8:]) == {PASSES_MAX}
+    while not lingering.answered(2_000.0):
+        pass
+    lingering.heard()
+    assert not lingering.goes_on(2_001.0)
+    assert not lingering.answered(3_000.0)
+    assert lingering.answered(3_001.0), "it had paid"
+
+
+@pytest.mark.parametrize("world", ["epoll"], indirect=True)
+async def test_the_loop_stays_awake_for_a_peer_that_is_answered_and_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[float] = []
+
+    def answered(_: Lingering, now_s: float) -> bool:
+        begun.append(now_s)
+        return False
+
+    monkeypatch.setattr(Lingering, "answered", answered)
+    one, peer = world.client()
+    two, _ = world.client()
+    for sock in (one, two):
+        sock.send(QUIET + b"PING\r\n")
+        assert await read(sock) == b"PONG\r\n"
+    begun.clear()
+    bytes_in, said = peer.connection.bytes_in, b"PUB a 1\r\nx\r\n"
+    one.send(said)
+    await until(lambda: peer.connection.bytes_in == bytes_in + len(said))
+    assert begun == [], "nothing is waited for"
+    one.send(b"PING\r\n")
+    assert await read(one) == b"PONG\r\n"
+    assert len(begun) == 1
+    one.send(b"PING\r\n")
+    two.send(b"PING\r\n")
+    assert [await read(one), await read(two)] == [b"PONG\r\n"] * 2
+    assert len(begun) == 1, "they are not alone"
+
+
+@pytest.mark.parametrize("world", ["epoll"], indirect=True)
+async def test_the_loop_sleeps_when_nothing_comes(world: World) -> None:
+    theirs, _ = world.client()
+    theirs.send(QUIET + b"PING\r\n")
+    assert await read(theirs) == b"PONG\r\n"
+    await until(lambda: not world.sockets._lingering.is_on)
+    for _ in range(3):
+        theirs.send(b"PING\r\n")
+        assert await read(theirs) == b"PONG\r\n"
+    await until(lambda: not world.sockets._lingering.is_on)
