@@ -52,6 +52,10 @@ def _port(sides: Sides) -> Side:
     return sides.port
 
 
+def _port_applied(sides: Sides) -> Side:
+    return sides.port_applied
+
+
 def connected(
     side_of: Callable[[Sides], Side], connections: int, in_flight: int, count: int, sync: str | None
 ) -> Callable[[Sides, float], Measurement]:
@@ -286,7 +290,8 @@ def confirmed() -> Case[Sides]:
         targets = (Target(P50, 1.2, beside=peer),) if client == "nats-py" else ()
         variants += (
             Variant(peer, run(_jetstream, client, None)),
-            Variant(f"{ours}, sync=os", run(_port, client, "os"), targets),
+            Variant(f"{ours}, confirm_acks=applied", run(_port_applied, client, None), targets),
+            Variant(f"{ours}, sync=os", run(_port, client, "os")),
             Variant(f"{ours}, sync=commit", run(_port, client, "commit")),
         )
     title = "Acknowledge to a consumer, one after the other, each confirmed"

@@ -1,10 +1,12 @@
 """What the cases need of a server under test."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
+from unittest.mock import patch
 
 from benchmarks.asking import Question, ask_all
 from benchmarks.connection import BenchmarkError, Connection
@@ -100,12 +102,15 @@ class Port:
 
     name = "streamlog's port"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: str) -> None:
+        """``settings``: of the node, as variables of the environment name them."""
         self._dev = Dev(directory, nats_server=False)
+        self._settings = settings
         self._begin()
 
     def _begin(self) -> None:
-        self._dev.start()
+        with patch.dict(os.environ, self._settings):
+            self._dev.start()
         self.nats = self._dev.nats.removeprefix("nats://")
         self.kafka = self._dev.kafka
         self.http = self._dev.http.removeprefix("http://")
@@ -155,6 +160,15 @@ class Sides:
     @property
     def port(self) -> Port:
         side = self._start("port", Port)
+        assert isinstance(side, Port)
+        return side
+
+    @property
+    def port_applied(self) -> Port:
+        """It confirms acknowledgements as JetStream does."""
+        side = self._start(
+            "port-applied", lambda path: Port(path, STREAMLOG_CONSUMERS__CONFIRM_ACKS="applied")
+        )
         assert isinstance(side, Port)
         return side
 

@@ -643,6 +643,10 @@ class ConsumersSection(Section):
     """When to call fdatasync for ``__consumer_state``, as ``log.sync``. A confirmed acknowledgement
     waits for it with ``commit``; with ``os`` a power failure of all replicas can lose it, as it can
     with nats-server. It applies when the stream is created."""
+    confirm_acks: Literal["kept", "applied"] = "kept"
+    """When to confirm an acknowledgement to a client that waits for it: once it is in ``__consumer_state``
+    (``kept``), or at once (``applied``), as nats-server with one replica does. Then it is written within 50 ms,
+    and a node that fails before that delivers the message again."""
     consumers_per_partition_max: Annotated[int, Field(ge=1, le=10 * MILLION)] = 200_000
     """Maximum number of consumers in one partition of ``__consumer_state``. All consumers of a
     stream are in one partition. Further consumers are rejected."""

@@ -1600,8 +1600,11 @@ class ConsumerCoordinator:
             self.reports.changed(hosted.key.stream)
 
     def confirm(self, hosted: HostedConsumer, reply: str) -> None:
-        """Answer an acknowledgement once its state is kept."""
-        if hosted.is_kept:
+        """Answer an acknowledgement once its state is kept, or at once where nodes are set so."""
+        if hosted.is_kept and self.around.settings.confirm_acks == "applied":
+            self.around.router.publish(reply.encode(), b"")
+            self.changed(hosted)
+        elif hosted.is_kept:
             hosted.confirms.append(reply)
             self._changed[hosted] = None
             self._flush_in(0)

@@ -26,7 +26,8 @@ from streamlog.metadata.image.image_types import PartitionImage, StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
-from streamlog.nats.router import Router
+from streamlog.nats.router import Callback, Router, Subscription
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 from tests.led_partition import FakeSlice
 from tests.local_node import until
@@ -47,6 +48,15 @@ class StateLog:
         for key, value in records:
             run.append(key, value, [])
         self._data = run.seal(base_offset=0, leader_epoch=1, timestamp_ms=1, max_timestamp_ms=1)
+
+        self.appended = list[Acknowledgement]()
+        """Each waits for its commit."""
+
+    def check_min_isr(self) -> None: ...
+
+    def append(self, _: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> None:
+        assert leader_epoch == self.leader_epoch
+        self.appended.append(ack)
 
     async def read(self, _: int, __: int) -> FakeSlice:
         return FakeSlice(self._data)
@@ -76,7 +86,12 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return turns
 
 
-def coordinator(*more: tuple[bytes, bytes | None], **settings: Any) -> ConsumerCoordinator:
+def coordinator(
+    *more: tuple[bytes, bytes | None],
+    consumers: ConsumersSection | None = None,
+    router: Router | None = None,
+    **settings: Any,
+) -> ConsumerCoordinator:
     """Of a stream with three consumers."""
     place = PartitionImage((NodeId(1),), NodeId(1), 0, (NodeId(1),), 0)
     config = StreamConfig.of(name="s", subjects=("s",), **settings)
@@ -97,8 +112,8 @@ def coordinator(*more: tuple[bytes, bytes | None], **settings: Any) -> ConsumerC
     around = Surroundings(
         node_id=NodeId(1),
         domain="",
-        settings=ConsumersSection(),
-        router=Router(),
+        settings=consumers or ConsumersSection(),
+        router=Router() if router is None else router,
         source=source,
         image=lambda: image,
         lease_held=lambda: True,
@@ -166,3 +181,30 @@ async def test_nothing_is_served_where_a_record_does_not_decode(turns: Turns) ->
     assert not (made.is_serving or made.is_open)
     with pytest.raises(NotLeader):
         made.find(ConsumerKey("s", "b"))
+
+
+@pytest.mark.parametrize("confirm_acks", ["kept", "applied"])
+async def test_an_acknowledgement_is_confirmed_once_it_is_kept_or_at_once(
+    confirm_acks: Any,
+) -> None:
+    router, confirmed = Router(), list[bytes]()
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    def heard(subject: bytes, *_: object) -> None:
+        confirmed.append(subject)
+
+    router.add(Subscription(Callback(router, failed=failed), b"reply", target=heard))
+    made = coordinator(consumers=ConsumersSection(confirm_acks=confirm_acks), router=router)
+    running = asyncio.create_task(made.run())
+    await until(lambda: made.is_open)
+    state: Any = made.partition
+    made.confirm(made.find(ConsumerKey("s", "a")), "reply")
+    assert confirmed == ([b"reply"] if confirm_acks == "applied" else [])
+    await until(lambda: bool(state.appended))  # soon, in either case
+    state.appended[0].committed(0)
+    await until(lambda: bool(confirmed))
+    assert confirmed == [b"reply"], "once"
+    made.close()
+    await running
