@@ -7,7 +7,7 @@ Many connections are driven by ``connections.c``, which costs less than any serv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from benchmarks import machine
@@ -254,8 +254,40 @@ def consumed(size: int) -> Case[Sides]:
                 (Target(RATE, ratio, beside=peer),),
             ),
         )
+    for what, mode, more in (
+        ("push", "push", ()),
+        ("pull by 100", "pull-raw", ("--batch", "100")),
+        ("pull by 1,000", "pull-raw", ()),
+    ):
+        run = _read_prebuilt(mode, more, raw_count, size)
+        variants.append(Variant(f"messages built beforehand, {what}, raw socket", run))
     title = f"Read by a JetStream consumer, {'1 KiB' if size == 1024 else f'{size} B'}"
     return Case(f"port-consume-{size}", title, (RATE, CPU), tuple(variants), prepare, clear)
+
+
+def _read_prebuilt(
+    mode: str, more: Sequence[str], count: int, size: int
+) -> Callable[[Sides, float], Measurement]:
+    """From a server that does nothing but send."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        messages = int(count * scale)
+        command = [sys.executable, "-m", "benchmarks.prebuilt_server", str(size)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                address = f"127.0.0.1:{server.stdout.readline().strip()}"
+                source = DELIVER_SUBJECT if mode == "push" else STREAM
+                arguments = ["--server", address, "--source", source, "--count", str(messages)]
+                machine.settle(sides.directory)
+                before = cpu_seconds([server.pid])
+                found = run_client("consumer", mode, *arguments, "--size", str(size), *more)
+                used = cpu_seconds([server.pid]) - before
+                return {**found, "server_us": 1e6 * used / messages}
+            finally:
+                server.terminate()
+
+    return run
 
 
 def confirmed() -> Case[Sides]:
