@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS, INERT_KEYS, InertConfig
 from streamlog.metadata.stream.setting_type import INT64_MAX, UNLIMITED, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
 
@@ -35,9 +36,42 @@ setting of the node, `log.…` in its [configuration](configuration.md#log), Des
 """
 
 
+INERT_HEAD: Final = f"""
+## Topic configs of Kafka's without effect
+
+Kafka's tools set these by their own defaults, and compare what they read with what they have set. CreateTopics,
+AlterConfigs and IncrementalAlterConfigs take them, refuse what Kafka refuses (INVALID_CONFIG), and keep them;
+DescribeConfigs returns what was set. They change nothing. In JetStream's configuration each is a key of the metadata,
+with `{INERT_KEYS}` before its name. A stream with one of them needs feature level 3.
+
+**They do not make a stream more durable.** `flush.messages=1` adds nothing to `sync` `commit`, the default, which
+syncs each record before its ack; on a stream with `sync` `interval` or `os` it does not bring a sync, so set
+`streamlog.sync=commit` there.
+
+Some other topic configs of Kafka's have a narrower range here: `retention.ms` is at least 100, or -1; `segment.ms` at
+least 100; `max.message.bytes` 1 to 64 MiB, or -1; `retention.bytes` is not 0; `cleanup.policy` is not empty.
+`segment.bytes` may be as little as 4 KiB, where Kafka 4 wants 1 MiB. `compression.type` says how batches of NATS
+messages are compressed; `producer`, the default, leaves these as they are (`none` in the table, and the same is
+`uncompressed`). Batches of Kafka producers stay as they were sent. Configs of Kafka 3 that Kafka 4 has removed
+(`message.format.version`, `message.downconversion.enable`, `message.timestamp.difference.max.ms`) are refused, as
+there.
+
+| Kafka | values | default | instead |
+|---|---|---|---|
+"""
+
+
 def page() -> str:
     """The whole page."""
-    return HEAD + "\n".join(map(_row, SETTINGS)) + "\n" + "".join(_levels())
+    inert = "\n".join(map(_inert_row, INERT_CONFIGS.values()))
+    return "".join(
+        (HEAD, "\n".join(map(_row, SETTINGS)), "\n", *_levels(), INERT_HEAD, inert, "\n")
+    )
+
+
+def _inert_row(row: InertConfig) -> str:
+    why = row.why.format_map({name: f"`{name}`" for name in TOPIC_CONFIGS})
+    return f"| `{row.name}` | {row.values} | `{row.default}` | {why} |"
 
 
 def _row(row: StreamSetting) -> str:
@@ -75,7 +109,7 @@ def _default(row: StreamSetting) -> str:
         return f"the node's `log.{about.node_setting}`"
     if about.default:
         return about.default.format_map({name: f"`{name}`" for name in TOPIC_CONFIGS})
-    return f"`{row.form.to_text(row.default)}`"
+    return f"`{row.default if row.type.choices else row.form.to_text(row.default)}`"
 
 
 def _levels() -> Iterator[str]:

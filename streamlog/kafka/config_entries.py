@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from streamlog.config import LogSection, Settings
 from streamlog.config.description import meaning
 from streamlog.metadata.stream.alteration import defaults_of
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS, TOPIC_CONFIGS
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -69,7 +70,9 @@ class ConfigEntry(NamedTuple):
 
 
 def shown_topic_configs(config: StreamConfig, node: LogSection) -> Iterator[ConfigEntry]:
-    """All of them. A setting counts as the stream's own where it is not the default."""
+    """All of them. A setting counts as the stream's own where it is not the default; one without effect, where it was
+    set.
+    """
     defaults = defaults_of(config).model_copy(update={"retention_ms": NO_LIMIT})
     for row in SETTINGS:
         if row.kafka is not None:
@@ -77,8 +80,22 @@ def shown_topic_configs(config: StreamConfig, node: LogSection) -> Iterator[Conf
             synonyms = tuple(_topic_config_synonyms(row, row.kafka, own, default, node))
             documentation = row.told(TOPIC_CONFIGS)
             if row.type.choices:
-                documentation += f" One of {' | '.join(row.type.choices)}."
+                documentation += f" One of {' | '.join(map(row.form.to_text, row.type.choices))}."
             yield ConfigEntry(row.kafka, _kind(row), documentation, synonyms, read_only=False)
+    for name, inert in INERT_CONFIGS.items():
+        default = Synonym(name, inert.default, ConfigSource.DEFAULT)
+        set_to = config.inert_configs.get(name)
+        own = () if set_to is None else (Synonym(name, set_to, ConfigSource.TOPIC),)
+        told = f"It has no effect. {inert.why.format_map(TOPIC_CONFIGS)}"
+        yield ConfigEntry(name, _INERT_KINDS[inert.kind], told, (*own, default), read_only=False)
+
+
+_INERT_KINDS: Final = {
+    "boolean": ConfigKind.BOOLEAN,
+    "int": ConfigKind.INT,
+    "long": ConfigKind.LONG,
+    "list": ConfigKind.LIST,
+}
 
 
 _KINDS: Final[dict[type, ConfigKind]] = {bool: ConfigKind.BOOLEAN, float: ConfigKind.DOUBLE}

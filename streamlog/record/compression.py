@@ -49,7 +49,9 @@ class Compression(IntEnum):
             raise CorruptBatch(f"codec {attributes & CODEC_MASK} is unknown") from None
 
 
-_BY_NAME: Final = {codec.name.lower(): codec for codec in Compression}
+_BY_NAME: Final = {codec.name.lower(): codec for codec in Compression} | {
+    "uncompressed": Compression.NONE
+}
 _STREAMS: Final = {
     Compression.GZIP: cramjam.gzip,
     Compression.LZ4: cramjam.lz4,

@@ -7,7 +7,7 @@ from typing import Any
 
 import nats
 import pytest
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from tools.nodes.dev import Dev
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
@@ -92,6 +93,37 @@ def test_confluent_describes_configs_of_the_node(admin: AdminClient) -> None:
     with pytest.raises(KafkaException) as refused:
         done(admin.incremental_alter_configs([node]))
     assert code_of(refused) == KafkaError.INVALID_REQUEST
+
+
+def test_confluent_sets_every_topic_config_of_kafka(dev: Dev, admin: AdminClient) -> None:
+    """With Kafka's own defaults, as its tools and Kafka Streams do."""
+    given = {name: row.default for name, row in INERT_CONFIGS.items()} | {
+        "compression.type": "producer",
+        "flush.messages": "1",
+        "segment.jitter.ms": "5",
+        "min.insync.replicas": "2",
+    }
+    create(admin, "kafkas", configs=given)
+    configs = streamlog_configs(admin, "kafkas")
+    assert {name: configs[name].value for name in given} == given
+    producer = Producer({"bootstrap.servers": dev.kafka, "message.timeout.ms": 2_000, "retries": 0})
+    failed: list[KafkaError | None] = []
+    producer.produce("kafkas", b"x", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(10)
+    assert [it and it.code() for it in failed] == [KafkaError.NOT_ENOUGH_REPLICAS]
+    topic = ConfigResource(
+        ResourceType.TOPIC,
+        "kafkas",
+        incremental_configs=[changed("min.insync.replicas", AlterConfigOpType.DELETE)],
+    )
+    done(admin.incremental_alter_configs([topic]))
+    producer.produce("kafkas", b"x", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(10)
+    assert failed[1] is None
+    with pytest.raises(KafkaException) as refused:
+        create(admin, "wrong", configs={"segment.jitter.ms": "-1"})
+    assert code_of(refused) == KafkaError.INVALID_CONFIG
+    assert "Value must be at least 0" in str(refused.value)
 
 
 def changed(key: str, operation: AlterConfigOpType, value: str | None = None) -> ConfigEntry:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamlog.jetstream.requests.request_schemas import STREAM_CONFIG
 from streamlog.jetstream.verbs.stream_config import config_from_json, config_to_json, normalised
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.setting_type import StreamSetting
 from streamlog.metadata.stream.settings_translation import (
     SETTINGS,
@@ -77,7 +78,12 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         "subjects": subjects,
         "partitions": 1 if subjects == ("x.>",) else draw(st.integers(1, 9)),
         "replicas": replicas,
-        "min_isr": draw(st.one_of(st.none(), st.integers(1, replicas))),
+        "min_isr": draw(st.one_of(st.none(), st.integers(1, replicas + 2))),
+        "inert_configs": draw(
+            st.dictionaries(st.sampled_from(sorted(INERT_CONFIGS)), st.none(), max_size=3).map(
+                lambda names: {name: INERT_CONFIGS[name].default for name in names}
+            )
+        ),
         "retention_ms": retention_ms,
         "duplicate_window_ms": draw(st.one_of(st.none(), st.integers(100, window_max))),
         "cleanup_policy": cleanup_policy,

@@ -57,6 +57,8 @@ def shown_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         else:
             yield row.name, row.to_human(value) if row.unit and value is not None else value
     yield "metadata", config["metadata"]
+    if inert := config.get("inert_configs"):
+        yield "inert_configs", inert
 
 
 def given_settings(ctx: typer.Context) -> dict[str, Any]:

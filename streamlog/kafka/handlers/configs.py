@@ -16,8 +16,9 @@ from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
 from streamlog.metadata.stream.alteration import Operation as Alteration
 from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS, InertConfig
 from streamlog.metadata.stream.setting_type import OUR_KEYS
-from streamlog.metadata.stream.settings_translation import SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.settings_translation import SETTINGS, topic_config
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 
@@ -138,10 +139,13 @@ async def _shown_configs(resource: Message, context: Context) -> Iterable[Config
     return shown_node_configs(context.node_settings, context.address())
 
 
-KAFKA_SETTINGS: Final = tuple(
-    row.name
-    for row in SETTINGS
-    if row.kafka is not None and row.kafka != "subject" and not row.kafka.startswith(OUR_KEYS)
+KAFKA_SETTINGS: Final = (
+    *(
+        row.name
+        for row in SETTINGS
+        if row.kafka is not None and row.kafka != "subject" and not row.kafka.startswith(OUR_KEYS)
+    ),
+    *INERT_CONFIGS,
 )
 """Settings that Kafka has configs for."""
 
@@ -158,7 +162,7 @@ async def alter_configs(request: Message, _version: int, context: Context) -> Me
 
 def _all_changes(resource: Message) -> Changes:
     named = {
-        setting_of_topic_config(it["name"]).name: check_value(it["name"], it["value"])
+        topic_config(it["name"]).name: check_value(it["name"], it["value"])
         for it in resource["configs"]
     }
     unnamed = (
@@ -190,8 +194,9 @@ def _change(config: Message) -> SettingChange:
     if operation is None:
         text = f"{key}: there is no operation {config['config_operation']}, only 0 to 3"
         raise RequestRefused(ErrorCode.invalid_request, text)
-    row = setting_of_topic_config(key)
-    if operation in ("append", "subtract") and not row.is_list:
+    row = topic_config(key)
+    is_list = row.kind == "list" if isinstance(row, InertConfig) else row.is_list
+    if operation in ("append", "subtract") and not is_list:
         raise RequestRefused(ErrorCode.invalid_config, f"{key}: is no list; set it instead")
     text = "" if operation == "reset" else check_value(key, config["value"])
     return SettingChange(setting=row.name, operation=operation, text=text)

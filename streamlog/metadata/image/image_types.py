@@ -133,9 +133,12 @@ class StreamImage:
         """In-sync replicas that a write with acks=all needs now.
 
         The setting, but never more than the replicas that are there already: while a stream grows
-        from one replica to three, the new ones are not asked for before they have caught up.
+        from one replica to three, the new ones are not asked for before they have caught up. A setting
+        above the replicas that the stream is to have refuses every such write, as in Kafka.
         """
         partition = self.partition(number)
+        if self.config.min_isr > self.config.replicas:
+            return self.config.min_isr
         return min(self.config.min_isr, max(1, len(partition.former)))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
 from streamlog.metadata.stream.settings_translation import BY_NAME, value_of_text
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -18,7 +19,8 @@ Operation = Literal["set", "reset", "append", "subtract"]
 
 
 class SettingChange(BaseModel):
-    """One setting, by its name in ``settings_translation``; values are texts, as in topic configs.
+    """One setting, by its name in ``settings_translation``, or in ``inert_configs``; values are texts, as in
+    topic configs.
 
     ``reset``: to the default; ``append`` and ``subtract``: members of a list, separated by commas.
     """
@@ -43,6 +45,9 @@ def altered(config: StreamConfig, changes: Iterable[SettingChange]) -> StreamCon
             del settings[name]
     named: set[str] = set()
     for change in changes:
+        if change.setting in INERT_CONFIGS:
+            _apply_inert(settings, change)
+            continue
         row = BY_NAME.get(change.setting)
         if row is None:
             raise InvalidStreamConfig(f"{change.setting}: no such setting")
@@ -63,6 +68,26 @@ def defaults_of(config: StreamConfig) -> StreamConfig:
         replicas=config.replicas,
         retention_ms=config.retention_ms,
     )
+
+
+def _apply_inert(settings: dict[str, Any], change: SettingChange) -> None:
+    configs: dict[str, str] = dict(settings.get("inert_configs", {}))
+    row = INERT_CONFIGS[change.setting]
+    if change.operation == "reset":
+        configs.pop(row.name, None)
+    elif change.operation == "set":
+        configs[row.name] = row.check(change.text)
+    elif row.kind != "list":
+        raise InvalidStreamConfig(f"{row.name}: is no list; set it instead")
+    else:
+        known = [it for it in configs.get(row.name, row.default).split(",") if it]
+        given = [part.strip() for part in change.text.split(",")]
+        if change.operation == "append":
+            known += [it for it in given if it not in known]
+        else:
+            known = [it for it in known if it not in given]
+        configs[row.name] = row.check(",".join(known))
+    settings["inert_configs"] = configs
 
 
 def _apply(

@@ -104,11 +104,20 @@ def _ms(value_ns: Any) -> Any:
 
 
 def _compression_to_json(value: str) -> str:
-    return "none" if value == "none" else "s2"
+    return "none" if value in ("none", "uncompressed") else "s2"
 
 
 def _compression_from_json(value: Any) -> Any:
     return "snappy" if value == "s2" else value
+
+
+def _compression_to_text(value: str) -> str:
+    """Kafka's name for what the batches of its producers are in any case."""
+    return "producer" if value == "none" else value
+
+
+def _compression_from_text(text: str) -> str:
+    return "none" if text == "producer" else text
 
 
 def _default_to_nothing(value: str) -> str:
@@ -185,8 +194,9 @@ DURATION: Final = replace(
 CHOICE: Final = Form("choice", "CHOICE")
 POLICIES: Final = replace(CHOICE, from_text=policies_in_order)
 COMPRESSION: Final = Form(
-    "choice", "CHOICE", _compression_to_json, _compression_from_json, json_choices=("none", "s2")
-)
+    "choice", "CHOICE", _compression_to_json, _compression_from_json,
+    _compression_to_text, _compression_from_text, to_human=str, json_choices=("none", "s2"),
+)  # fmt: skip
 PERSIST_MODE: Final = Form(
     "choice",
     "CHOICE",

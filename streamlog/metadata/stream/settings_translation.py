@@ -15,6 +15,12 @@ from typing import Any, Final
 
 from streamlog.config.value_type import value_type
 from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.inert_configs import (
+    INERT_CONFIGS,
+    INERT_KEYS,
+    InertConfig,
+    to_metadata,
+)
 from streamlog.metadata.stream.setting_type import OUR_KEYS, Setting, StreamSetting
 from streamlog.metadata.stream.stream_config import StreamConfig, default_min_isr
 
@@ -61,8 +67,11 @@ def from_jetstream(fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidStreamConfig("metadata: not an object")
     settings["metadata"] = {k: v for k, v in metadata.items() if not k.startswith(OUR_KEYS)}
+    inert = {k.removeprefix(INERT_KEYS): v for k, v in metadata.items() if k.startswith(INERT_KEYS)}
+    if inert:
+        settings["inert_configs"] = inert
     for key, text in metadata.items():
-        if key.startswith(OUR_KEYS):
+        if key.startswith(OUR_KEYS) and not key.startswith(INERT_KEYS):
             _put_text(settings, _BY_KEY.get(key), key, text)
     return settings
 
@@ -84,35 +93,42 @@ def to_jetstream(config: StreamConfig) -> dict[str, Any]:
             fields[row.jetstream] = said
         if row.key in _BY_KEY and not _says_it_all(row, value):
             ours[row.key] = row.form.to_text(value)
-    fields["metadata"] = {**config.metadata, **ours}
+    fields["metadata"] = {**config.metadata, **ours, **dict(to_metadata(config.inert_configs))}
     return fields
 
 
 def from_topic_configs(configs: Mapping[str, str | None]) -> dict[str, Any]:
     """Settings for ``StreamConfig.of`` out of Kafka's topic configs; null is the default."""
     settings: dict[str, Any] = {}
+    inert = dict[str, str]()
     for key, text in configs.items():
-        if key not in _BY_KAFKA:
-            raise InvalidStreamConfig(f"{key}: no such topic config")
-        if text is not None:
-            _put_text(settings, _BY_KAFKA[key], key, text)
+        row = topic_config(key)
+        if text is None:
+            continue
+        if isinstance(row, InertConfig):
+            inert[key] = row.check(text)
+        else:
+            _put_text(settings, row, key, text)
+    if inert:
+        settings["inert_configs"] = inert
     return settings
 
 
 def to_topic_configs(config: StreamConfig) -> dict[str, str]:
-    """Kafka's topic configs of ``config``; what is left to the node's settings is left out, and subjects where there
-    are none.
+    """Kafka's topic configs of ``config``; what is left to the node's settings is left out, subjects where there
+    are none, and what has no effect where it was not set.
     """
     values = ((key, row, getattr(config, row.name)) for key, row in _BY_KAFKA.items())
-    return {key: row.form.to_text(it) for key, row, it in values if it not in (None, ())}
+    told = {key: row.form.to_text(it) for key, row, it in values if it not in (None, ())}
+    return told | config.inert_configs
 
 
-def setting_of_topic_config(key: str) -> StreamSetting:
+def topic_config(key: str) -> StreamSetting | InertConfig:
     """The row of Kafka's topic config ``key``. Raises InvalidStreamConfig."""
-    row = _BY_KAFKA.get(key)
+    row = _BY_KAFKA.get(key) or INERT_CONFIGS.get(key)
     if row is None:
-        known = ", ".join(sorted(filter(None, _BY_KAFKA)))
-        raise InvalidStreamConfig(f"{key}: no such topic config; there are {known}")
+        known = ", ".join(sorted({*filter(None, _BY_KAFKA), *INERT_CONFIGS}))
+        raise InvalidStreamConfig(f"Unknown topic config name: {key[:60]}; there are {known}")
     return row
 
 
@@ -148,6 +164,17 @@ def _says_it_all(row: StreamSetting, value: Any) -> bool:
 
 def level_of(config: StreamConfig) -> int:
     """The feature level from which on all nodes can read it: a setting at its default is not written."""
-    return max(
+    needed = max(
         (row.about.level for row in SETTINGS if getattr(config, row.name) != row.default), default=1
     )
+    return max(needed, _KAFKA_LEVEL) if _has_values_of_kafka(config) else needed
+
+
+_KAFKA_LEVEL: Final = 3
+"""From there on a stream may have all of Kafka's topic configs."""
+
+
+def _has_values_of_kafka(config: StreamConfig) -> bool:
+    """Values that released versions refuse, of settings that they know, or topic configs without a setting."""
+    above = config.min_isr > config.replicas
+    return above or config.compression == "uncompressed" or bool(config.inert_configs)

@@ -13,6 +13,7 @@ import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,6 +25,7 @@ from pydantic import (
 from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits, canonical
+from streamlog.metadata.stream.inert_configs import checked
 from streamlog.metadata.stream.republish import check_republish
 from streamlog.metadata.stream.setting_type import (
     CLUSTER,
@@ -70,7 +72,7 @@ FIRST_SEQUENCE_MAX: Final = 2**40
 it less than a second, and 8,192 would take most of a minute.
 """
 
-CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd", "uncompressed"]
 Acks = Literal["all", "leader", "none"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 Retention = Literal["limits", "interest", "workqueue"]
@@ -254,7 +256,8 @@ class StreamConfig(BaseModel):
         default="two minutes, or {retention_ms} if that is shorter",
     )] = DUPLICATE_WINDOW_MS
     compression: Annotated[CompressionName, Setting(
-        "Compression of batches on the disk.",
+        "Compression on the disk of batches of NATS messages. Those of Kafka producers stay as they were"
+        " sent, whatever it is. uncompressed, which Kafka has, is the same as none.",
         jetstream="compression", kafka="compression.type", form=COMPRESSION,
     )] = "none"
     storage: Annotated[Storage, Field(exclude_if="file".__eq__), Setting(
@@ -292,9 +295,9 @@ class StreamConfig(BaseModel):
         " never.",
         node_setting="idle_close_ms", see="streams.md#auto-paused-when-idle",
     )] = None
-    min_isr: Annotated[int, Field(ge=1, le=5), Setting(
+    min_isr: Annotated[int, Field(ge=1, le=2**31 - 1), Setting(
         "Minimum number of in-sync replicas for a write with acks=all; with fewer it is"
-        " refused.",
+        " refused. With more than the replicas every such write is, as in Kafka.",
         kafka="min.insync.replicas", default="a majority of the replicas",
     )] = 1
     unclean_election: Annotated[bool, Setting(
@@ -451,6 +454,10 @@ class StreamConfig(BaseModel):
     # fmt: on
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
+    inert_configs: Annotated[dict[str, str], AfterValidator(checked)] = Field(
+        default_factory=dict, exclude_if=({}).__eq__
+    )
+    """Topic configs of Kafka's that have no effect here, as they were set."""
 
     @property
     def is_restoring(self) -> bool:
@@ -599,10 +606,6 @@ class StreamConfig(BaseModel):
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
                 f"retention: {self.retention} is not for a stream that is compacted or internal"
-            )
-        if self.min_isr > self.replicas:
-            raise InvalidStreamConfig(
-                f"min_isr: {self.min_isr} is more than the replicas ({self.replicas})"
             )
         if len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
             raise InvalidStreamConfig(f"description: at most {DESCRIPTION_BYTES_MAX} bytes")

@@ -7,6 +7,7 @@ import pytest
 from streamlog.config import Settings
 from streamlog.errors import NoController
 from streamlog.kafka.config_entries import shown_node_configs
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.settings_translation import SETTINGS
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
@@ -58,7 +59,8 @@ def by_name(result: Any) -> dict[str, Any]:
 async def test_topic_configs_are_told(node: KafkaNode, version: int) -> None:
     await add(node, subjects=("a.*", "b"), retention_ms=60_000, segment_bytes=65_536)
     configs = by_name(await describe(node, TOPIC, "flights", version=version))
-    assert set(configs) == {row.kafka for row in SETTINGS if row.kafka is not None}
+    known = {row.kafka for row in SETTINGS if row.kafka is not None}
+    assert set(configs) == known | set(INERT_CONFIGS)
     values = {
         "subject": ("a.*,b", OWN),
         "retention.ms": ("60000", OWN),
@@ -108,7 +110,8 @@ async def test_no_more_is_told_than_is_asked_for(node: KafkaNode) -> None:
         "include_documentation": False,
     }
     (result,) = (await ask(node, DESCRIBE_CONFIGS, 4, request))["results"]
-    assert len(result["configs"]) == sum(row.kafka is not None for row in SETTINGS)
+    known = sum(row.kafka is not None for row in SETTINGS) + len(INERT_CONFIGS)
+    assert len(result["configs"]) == known
     assert all(it["synonyms"] == [] for it in result["configs"])
     assert all(it["documentation"] is None for it in result["configs"])
 
@@ -209,6 +212,44 @@ async def test_some_configs_are_altered(node: KafkaNode, version: int) -> None:
     assert config_of(node).metadata == {"team": "x"}
 
 
+@pytest.mark.parametrize("key", [ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS])
+async def test_configs_without_effect_are_told_as_they_were_set(node: KafkaNode, key: int) -> None:
+    await add(node)
+    configs = by_name(await describe(node, TOPIC, "flights"))
+    assert (configs["flush.ms"]["value"], configs["flush.ms"]["config_source"]) == (
+        str(2**63 - 1),
+        DEFAULT,
+    )
+    given = (
+        entry("flush.ms", "1000"),
+        entry("compression.type", "uncompressed"),
+        entry("min.insync.replicas", "7"),
+        entry("follower.replication.throttled.replicas", "0:1"),
+    )
+    assert await alter(node, *given, key=key) == (0, None)
+    configs = by_name(await describe(node, TOPIC, "flights"))
+    for it in given:
+        told = configs[it["name"]]
+        assert (told["value"], told["config_source"]) == (it["value"], OWN)
+    assert [it["value"] for it in configs["flush.ms"]["synonyms"]] == ["1000", str(2**63 - 1)]
+    kinds = {name: it["config_type"] for name, it in configs.items()}
+    assert (kinds["flush.ms"], kinds["segment.index.bytes"], kinds["preallocate"]) == (5, 3, 1)
+    if key == ALTER_CONFIGS:
+        assert await alter(node, key=key) == (0, None)
+        assert config_of(node) == StreamConfig.of(name="flights")
+        return
+    name = "follower.replication.throttled.replicas"
+    assert await alter(node, entry(name, "1:1,0:1", APPEND)) == (0, None)
+    assert config_of(node).inert_configs[name] == "0:1,1:1"
+    assert await alter(node, entry(name, "0:1", SUBTRACT)) == (0, None)
+    assert config_of(node).inert_configs[name] == "1:1"
+    assert await alter(node, entry(name, None, DELETE), entry("flush.ms", None, DELETE)) == (
+        0,
+        None,
+    )
+    assert config_of(node).inert_configs == {}
+
+
 async def test_a_window_that_was_named_is_kept_as_far_as_may_be(node: KafkaNode) -> None:
     await add(node, duplicate_window_ms=90_000)
     assert await alter(node, entry("retention.ms", "100000")) == (0, None)
@@ -258,15 +299,28 @@ async def test_only_validating_alters_nothing(node: KafkaNode, key: int) -> None
     ("config", "code", "message"),
     [
         (entry("no.such.config", "1"), 40, "there are cleanup.policy, "),
-        (entry("", "1"), 40, "no such topic config"),
-        (entry("retention_ms", "1000"), 40, "no such topic config"),
+        (entry("", "1"), 40, "Unknown topic config name: ;"),
+        (
+            entry("message.format.version", "3.0"),
+            40,
+            "Unknown topic config name: message.format.version",
+        ),
+        (entry("retention_ms", "1000"), 40, "Unknown topic config name: retention_ms"),
         (entry("retention.ms", "soon"), 40, "retention.ms: 'soon'"),
         (entry("retention.ms", ""), 40, "retention.ms: ''"),
         (entry("retention.ms", "0"), 40, "at least 100"),
         (entry("retention.ms", "-2"), 40, "retention_ms"),
         (entry("retention.bytes", "0"), 40, "retention_bytes: 0 is not a limit"),
         (entry("segment.bytes", "1"), 40, "segment_bytes"),
-        (entry("min.insync.replicas", "2"), 40, "more than the replicas (1)"),
+        (entry("min.insync.replicas", "0"), 40, "min_isr"),
+        (entry("flush.ms", "-1"), 40, "for configuration flush.ms: Value must be at least 0"),
+        (entry("flush.messages", "0"), 40, "Value must be at least 1"),
+        (entry("flush.messages", "many"), 40, "Not a number of type LONG"),
+        (entry("segment.index.bytes", "2147483648"), 40, "no more than 2147483647"),
+        (entry("compression.gzip.level", "10"), 40, "no more than 9"),
+        (entry("preallocate", "yes"), 40, "either true or false"),
+        (entry("remote.storage.enable", "true"), 40, "Tiered Storage functionality is disabled"),
+        (entry("leader.replication.throttled.replicas", "1:"), 40, "partition:node"),
         (entry("cleanup.policy", "tidy"), 40, "cleanup_policy"),
         (entry("min.cleanable.dirty.ratio", "1.5"), 40, "min_cleanable_dirty_ratio"),
         (entry("max.compaction.lag.ms", "0"), 40, "0 is not a limit"),
@@ -303,7 +357,8 @@ async def test_values_that_cannot_be(
         (entry("cleanup.policy", "delete", SUBTRACT), 40, "nothing would be left"),
         (entry("subject", "x", 4), 42, "no operation 4"),
         (entry("subject", "x", -1), 42, "no operation -1"),
-        (entry("no.such", None, DELETE), 40, "no such topic config"),
+        (entry("no.such", None, DELETE), 40, "Unknown topic config name"),
+        (entry("flush.ms", "1", APPEND), 40, "is no list"),
     ],
 )
 async def test_operations_that_cannot_be(

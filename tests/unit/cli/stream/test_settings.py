@@ -82,7 +82,6 @@ def test_what_other_settings_forbid_is_said_by_the_name_of_the_option() -> None:
 
     for words, said in (
         (("--max-age", "50ms"), "--max-age: at least 100, or -1 for no limit"),
-        (("--min-isr", "3"), "--min-isr: 3 is more than the replicas (1)"),
         (("--deny-purge", "--allow-rollup"), "roll-ups require the purge permission"),
     ):
         with pytest.raises(InvalidStreamConfig) as raised:
@@ -97,7 +96,9 @@ def test_settings_are_shown_as_they_are_written() -> None:
     assert (shown["retention_ms"], shown["segment_bytes"]) == ("90s", "64KiB")
     assert (shown["retention_bytes"], shown["sync"]) == ("no limit", None)
     assert shown["message_bytes_max"] == "as the node is set"
-    assert list(shown) == list(StreamConfig.model_fields)
+    assert list(shown) == [it for it in StreamConfig.model_fields if it != "inert_configs"]
+    config = config.changed(inert_configs={"flush.ms": "1"})
+    assert dict(shown_settings(config.model_dump()))["inert_configs"] == {"flush.ms": "1"}
 
 
 def test_help_calls_other_settings_by_their_options() -> None:

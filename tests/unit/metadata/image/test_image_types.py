@@ -30,6 +30,16 @@ def test_no_more_in_sync_are_asked_for_than_were_there_before_a_stream_grew() ->
         stream.min_isr(1)
 
 
+def test_more_than_the_replicas_of_a_stream_are_never_there() -> None:
+    world = World(3)
+    world.create(min_isr=4, replicas=3)
+    assert world.image.stream("s").min_isr(0) == 4
+    world.update(min_isr=2**31 - 1)
+    assert world.image.stream("s").min_isr(0) == 2**31 - 1
+    world.update(min_isr=3)
+    assert world.image.stream("s").min_isr(0) == 3
+
+
 def test_a_move_asks_for_as_many_in_sync_as_before() -> None:
     world = World(4)
     world.place(1, 2, 3)

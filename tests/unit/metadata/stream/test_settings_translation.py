@@ -1,7 +1,7 @@
 import ast
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,6 +11,7 @@ from streamlog.errors import InvalidRequest, InvalidStreamConfig
 from streamlog.metadata.image.feature_level import check_writable
 from streamlog.metadata.image.records import StreamUpdated
 from streamlog.metadata.stream import settings_translation
+from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.settings_translation import (
     SETTINGS,
     TOPIC_CONFIGS,
@@ -19,6 +20,7 @@ from streamlog.metadata.stream.settings_translation import (
     level_of,
     to_jetstream,
     to_topic_configs,
+    topic_config,
 )
 from streamlog.metadata.stream.stream_config import StreamConfig
 from tests.unit.schemas import whole_numbers
@@ -33,7 +35,9 @@ NUMBERS = whole_numbers(StreamConfig.model_json_schema())
 
 
 def test_every_setting_is_in_the_table() -> None:
-    assert {row.name for row in SETTINGS} == set(StreamConfig.model_fields) - {"name", "metadata"}
+    assert {row.name for row in SETTINGS} == set(StreamConfig.model_fields) - {
+        "name", "metadata", "inert_configs",
+    }  # fmt: skip
 
 
 def test_names_are_unique() -> None:
@@ -218,6 +222,71 @@ def test_topic_configs() -> None:
     assert config.no_ack
     assert config.min_cleanable_dirty_ratio == 0.25
     assert config.max_compaction_lag_ms == 2**63 - 1
+
+
+KAFKAS: Final = """
+cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
+index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms
+max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
+message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
+remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
+segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+"""
+"""What kafka-configs.sh of Kafka 4.2 lists for topics."""
+
+
+def test_every_topic_config_of_kafka_is_known() -> None:
+    own = {row.kafka for row in SETTINGS if row.kafka and not row.kafka.startswith("streamlog.")}
+    assert (own - {"subject"}) | set(INERT_CONFIGS) == set(KAFKAS.split())
+    assert not own & set(INERT_CONFIGS)
+    for name, row in INERT_CONFIGS.items():
+        assert topic_config(name) is row
+        assert row.check(row.default) == row.default
+
+
+def test_what_has_no_effect_is_kept_and_not_written_before_its_level() -> None:
+    given = {
+        "flush.ms": " 5 ",
+        "preallocate": "TRUE",
+        "leader.replication.throttled.replicas": "0:1,1:2",
+    }
+    config = StreamConfig.of(name="s", **from_topic_configs(given))
+    kept = {
+        "flush.ms": "5",
+        "leader.replication.throttled.replicas": "0:1,1:2",
+        "preallocate": "true",
+    }
+    assert config.inert_configs == kept
+    assert level_of(config) == 3
+    assert {key: to_topic_configs(config)[key] for key in kept} == kept
+    told = to_jetstream(config)["metadata"]
+    assert told == {f"streamlog.kafka.{key}": value for key, value in kept.items()}
+    assert StreamConfig.of(**from_jetstream(to_jetstream(config))) == config
+    assert "inert_configs" not in StreamConfig.of(name="s").model_dump()
+    with pytest.raises(InvalidStreamConfig, match="is none of"):
+        StreamConfig.of(name="s", inert_configs={"no.such": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "level"),
+    [
+        ("producer", "none", 1),
+        ("none", "none", 1),
+        ("uncompressed", "uncompressed", 3),
+        ("lz4", "lz4", 1),
+    ],
+)
+def test_kafkas_names_of_codecs(text: str, kept: str, level: int) -> None:
+    config = StreamConfig.of(name="s", **from_topic_configs({"compression.type": text}))
+    assert (config.compression, level_of(config)) == (kept, level)
+    assert to_topic_configs(config)["compression.type"] == ("producer" if kept == "none" else kept)
+    assert StreamConfig.of(**from_jetstream(to_jetstream(config))) == config
+
+
+def test_a_min_isr_above_the_replicas_is_not_written_before_its_level() -> None:
+    assert level_of(StreamConfig.of(name="s", replicas=3, min_isr=3)) == 1
+    assert level_of(StreamConfig.of(name="s", replicas=3, min_isr=4)) == 3
 
 
 @pytest.mark.parametrize(
