@@ -62,6 +62,7 @@ class KafkaNode:
         self.directory = Path(self._directory.name)
         self.node_settings = Settings.model_construct(
             node=NodeSection(id=NODE, data_dir=self.directory, rack="r1"),
+            kafka=self.settings,
             log=LogSection(segment_bytes=8 * MIB),
             sasl=sasl or SaslSection(),
             security=SecuritySection(permissive=optional),

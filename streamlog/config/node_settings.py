@@ -533,6 +533,12 @@ class KafkaSection(Section):
     """Maximum size of a request before the login, if a login is required."""
     tls: Annotated[bool | None, example(True)] = None
     """Require TLS, also between nodes. Default: true if ``tls.cert`` is set."""
+    default_partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Partitions of a topic whose CreateTopics request leaves them open (-1). The same on every
+    node; the node that takes the request decides."""
+    default_replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    """Replicas of a topic whose CreateTopics request leaves them open (-1), as Kafka Streams does
+    for its own topics. Set 3 where there are three nodes or more, the same on every node."""
     quota_burst_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """A client may use the quota of this period in one burst."""
 

@@ -144,6 +144,8 @@ _NODE_CONFIGS: Final = (
     NodeConfig("socket.request.max.bytes", "kafka", "request_bytes_max", ConfigKind.INT),
     NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT),
     NodeConfig("connections.max.idle.ms", "kafka", "idle_timeout_ms", ConfigKind.LONG),
+    NodeConfig("num.partitions", "kafka", "default_partitions", ConfigKind.INT),
+    NodeConfig("default.replication.factor", "kafka", "default_replicas", ConfigKind.INT),
     NodeConfig("controller.quorum.voters", "cluster", "voters", ConfigKind.LIST),
     NodeConfig(
         "controller.quorum.election.timeout.ms", "cluster", "election_timeout_ms", ConfigKind.INT
@@ -174,8 +176,6 @@ _NODE_CONFIGS: Final = (
 _FACTS: Final = (
     ("auto.create.topics.enable", ConfigKind.BOOLEAN, "false", "Streams are created by request only."),
     ("delete.topic.enable", ConfigKind.BOOLEAN, "true", "Streams can be deleted."),
-    ("num.partitions", ConfigKind.INT, "1", "Of a new stream, where nothing is said."),
-    ("default.replication.factor", ConfigKind.INT, "1", "Of a new stream, where nothing is said."),
 )  # fmt: skip
 """What cannot be set, and clients ask about."""
 

@@ -16,6 +16,8 @@ from typing import Any
 import nats
 import psutil
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from nats.js.api import StreamConfig
 
 from tools.nodes.dev import Dev
@@ -281,11 +283,24 @@ async def test_nats_may_go_and_come_back(
 
 
 def test_commands_ask_all_nodes_of_what_runs(tmp_path: Path) -> None:
-    """Node 1 is gone, which would be the default."""
+    """Node 1 is gone, which would be the default. A topic with default replicas has lost nothing."""
     dev = Dev(tmp_path, "--nodes", "3")
     dev.start()
     try:
+        servers = ",".join(node["kafka"] for node in dev.addresses["nodes"])
+        admin = AdminClient({"bootstrap.servers": servers})
+        topic = NewTopic(
+            "app-changelog", -1, -1, config={"cleanup.policy": "compact"}
+        )  # as Kafka Streams does
+        admin.create_topics([topic])["app-changelog"].result(TIMEOUT_S)
         os.kill(dev.node_pid, signal.SIGKILL)
+        producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+        failed: list[object] = []
+        producer.produce(
+            "app-changelog", b"x", b"k", on_delivery=lambda error, _: failed.append(error)
+        )
+        assert producer.flush(TIMEOUT_S) == 0
+        assert failed == [None]
         words = [program("streamlog"), "cluster", "info"]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0 and "NODE" in done.stdout, done.stderr

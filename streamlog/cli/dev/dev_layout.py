@@ -12,6 +12,8 @@ from streamlog.errors import ConfigError
 
 HOST: Final = "127.0.0.1"
 CLUSTER_ID: Final = "dev"
+DEFAULT_REPLICAS: Final = 3
+"""Of a topic that leaves it open, where there are so many nodes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,16 @@ def lay_out(plan: DevPlan, taken: set[int]) -> list[DevNode]:
     voters = [f"{number}@{HOST}:{port}" for number, port in kafka.items()]
     cluster = {"id": CLUSTER_ID, "voters": voters} if plan.nodes > 1 else {}
     return [
-        DevNode(number, folders[number], HOST, nats[number], kafka[number], http[number], cluster)
+        DevNode(
+            number,
+            folders[number],
+            HOST,
+            nats[number],
+            kafka[number],
+            http[number],
+            cluster,
+            min(plan.nodes, DEFAULT_REPLICAS),
+        )
         for number in numbers
     ]
 

@@ -31,6 +31,7 @@ class DevNode:
         kafka_port: int,
         http_port: int,
         cluster: Mapping[str, object],
+        default_replicas: int = 1,
     ) -> None:
         self.number = number
         self.nats = f"nats://{host}:{nats_port}"
@@ -41,7 +42,7 @@ class DevNode:
         self._content: dict[str, dict[str, object]] = {
             "node": {"id": number, "data_dir": str(directory)},
             "nats_listen": {"host": host, "port": nats_port},
-            "kafka": {"host": host, "port": kafka_port},
+            "kafka": {"host": host, "port": kafka_port, "default_replicas": default_replicas},
             "http": {"host": host, "port": http_port},
             "groups": {"initial_rebalance_delay_ms": 0},
         }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+from streamlog.config import KafkaSection
 from streamlog.errors import (
     InvalidStreamConfig,
     InvalidSubject,
@@ -80,7 +81,7 @@ async def create_topics(request: Message, _version: int, context: Context) -> Me
 
     Nodes may be named for every partition, the first of each to lead it; else the controller chooses.
 
-        v4  -1 partitions or replicas stand for the default
+        v4  -1 partitions or replicas stand for the node's defaults
         v5  the answer tells the configuration
         v7  the answer tells the id
     """
@@ -92,7 +93,7 @@ async def create_topics(request: Message, _version: int, context: Context) -> Me
             if counts[name] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
             assignments = _topic_assignments(topic, image)
-            config = _topic_config(topic, assignments, image)
+            config = _topic_config(topic, assignments, image, context.settings)
             stream, created = await context.control.streams.create(
                 config, assignments, validate_only=request["validate_only"]
             )
@@ -121,7 +122,9 @@ def _topic_assignments(topic: Message, image: MetadataImage) -> Assignments:
     return assignments
 
 
-def _topic_config(topic: Message, assignments: Assignments, image: MetadataImage) -> StreamConfig:
+def _topic_config(
+    topic: Message, assignments: Assignments, image: MetadataImage, settings: KafkaSection
+) -> StreamConfig:
     """What is asked for, checked as far as Kafka has codes of its own."""
     name = topic["name"]
     check_stream_name(name)
@@ -130,8 +133,9 @@ def _topic_config(topic: Message, assignments: Assignments, image: MetadataImage
     if assignments:
         partitions, replicas = len(assignments), len(assignments[0])
     else:
-        partitions = 1 if topic["num_partitions"] == DEFAULT else topic["num_partitions"]
-        replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
+        partitions, replicas = topic["num_partitions"], topic["replication_factor"]
+        partitions = settings.default_partitions if partitions == DEFAULT else partitions
+        replicas = settings.default_replicas if replicas == DEFAULT else replicas
     if not 1 <= partitions <= PARTITIONS_MAX:
         text = f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
         raise RequestRefused(ErrorCode.invalid_partitions, text)
@@ -139,9 +143,9 @@ def _topic_config(topic: Message, assignments: Assignments, image: MetadataImage
     if not 1 <= replicas <= live:
         text = f"{replicas} replicas, {live} live nodes"
         raise RequestRefused(ErrorCode.invalid_replication_factor, text)
-    settings = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})
+    given = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})
     return StreamConfig.of(
-        **{**settings, "name": name, "partitions": partitions, "replicas": replicas}
+        **{**given, "name": name, "partitions": partitions, "replicas": replicas}
     )
 
 

@@ -294,6 +294,24 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
     assert answer["topics"][0]["num_partitions"] == 1
 
 
+async def test_minus_one_stands_for_what_the_node_is_set_to() -> None:
+    async with (
+        KafkaNode(default_partitions=4, default_replicas=3) as node,
+        RawClient(node.port) as client,
+    ):
+        request = {"topics": [topic("flights", num_partitions=-1, replication_factor=-1)]}
+        answer = await client.ask(CREATE_TOPICS, 7, request)
+        assert answer["topics"][0]["error_code"] == 38
+        assert "3 replicas, 1 live nodes" in answer["topics"][0]["error_message"]
+        for other in (8, 9):
+            node.metadata.register(1, NodeId(other))
+        answer = await client.ask(CREATE_TOPICS, 7, request)
+        told = answer["topics"][0]
+        assert (told["error_code"], told["num_partitions"], told["replication_factor"]) == (0, 4, 3)
+        config = node.metadata.image.stream("flights").config
+        assert (config.partitions, config.replicas, config.min_isr) == (4, 3, 2)
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "message"),
     [
