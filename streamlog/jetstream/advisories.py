@@ -10,7 +10,7 @@ from streamlog.condition import Condition
 from streamlog.ingest.pub_ack_format import PREFIX, TYPES, advisory
 from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
-from streamlog.metadata.stream.stream_config import is_internal
+from streamlog.metadata.stream.stream_config import is_internal, is_jetstream_name
 from streamlog.model import NO_LEADER
 
 Advisory = tuple[str, bytes]
@@ -37,11 +37,11 @@ class Advisories:
         self._new_id = new_id
 
     def of_change(self, change: StreamChange, image: MetadataImage) -> Iterator[Advisory]:
-        """Of one stream's; no client is told of the nodes' own."""
+        """Of one stream's; no client is told of the nodes' own, nor of those that JetStream has no names for."""
         old, new = change
         known = new or old
         assert known is not None, "a change has one side at least"
-        if is_internal(known.name):
+        if is_internal(known.name) or not is_jetstream_name(known.name):
             return
         if new is None:
             yield self._action(known.name, "DELETED", "delete")

@@ -7,7 +7,7 @@ from streamlog.control.control import Control
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.metadata.stream.stream_config import INTERNAL_STREAMS
+from streamlog.metadata.stream.stream_config import is_internal, is_jetstream_name
 
 
 class AccountCounts:
@@ -41,7 +41,10 @@ class Account:
             "storage": await self._leaders.size_bytes() if sees_all else 0,
             "reserved_memory": 0,
             "reserved_storage": 0,
-            "streams": len(set(self._control.streams.image.streams) - INTERNAL_STREAMS),
+            "streams": sum(
+                is_jetstream_name(it) and not is_internal(it)
+                for it in self._control.streams.image.streams
+            ),
             "consumers": 0,
             "limits": {
                 "max_memory": -1,

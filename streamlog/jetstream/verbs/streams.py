@@ -37,9 +37,7 @@ from streamlog.jetstream.verbs.stream_info import SingleReplicaTexts, rfc3339, s
 from streamlog.jetstream.verbs.stream_origins import MIRROR_CHANGED
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.image.metadata_image import StreamImage
-from streamlog.metadata.stream.stream_config import (
-    StreamConfig,
-)
+from streamlog.metadata.stream.stream_config import StreamConfig, is_jetstream_name
 from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
 from streamlog.model import TopicPartition
 
@@ -279,7 +277,7 @@ class Streams:
         pattern = text(fields, "subject")
         if len(pattern) > SUBJECT_BYTES_MAX:
             raise ApiRefused(BAD_REQUEST)  # it is compared with each stream's
-        names = await self.control.streams.names(pattern)
+        names = list(filter(is_jetstream_name, await self.control.streams.names(pattern)))
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page

@@ -17,10 +17,11 @@ from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
 from streamlog.kafka.refusal import RequestRefused, told
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.stream.stream_config import check_stream_name, is_internal
+from streamlog.metadata.stream.stream_config import check_topic_name, is_internal
 from streamlog.model import NodeId
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
+from streamlog.wire.errors import code_of
 
 
 async def metadata(request: Message, version: int, context: Context) -> Message:
@@ -66,7 +67,7 @@ def _asked_topics(
             unnamed = None if version >= 12 else ""
             yield {"error_code": ErrorCode.unknown_topic_id, "name": unnamed, "topic_id": key}
         else:
-            yield {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
+            yield {"error_code": code_of(_why_unknown(name)), "name": name}
 
 
 def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message:
@@ -155,7 +156,7 @@ def _described_topic(name: str, first: int, limit: int, image: MetadataImage) ->
 
 def _why_unknown(name: str) -> StreamlogError:
     try:
-        check_stream_name(name)
+        check_topic_name(name)
     except InvalidStreamName as error:
         return error
     return StreamNotFound(f"there is no stream {name!r}")

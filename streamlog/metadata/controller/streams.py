@@ -33,6 +33,7 @@ from streamlog.metadata.stream.origin_circles import check_origins
 from streamlog.metadata.stream.republish_circles import check_circle
 from streamlog.metadata.stream.stream_config import (
     StreamConfig,
+    check_collision,
     check_writable_by_clients,
     is_internal,
 )
@@ -55,7 +56,7 @@ def create_stream(
 
     ``assignments``: who keeps each partition, where that is not left to the controller. ``restored_end``: see
     ``StreamImage``.
-    Raises StreamExists, InvalidStreamConfig; InvalidRequest, NodeNotFound for wrong assignments.
+    Raises StreamExists, InvalidStreamName, InvalidStreamConfig; InvalidRequest, NodeNotFound for wrong assignments.
     Without ``live`` every node counts as alive.
     """
     known = image.streams.get(config.name)
@@ -63,6 +64,7 @@ def create_stream(
         if known.config == config:
             return Decision(result={"created": False})
         raise StreamExists(f"stream {config.name!r} exists with another configuration")
+    check_collision(config.name, image.streams)
     check_seal(None, config)
     _check_cluster(image, config)
     check_circle(config, (stream.config for stream in image.streams.values()))

@@ -171,10 +171,10 @@ def level_of(config: StreamConfig) -> int:
 
 
 _KAFKA_LEVEL: Final = 3
-"""From there on a stream may have all of Kafka's topic configs."""
+"""From there on a stream may have all of Kafka's topic configs, and any name that a topic may have."""
 
 
 def _has_values_of_kafka(config: StreamConfig) -> bool:
-    """Values that released versions refuse, of settings that they know, or topic configs without a setting."""
-    above = config.min_isr > config.replicas
+    """A name, or values of settings, that released versions refuse, or topic configs without a setting."""
+    above = config.min_isr > config.replicas or "." in config.name
     return above or config.compression == "uncompressed" or bool(config.inert_configs)

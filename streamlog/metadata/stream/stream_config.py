@@ -10,6 +10,7 @@ settings (the subject, the duplicate window) are filled in, so that equal ones c
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -124,17 +125,50 @@ CleanupPolicy = Annotated[
     Literal["delete", "compact", "compact,delete"], BeforeValidator(policies_in_order)
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidStreamName unless ``name`` can be that of a topic in Kafka; it can be a folder's then, too."""
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidStreamName(
+            f"{name[:60]!r}: 1 to {NAME_LENGTH_MAX} of the characters A-Z a-z 0-9 . _ - are allowed,"
+            " but not . and .. alone"
+        )
 
 
 def check_stream_name(name: str) -> None:
-    """Raise InvalidStreamName unless ``name`` can be a NATS token, a Kafka topic and a folder."""
-    if not _NAME.fullmatch(name):
-        raise InvalidStreamName(
-            f"{name[:60]!r}: 1 to {NAME_LENGTH_MAX} of the characters A-Z a-z 0-9 _ - are allowed"
-        )
+    """Raise InvalidStreamName unless a client may give a stream this name."""
+    check_topic_name(name)
     if name.startswith("__"):
         raise InvalidStreamName(f"{name!r}: names that start with '__' are reserved")
+
+
+def is_jetstream_name(name: str) -> bool:
+    """JetStream's API has a place for it. A name with a dot would be several tokens of the subjects of requests,
+    acknowledgements and advisories, as JetStream has no such names either.
+    """
+    return "." not in name
+
+
+def check_collision(name: str, names: Iterable[str]) -> None:
+    """Raise InvalidStreamName where one of ``names`` is the same but for dots and underscores, as Kafka does: its
+    clients and tools write both as underscores in the names of metrics. Who has neither is not compared.
+    """
+    folded = name.replace(".", "_")
+    if "_" not in folded:
+        return
+    for other in names:
+        if other != name and len(other) == len(name) and other.replace(".", "_") == folded:
+            raise InvalidStreamName(f"topic {name!r} collides with existing topic: {other!r}")
+
+
+def default_subject(name: str) -> str:
+    """What a stream of this name listens to unless it is told. A name with dots that is no subject, or one of inboxes,
+    is written with underscores; no other stream's name is written so, see ``check_collision``.
+    """
+    tokens = name.split(".")
+    return name if all(tokens) and tokens[0] != "_INBOX" else name.replace(".", "_")
 
 
 def is_internal(name: str) -> bool:
@@ -180,7 +214,7 @@ class StreamConfig(BaseModel):
         " subject itself, partition i takes <subject>.<i>, unless {partition_by} says"
         " otherwise.",
         jetstream="subjects", omitempty=True, kafka="subject", option="--subject", is_list=True,
-        default="the stream's name",
+        default="the stream's name", see="streams.md#names",
     )] = ()
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX), Setting(
         "Number of partitions. It can grow later.",
@@ -562,7 +596,7 @@ class StreamConfig(BaseModel):
         if is_internal(str(filled.get("name"))) or filled.get("mirror") or filled.get("sources"):
             filled.setdefault("subjects", ())
         elif not filled.get("subjects") and isinstance(filled.get("name"), str):
-            filled["subjects"] = (filled["name"],)
+            filled["subjects"] = (default_subject(filled["name"]),)
         if filled.get("subject_delete_marker_ttl_ms", NO_LIMIT) != NO_LIMIT:
             filled |= {"allow_ttl": True, "allow_rollup": True}
         if filled.get("allow_schedules") is True:
@@ -586,6 +620,7 @@ class StreamConfig(BaseModel):
             self._check_internal()
         else:
             check_stream_name(self.name)
+            self._check_name_for_nats()
             each = 1 if self.is_spread else self.partitions
             if len(self.subjects) * each > SUBSCRIPTIONS_MAX:
                 raise InvalidStreamConfig(
@@ -613,6 +648,19 @@ class StreamConfig(BaseModel):
         if metadata_bytes > METADATA_BYTES_MAX:
             raise InvalidStreamConfig(f"metadata: at most {METADATA_BYTES_MAX} bytes")
         return self
+
+    def _check_name_for_nats(self) -> None:
+        """What JetStream consumers and mirrors do goes by subjects with the stream's name as one token."""
+        if is_jetstream_name(self.name):
+            return
+        for key in ("mirror", "sources"):
+            if getattr(self, key):
+                raise InvalidStreamConfig(f"{key}: not for a stream with a dot in its name")
+        if self.retention != "limits":
+            raise InvalidStreamConfig(
+                f"retention: {self.retention} is not for a stream with a dot in its name, which JetStream"
+                " consumers cannot read"
+            )
 
     def _check_origins(self) -> None:
         """A mirror's offsets are its origin's sequences: nothing else may take one."""

@@ -44,6 +44,8 @@ FOLDER_MARK_DAMAGED: Final = Condition(
     severity=CRITICAL,
 )
 
+NAME_LENGTH_KEPT: Final = 200
+"""Of a stream's name, in that of a folder that is moved away: a file system takes 255 bytes."""
 MAKE_TRIES: Final = 100
 """Each vain one is another partition's folder that was moved away at that moment."""
 
@@ -130,11 +132,11 @@ class Folders:
         source = self.path(tp)
         self._disk.make_directory(str(place))
         mark = stream_id.hex if stream_id else "unknown"
-        target = place / f"{tp.stream}.{tp.partition}.{mark}"
-        number = 1
+        name = f"{tp.stream[:NAME_LENGTH_KEPT]}.{tp.partition}.{mark}"
+        target, number = place / name, 1
         while target.exists():
             number += 1
-            target = place / f"{tp.stream}.{tp.partition}.{mark}.{number}"
+            target = place / f"{name}.{number}"
         self._disk.rename(str(source), str(target))
         self._disk.sync_directory(str(place))
         with suppress(FileNotFoundError):  # gone already, with another partition

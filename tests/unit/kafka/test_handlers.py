@@ -87,7 +87,7 @@ async def test_metadata_of_some_topics_creates_none(node: KafkaNode, version: in
     async with RawClient(node.port) as client:
         answer = await client.ask(METADATA, version, request)
     told = [(it["name"], it["error_code"], len(it["partitions"])) for it in answer["topics"]]
-    assert told == [("flights", 0, 1), ("nowhere", 3, 0), ("not a name!", 3, 0)]
+    assert told == [("flights", 0, 1), ("nowhere", 3, 0), ("not a name!", 17, 0)]
     assert set(node.metadata.image.streams) == {"flights"}
 
 
@@ -312,10 +312,22 @@ async def test_minus_one_stands_for_what_the_node_is_set_to() -> None:
         assert (config.partitions, config.replicas, config.min_isr) == (4, 3, 2)
 
 
+async def test_names_that_no_topic_can_have_are_told_apart_from_unknown_ones(
+    node: KafkaNode,
+) -> None:
+    codes = {"a b": 17, "..": 17, "": 17, "x" * 250: 17, "no.such": 3, "__transaction_state": 3}
+    async with RawClient(node.port) as client:
+        for version in (1, 13):
+            request = {"topics": [{"name": name, "topic_id": None} for name in codes]}
+            answer = await client.ask(METADATA, version, request)
+            assert {it["name"]: it["error_code"] for it in answer["topics"]} == codes
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "message"),
     [
-        (topic("a.b"), 17, "'a.b'"),
+        (topic("a b"), 17, "'a b'"),
+        (topic(".."), 17, "'..'"),
         (topic(""), 17, "1 to 249"),
         (topic("x" * 250), 17, "1 to 249"),
         (topic("__consumer_offsets"), 17, "reserved"),

@@ -66,6 +66,15 @@ def test_reserved_leader_epochs_are_not_taken_back() -> None:
     assert world.partition().leader_epoch == 7
 
 
+def test_a_name_that_collides_with_another_in_kafkas_metrics_is_refused() -> None:
+    world = World(1)
+    world.ask(c.CreateStream(config=StreamConfig.of(name="a.b")))
+    with pytest.raises(InvalidStreamName, match=r"'a_b' collides with existing topic: 'a\.b'"):
+        world.ask(c.CreateStream(config=StreamConfig.of(name="a_b")))
+    world.ask(c.DeleteStream(name="a.b"))
+    world.ask(c.CreateStream(config=StreamConfig.of(name="a_b")))
+
+
 def test_a_taken_name_is_refused() -> None:
     world = World(1)
     world.create()

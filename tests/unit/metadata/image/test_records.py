@@ -141,7 +141,7 @@ def changed(**fields: object) -> bytes:
         encode_record(RECORDS[3])[:-9],
         b'{"type":"StreamDeleted","version":1,',
         changed(stream_id="x"),
-        encode_record(RECORDS[2]).replace(b'"s"', b'"a.b"'),
+        encode_record(RECORDS[2]).replace(b'"s"', b'"a b"'),
     ],
 )
 def test_what_is_not_ours_is_corrupt(data: bytes) -> None:

@@ -3,10 +3,12 @@ from typing import Any
 import pytest
 
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
+from streamlog.metadata.stream.settings_translation import level_of
 from streamlog.metadata.stream.stream_config import (
     ACTIVITY_STREAM,
     OFFSETS_STREAM,
     StreamConfig,
+    check_collision,
     check_writable_by_clients,
     is_hidden,
     is_internal,
@@ -42,7 +44,59 @@ def test_a_default_follows_the_replicas_and_a_choice_does_not() -> None:
     assert StreamConfig.of(name="s", replicas=3, min_isr=3).changed(replicas=2).min_isr == 3
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "a/b", "..", "__x", "ä", "a" * 250, "a\n", "*"])
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [
+        ("mm2-offsets.B.internal", "mm2-offsets.B.internal"),
+        ("a..b", "a__b"),
+        (".a", "_a"),
+        ("a.", "a_"),
+        ("...", "___"),
+        ("_INBOX.a", "_INBOX_a"),
+        ("a_b", "a_b"),
+        ("a" * 124 + "." + "b" * 124, "a" * 124 + "." + "b" * 124),
+    ],
+)
+def test_names_of_topics(name: str, subject: str) -> None:
+    assert StreamConfig.of(name=name).subjects == (subject,)
+    assert level_of(StreamConfig.of(name=name)) == (3 if "." in name else 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"retention": "workqueue"}, "retention: workqueue is not for a stream with a dot"),
+        ({"mirror": '{"name":"o"}'}, "mirror: not for a stream with a dot"),
+        ({"sources": '[{"name":"o"}]'}, "sources: not for a stream with a dot"),
+    ],
+)
+def test_what_goes_by_jetstreams_names_is_not_for_names_with_dots(settings: Any, told: str) -> None:
+    assert StreamConfig.of(name="a-b", **settings)
+    with pytest.raises(InvalidStreamConfig, match=told):
+        StreamConfig.of(name="a.b", **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "collides"),
+    [
+        ("a.b", "a_b", True),
+        ("a_b", "a.b", True),
+        ("a..", "a._", True),
+        ("a.b", "a.b", False),
+        ("a.b", "a-b", False),
+        ("a.b", "a_bc", False),
+        ("ab", "a_b", False),
+    ],
+)
+def test_names_that_kafka_cannot_tell_apart(name: str, other: str, collides: bool) -> None:
+    if not collides:
+        check_collision(name, ["x", other])
+        return
+    with pytest.raises(InvalidStreamName, match=f"collides with existing topic: '{other}'"):
+        check_collision(name, ["x", other])
+
+
+@pytest.mark.parametrize("name", ["", ".", "a b", "a/b", "..", "__x", "ä", "a" * 250, "a\n", "*"])
 def test_bad_names(name: str) -> None:
     with pytest.raises(InvalidStreamName):
         StreamConfig.of(name=name, subjects=("x",))
