@@ -539,6 +539,10 @@ class KafkaSection(Section):
     default_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Replicas of a topic whose CreateTopics request leaves them open (-1), as Kafka Streams does
     for its own topics. Set 3 where there are three nodes or more, the same on every node."""
+    auto_create_topics: bool = False
+    """Create a topic that a Kafka client asks for, with ``default_partitions`` and
+    ``default_replicas``, if the client lets it be created and may create it. The topic then stores
+    what NATS clients publish to its name, too. A misspelt name makes a topic, so it is off."""
     quota_burst_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """A client may use the quota of this period in one burst."""
 

@@ -144,6 +144,7 @@ _NODE_CONFIGS: Final = (
     NodeConfig("socket.request.max.bytes", "kafka", "request_bytes_max", ConfigKind.INT),
     NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT),
     NodeConfig("connections.max.idle.ms", "kafka", "idle_timeout_ms", ConfigKind.LONG),
+    NodeConfig("auto.create.topics.enable", "kafka", "auto_create_topics", ConfigKind.BOOLEAN),
     NodeConfig("num.partitions", "kafka", "default_partitions", ConfigKind.INT),
     NodeConfig("default.replication.factor", "kafka", "default_replicas", ConfigKind.INT),
     NodeConfig("controller.quorum.voters", "cluster", "voters", ConfigKind.LIST),
@@ -174,7 +175,6 @@ _NODE_CONFIGS: Final = (
 )
 
 _FACTS: Final = (
-    ("auto.create.topics.enable", ConfigKind.BOOLEAN, "false", "Streams are created by request only."),
     ("delete.topic.enable", ConfigKind.BOOLEAN, "true", "Streams can be deleted."),
 )  # fmt: skip
 """What cannot be set, and clients ask about."""

@@ -70,10 +70,12 @@ CASES = [
           "topics": topics(partition=0, current_leader_epoch=-1, leader_epoch=0)},
          "describe topic orders", UNKNOWN, TOPIC),
     Case(registry.METADATA, {"topics": [{"name": "orders", "topic_id": None}]},
-         "describe topic orders", UNKNOWN, ErrorCode.none),
+         "describe topic orders", TOPIC, ErrorCode.none),
+    Case(registry.METADATA, {"topics": [{"name": "no-such", "topic_id": None}]},
+         "describe topic no-such", TOPIC),
     Case(registry.DESCRIBE_TOPIC_PARTITIONS,
          {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None},
-         "describe topic orders", UNKNOWN, ErrorCode.none),
+         "describe topic orders", TOPIC, ErrorCode.none),
     Case(registry.CREATE_TOPICS, {"topics": [NEW], "validate_only": False},
          "create topic new", TOPIC),
     Case(registry.CREATE_TOPICS, {"topics": [NEW], "validate_only": True},
@@ -256,6 +258,26 @@ async def test_partitions_bind_subjects_of_their_own(
     case = Case(registry.CREATE_TOPICS, request, "", TOPIC)
     assert await codes(node, case, *rules) == (set() if allowed else {TOPIC})
     assert ("new" in node.metadata.image.streams) == allowed
+
+
+@pytest.mark.parametrize(
+    ("rules", "code"),
+    [
+        ((), TOPIC),
+        (("create topic new",), TOPIC),  # it may not know of it
+        (("describe topic new",), TOPIC),
+        (("write topic new", "create topic new"), ErrorCode.none),
+        (("describe topic new", "create cluster kafka-cluster"), ErrorCode.none),
+    ],
+)
+async def test_metadata_creates_only_what_the_client_may_create(
+    rules: tuple[str, ...], code: ErrorCode
+) -> None:
+    async with KafkaNode(auto_create_topics=True) as node:
+        request = {"topics": [{"name": "new", "topic_id": None}], "allow_auto_topic_creation": True}
+        case = Case(registry.METADATA, request, "", TOPIC)
+        assert await codes(node, case, *rules) == {code} - {ErrorCode.none}
+        assert ("new" in node.metadata.image.streams) == (code == ErrorCode.none)
 
 
 @pytest.mark.parametrize("validate_only", [True, False])

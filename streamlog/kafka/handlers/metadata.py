@@ -1,6 +1,6 @@
 """Metadata, DescribeTopicPartitions, DescribeCluster: what any client may ask first."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from streamlog.kafka.advertised_listeners import (
 )
 from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
+from streamlog.kafka.handlers.topics import NO_ASSIGNMENTS, new_topic_config
 from streamlog.kafka.refusal import RequestRefused, told
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.stream_config import check_topic_name, is_internal
@@ -25,9 +26,11 @@ from streamlog.wire.errors import code_of
 
 
 async def metadata(request: Message, version: int, context: Context) -> Message:
-    """Metadata (3), versions 0 to 13: nodes, streams, leaders. It never creates a stream.
+    """Metadata (3), versions 0 to 13: nodes, streams, leaders. It creates streams that are named and that there are
+    not, if the node is set so (``kafka.auto_create_topics``), and the client agrees.
 
     v0   no topics named means all of them; later null does, and none means none
+    v4   the client says whether topics may be created
     v10  topics may be asked for by id
     v12  one that is not known by its id has no name in the answer, not an empty one
     """
@@ -42,7 +45,13 @@ async def metadata(request: Message, version: int, context: Context) -> Message:
             if not stream.config.is_restoring
         ]
     else:
-        topics = [it async for it in cooperatively(_asked_topics(asked, version, image))]
+        refused: dict[str, ErrorCode] = {}
+        if context.settings.auto_create_topics and request.get("allow_auto_topic_creation", True):
+            names = dict.fromkeys(it["name"] for it in asked)
+            refused = await _create(filter(_finder(context), names), context)
+            image = context.metadata.image
+        asked_for = _asked_topics(asked, version, image, refused, _finder(context))
+        topics = [it async for it in cooperatively(asked_for)]
     return {
         "brokers": list(shown_nodes(context)),
         "cluster_id": image.cluster_id,
@@ -52,10 +61,46 @@ async def metadata(request: Message, version: int, context: Context) -> Message:
     }
 
 
+def _finder(context: Context) -> Callable[[str | None], bool]:
+    """Whether the client may know of a topic that it names, made or not; a refusal is audited."""
+    access = context.access
+    return lambda name: name is None or access is None or access.finds(name)
+
+
+CREATED_MAX: Final = 20
+"""Topics that one request creates, one after the other; it is asked again for what there is not yet."""
+
+
+async def _create(names: Iterable[str | None], context: Context) -> dict[str, ErrorCode]:
+    """Why some of them are not created; no names are those of the nodes' own streams."""
+    refused: dict[str, ErrorCode] = {}
+    tries = 0
+    for name in names:
+        if name is None or name in context.metadata.image.streams or name.startswith("__"):
+            continue
+        if tries == CREATED_MAX:
+            break
+        tries += 1
+        topic = {"name": name, "num_partitions": -1, "replication_factor": -1, "configs": ()}
+        try:
+            image = context.metadata.image
+            config = new_topic_config(topic, NO_ASSIGNMENTS, image, context.settings)
+            await context.control.streams.create(config)
+        except StreamlogError as error:
+            refused[name] = told(error)["error_code"]
+    return refused
+
+
 def _asked_topics(
-    asked: Iterable[Message], version: int, image: MetadataImage
+    asked: Iterable[Message],
+    version: int,
+    image: MetadataImage,
+    refused: Mapping[str, ErrorCode],
+    finds: Callable[[str | None], bool],
 ) -> Iterable[Message]:
-    """What is named twice is told once."""
+    """What is named twice is told once. A name that the client may not know of is refused whether there is such a
+    topic or not, as in Kafka: a producer would wait for an unknown one until it times out.
+    """
     live = live_nodes(image)
     keys = (it.get("topic_id") if it["name"] is None else it["name"] for it in asked)
     for key in dict.fromkeys(keys):
@@ -66,8 +111,11 @@ def _asked_topics(
         elif name is None:
             unnamed = None if version >= 12 else ""
             yield {"error_code": ErrorCode.unknown_topic_id, "name": unnamed, "topic_id": key}
+        elif not finds(name):
+            yield {"error_code": ErrorCode.topic_authorization_failed, "name": name}
         else:
-            yield {"error_code": code_of(_why_unknown(name)), "name": name}
+            code = refused.get(name, code_of(_why_unknown(name)))
+            yield {"error_code": code, "name": name}
 
 
 def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message:
@@ -95,7 +143,7 @@ async def describe_topic_partitions(request: Message, _version: int, context: Co
     the cursor in the answer says where the next one begins. Eligible leaders outside the ISR are not
     kept, so there are none; the field may be null, too, but Java's client fails then.
     """
-    image, cursor = context.metadata.image, request["cursor"]
+    image, cursor, finds = context.metadata.image, request["cursor"], _finder(context)
     asked = {topic["name"] for topic in request["topics"]}
     names = sorted(
         asked or (it for it, stream in image.streams.items() if not stream.config.is_restoring)
@@ -113,7 +161,7 @@ async def describe_topic_partitions(request: Message, _version: int, context: Co
         first = 0
         if cursor is not None and name == cursor["topic_name"]:
             first = cursor["partition_index"]
-        topic = _described_topic(name, first, limit, image)
+        topic = _described_topic(name, first, limit, image, finds)
         topics.append(topic)
         limit -= len(topic["partitions"])
         end = first + len(topic["partitions"])
@@ -136,9 +184,17 @@ def _page_fault(limit: int, cursor: Message | None) -> RequestRefused | None:
     return None
 
 
-def _described_topic(name: str, first: int, limit: int, image: MetadataImage) -> dict[str, Any]:
+def _described_topic(
+    name: str, first: int, limit: int, image: MetadataImage, finds: Callable[[str | None], bool]
+) -> dict[str, Any]:
     stream = image.streams.get(name)
     if stream is None or stream.config.is_restoring:
+        if not finds(name):
+            return {
+                "error_code": ErrorCode.topic_authorization_failed,
+                "name": name,
+                "partitions": [],
+            }
         return _topic_error(name, _why_unknown(name))
     live = live_nodes(image)
     return {

@@ -93,7 +93,7 @@ async def create_topics(request: Message, _version: int, context: Context) -> Me
             if counts[name] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
             assignments = _topic_assignments(topic, image)
-            config = _topic_config(topic, assignments, image, context.settings)
+            config = new_topic_config(topic, assignments, image, context.settings)
             stream, created = await context.control.streams.create(
                 config, assignments, validate_only=request["validate_only"]
             )
@@ -122,10 +122,10 @@ def _topic_assignments(topic: Message, image: MetadataImage) -> Assignments:
     return assignments
 
 
-def _topic_config(
+def new_topic_config(
     topic: Message, assignments: Assignments, image: MetadataImage, settings: KafkaSection
 ) -> StreamConfig:
-    """What is asked for, checked as far as Kafka has codes of its own."""
+    """What is asked for, checked as far as Kafka has codes of its own. Raises StreamlogError."""
     name = topic["name"]
     check_stream_name(name)
     if name in image.streams:

@@ -91,6 +91,55 @@ async def test_metadata_of_some_topics_creates_none(node: KafkaNode, version: in
     assert set(node.metadata.image.streams) == {"flights"}
 
 
+@pytest.mark.parametrize("version", [0, 3, 4, 13])
+async def test_metadata_creates_topics_where_the_node_is_set_so(version: int) -> None:
+    async with (
+        KafkaNode(auto_create_topics=True, default_partitions=3) as node,
+        RawClient(node.port) as client,
+    ):
+        names = ["one", "two.dots", "__consumer_offsets", "a b", "one"]
+        request = {"topics": [{"name": name} for name in names]}
+        if version >= 4:
+            answer = await client.ask(
+                METADATA, version, {**request, "allow_auto_topic_creation": False}
+            )
+            assert {it["error_code"] for it in answer["topics"]} == {3, 17}
+            assert not node.metadata.image.streams
+            request["allow_auto_topic_creation"] = True  # type: ignore[assignment]
+        answer = await client.ask(METADATA, version, request)
+        told = {it["name"]: (it["error_code"], len(it["partitions"])) for it in answer["topics"]}
+        assert told == {
+            "one": (0, 3),
+            "two.dots": (0, 3),
+            "__consumer_offsets": (3, 0),
+            "a b": (17, 0),
+        }
+        assert set(node.metadata.image.streams) == {"one", "two.dots"}
+
+
+async def test_one_request_creates_a_limited_number_of_topics() -> None:
+    async with KafkaNode(auto_create_topics=True) as node, RawClient(node.port) as client:
+        request = {
+            "topics": [{"name": f"t{n}"} for n in range(25)],
+            "allow_auto_topic_creation": True,
+        }
+        for made in (20, 25):
+            answer = await client.ask(METADATA, 12, request)
+            assert sum(it["error_code"] == 0 for it in answer["topics"]) == made
+            assert {it["error_code"] for it in answer["topics"]} <= {0, 3}
+            assert len(node.metadata.image.streams) == made
+
+
+async def test_a_topic_that_cannot_be_had_is_not_created() -> None:
+    async with (
+        KafkaNode(auto_create_topics=True, default_replicas=3) as node,
+        RawClient(node.port) as client,
+    ):
+        request = {"topics": [{"name": "one"}], "allow_auto_topic_creation": True}
+        answer = await client.ask(METADATA, 12, request)
+        assert [it["error_code"] for it in answer["topics"]] == [38]
+
+
 @pytest.mark.parametrize("version", range(1, 14))
 async def test_metadata_of_no_topics(node: KafkaNode, version: int) -> None:
     await node.add_stream("flights")
