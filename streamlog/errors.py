@@ -20,6 +20,7 @@
           MessageErased           it was deleted by itself, or compacted away
         RecordTooLarge
         InvalidRecord             a producer's batch is not what it may be
+            RecordsWithoutKey     ... for records of it that have no key
         InvalidTimestamp          a record claims a time far ahead of ours
         InvalidRequiredAcks       a producer wants acknowledgements that there are none of
         ProducerRefused
@@ -88,6 +89,8 @@
         LoginRequired             a request from whom nothing is known, or not any more
         TlsFailed                 no handshake, or no trust, or bytes that are not TLS
 """
+
+from collections.abc import Sequence
 
 
 class StreamlogError(Exception):
@@ -188,6 +191,17 @@ class RecordTooLarge(InvalidRequest):
 
 class InvalidRecord(InvalidRequest):
     """A batch is whole, but not one that a producer may send."""
+
+
+class RecordsWithoutKey(InvalidRecord):
+    """Records of a batch for a compacted topic, of which each must have a key; nothing of it was stored."""
+
+    def __init__(self, count: int, places: Sequence[int]) -> None:
+        """``places``: in the batch, of the first of them."""
+        self.places = places
+        shown = ", ".join(map(str, places[:3])) + (", …" if count > 3 else "")
+        text = f"record {shown} has" if count == 1 else f"{count} records ({shown}) have"
+        super().__init__(f"{text} no key, and the topic is compacted: the batch is refused")
 
 
 class InvalidTimestamp(InvalidRequest):

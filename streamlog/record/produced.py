@@ -14,6 +14,7 @@ from streamlog.errors import (
     CorruptBatch,
     InvalidRecord,
     NoTransactions,
+    RecordsWithoutKey,
     RecordTooLarge,
     UncompressedTooLarge,
 )
@@ -36,10 +37,12 @@ from streamlog.record.batch import (
     read_header,
 )
 from streamlog.record.codec import opened, survey_records
-from streamlog.record.compiled.keys import first_keyless
+from streamlog.record.compiled.keys import keyless_of
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 
 TRANSACTIONAL: Final = 0x10
+RECORDS_NAMED_MAX: Final = 1_000
+"""Of a batch that is refused for them: it may have millions."""
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _NO_OFFSET: Final = bytes(8)
@@ -110,19 +113,21 @@ def check_inside(
     """Its records are as many as ``header`` says, and dense, and each has a key if they are to be
     ``keyed``. ``body`` has them, if the batch is opened already; else it may open to ``bytes_max``.
 
-    Raises InvalidRecord, and RecordTooLarge for what opens to more.
+    Raises InvalidRecord, RecordsWithoutKey, and RecordTooLarge for what opens to more.
     """
     try:
         if body is None:
             body = opened(header, data, bytes_max=bytes_max)
         largest, latest = survey_records(body, header.record_count, header.base_timestamp_ms)
-        keyless = first_keyless(body, header.record_count) if keyed else -1
+        keyless, places = (
+            keyless_of(body, header.record_count, RECORDS_NAMED_MAX) if keyed else (0, [])
+        )
     except UncompressedTooLarge as error:
         raise RecordTooLarge(f"a batch decompresses to too much: {error}") from None
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from None
-    if keyless >= 0:
-        raise InvalidRecord(f"record {keyless} has no key, and the topic is compacted")
+    if keyless:
+        raise RecordsWithoutKey(keyless, places)
     return ProducedBatch(header, data, largest, latest)
 
 

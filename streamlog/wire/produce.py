@@ -74,6 +74,10 @@ class ProduceResult(NamedTuple):
     """NO_TIME: the records keep the producer's."""
     leader: CurrentLeader | None = None
     """Where this node does not lead."""
+    faulty: Sequence[int] = ()
+    """Places in the batch of records for which it was refused as a whole (KIP-467)."""
+    fault: str = ""
+    """Of each of them."""
 
 
 def read_request(cursor: Cursor, version: int) -> ProduceRequest:
@@ -146,6 +150,9 @@ def _encode_result(result: ProduceResult, version: int, flexible: bool) -> bytes
         out += _NUMBER.pack(result.append_time_ms)
     if version >= 5:
         out += _NUMBER.pack(result.log_start_offset)
-    if version >= 8:  # which records are at fault is not told
-        out += encode_array_length(0, flexible) + encode_string(result.error_message, flexible)
+    if version >= 8:
+        out += encode_array_length(len(result.faulty), flexible)
+        told = encode_string(result.fault, flexible) + (NO_TAGS if flexible else b"")
+        out += b"".join(_I32.pack(place) + told for place in result.faulty)
+        out += encode_string(result.error_message, flexible)
     return out

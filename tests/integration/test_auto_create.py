@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -19,7 +20,11 @@ TIMEOUT_S = 30.0
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     kafka = {"auto_create_topics": True, "default_partitions": 2}
-    settings = {"kafka": kafka, "nats_listen": {}, "nats": {"servers": []}}
+    settings: dict[str, dict[str, Any]] = {
+        "kafka": kafka,
+        "nats_listen": {},
+        "nats": {"servers": []},
+    }
     process = NodeProcess(1, Path(tmp_path_factory.mktemp("auto")), settings=settings)
     process.start()
     yield process

@@ -127,13 +127,13 @@ def marks_of(body: Buffer, count: int, step: int) -> bytes | None:
     return array("I", [*marks, spans[-1].end]).tobytes()
 
 
-def first_keyless(body: Buffer, count: int) -> int:
-    """The place of the first of an opened batch's records that has no key; -1: each has one.
-
-    Raises CorruptBatch.
+def keyless_of(body: Buffer, count: int, most: int) -> tuple[int, list[int]]:
+    """How many of an opened batch's records have no key, and the places of the first ``most`` of them. Raises
+    CorruptBatch.
     """
     spans = enumerate(_spans(memoryview(body), count))
-    return next((place for place, span in spans if span.key is None), -1)
+    places = [place for place, span in spans if span.key is None]
+    return len(places), places[:most]
 
 
 def without(body: Buffer, count: int, erased: bytes) -> Sifted:

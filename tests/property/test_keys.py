@@ -51,7 +51,7 @@ def test_twins_are_equal(
         left = table.sift(body, len(sifted), 15, upper, drop_tombstones=drop, shift_ms=shift_ms)
         places = [twin.place_of(body, len(sifted), delta) for delta in range(15)]
         marks = [twin.marks_of(body, len(sifted), step) for step in (1, 2, 8)]
-        told.append((full, len(table), left, twin.first_keyless(body, len(sifted)), places, marks))
+        told.append((full, len(table), left, twin.keyless_of(body, len(sifted), 2), places, marks))
     assert told[0] == told[1]
 
 
@@ -65,7 +65,7 @@ def test_twins_are_equal_on_anything(body: bytes, count: int, shift_ms: int) -> 
             [
                 outcome(lambda table=table: table.note(body, count, 0, 0)),
                 outcome(lambda table=table: table.sift(body, count, 0, 9, shift_ms=shift_ms)),
-                outcome(lambda twin=twin: twin.first_keyless(body, count)),
+                outcome(lambda twin=twin: twin.keyless_of(body, count, 2)),
                 outcome(lambda twin=twin: twin.place_of(body, count, 1)),
                 outcome(lambda twin=twin: twin.marks_of(body, count, 1)),
                 outcome(lambda twin=twin: twin.without(body, count, b"\x05\x01")),

@@ -18,6 +18,7 @@ from streamlog.errors import (
     NoTransactions,
     ProducerRefused,
     ProtocolViolation,
+    RecordsWithoutKey,
     RequestTimedOut,
     StreamlogError,
     UnknownTopicId,
@@ -43,6 +44,8 @@ from streamlog.wire.cursor import Cursor
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response
+
+NO_KEY: Final = "it has no key, and the topic is compacted"
 
 
 def _nobody() -> None:
@@ -79,6 +82,8 @@ class PartitionProduce:
         """``leader``: whom to ask instead."""
         first = error.first_offset if isinstance(error, ProducerRefused) else NO_OFFSET
         result = ProduceResult(self._number, code_of(error), first, error_message=str(error))
+        if isinstance(error, RecordsWithoutKey):
+            result = result._replace(faulty=error.places, fault=NO_KEY)
         self._end(result._replace(leader=leader))
 
     def give_up(self) -> None:
@@ -197,7 +202,7 @@ async def produce(
     It is offered from version 0: an old librdkafka compresses only for who offers that (KAFKA-18659).
 
         v5  the answer tells the log start offset
-        v8  the answer says in words what is wrong (KIP-467)
+        v8  the answer says in words what is wrong, and which records are at fault (KIP-467)
         v10 the answer says who leads where this node does not (KIP-951)
         v13 topics are named by their ids (KIP-516)
 

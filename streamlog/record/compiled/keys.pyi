@@ -68,10 +68,9 @@ def marks_of(body: Buffer, count: int, step: int) -> bytes | None:
     None: their offsets are not dense, as after a compaction; or they are not sound.
     """
 
-def first_keyless(body: Buffer, count: int) -> int:
-    """The place of the first of an opened batch's records that has no key; -1: each has one.
-
-    Raises CorruptBatch.
+def keyless_of(body: Buffer, count: int, most: int) -> tuple[int, list[int]]:
+    """How many of an opened batch's records have no key, and the places of the first ``most`` of them. Raises
+    CorruptBatch.
     """
 
 def without(body: Buffer, count: int, erased: bytes) -> Sifted:

@@ -332,12 +332,13 @@ def marks_of(body, int64_t count, int64_t step):
         PyBuffer_Release(&view)
 
 
-def first_keyless(body, int64_t count):
+def keyless_of(body, int64_t count, int64_t most):
     cdef Py_buffer view
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef Found found
-    cdef int64_t i
+    cdef int64_t i, keyless = 0
+    cdef list places = []
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     try:
         at = <const uint8_t*>view.buf
@@ -346,11 +347,13 @@ def first_keyless(body, int64_t count):
             if find_record(at, end, &found):
                 raise corrupt(CUT)
             if found.key_size < 0:
-                return i
+                keyless += 1
+                if keyless <= most:
+                    places.append(i)
             at = found.end
         if at != end:
             raise corrupt(TRAILING)
-        return -1
+        return keyless, places
     finally:
         PyBuffer_Release(&view)
 

@@ -326,6 +326,15 @@ async def test_a_compacted_topic_takes_no_record_without_a_key(node: KafkaNode, 
         answer = await client.ask(PRODUCE, 8, request_of(batch(b"a", None)))
         assert result_of(answer) == (87, -1)
         (told,) = answer["responses"][0]["partition_responses"]
-        assert told["error_message"] == "record 1 has no key, and the topic is compacted"
+        assert told["error_message"].startswith("record 1 has no key, and the topic is compacted")
+        named = [
+            (it["batch_index"], it["batch_index_error_message"]) for it in told["record_errors"]
+        ]
+        assert named == [(1, "it has no key, and the topic is compacted")]
+        many = [b"a" if place % 7 else None for place in range(9_000)]
+        answer = await client.ask(PRODUCE, 9, request_of(batch(*many)))
+        (told,) = answer["responses"][0]["partition_responses"]
+        assert told["error_message"].startswith("1286 records (0, 7, 14, …) have no key")
+        assert [it["batch_index"] for it in told["record_errors"]] == list(range(0, 7_000, 7))
         assert partition.log_end_offset == 0
         assert result_of(await client.ask(PRODUCE, 8, request_of(batch(b"a", b"")))) == (0, 0)

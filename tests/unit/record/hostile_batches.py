@@ -154,7 +154,7 @@ OF_RECORDS: Final[tuple[Callable[[memoryview, int], Any], ...]] = (
     note_subjects,
     lambda body, count: _codec.survey_records(body, count, 1_000),
     lambda body, count: keys.place_of(body, count, 2),
-    keys.first_keyless,
+    lambda body, count: keys.keyless_of(body, count, 3),
     lambda body, count: keys.without(body, count, b"\x05"),
 )
 OF_BATCHES: Final[tuple[Callable[[memoryview], Any], ...]] = (

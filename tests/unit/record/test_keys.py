@@ -56,9 +56,10 @@ def test_records_without_a_key_and_those_above_the_bound_stay(twin: Any) -> None
     assert keys.sift(body, 5, 0, 10).kept == 3
     assert keys.sift(body, 5, 0, 3).kept == 4
     assert keys.sift(body, 5, 0, 10, drop_tombstones=True).kept == 3
-    assert twin.first_keyless(body, 5) == 0
-    assert twin.first_keyless(body_of(record(b""), record(None)), 2) == 1
-    assert twin.first_keyless(body_of(record(b"a")), 1) == -1
+    assert twin.keyless_of(body, 5, 10) == (2, [0, 2])
+    assert twin.keyless_of(body, 5, 1) == (2, [0])
+    assert twin.keyless_of(body_of(record(b""), record(None)), 2, 10) == (1, [1])
+    assert twin.keyless_of(body_of(record(b"a")), 1, 10) == (0, [])
 
 
 def test_tombstones_are_dropped_when_asked_to(twin: Any) -> None:
@@ -126,7 +127,7 @@ def test_what_is_no_record_is_corrupt(twin: Any, body: bytes, count: int) -> Non
         lambda: keys.note(body, count, 0, 0),
         lambda: keys.sift(body, count, 0, 10),
         lambda: keys.sift(body, count, 0, 10, shift_ms=3),
-        lambda: twin.first_keyless(body, count),
+        lambda: twin.keyless_of(body, count, 3),
     ]
     for look in looks:
         with pytest.raises(CorruptBatch):

@@ -51,7 +51,8 @@ def test_requests(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_responses(version: int) -> None:
     a, b = topics(version)
-    results = [ProduceResult(3, 0, 77, 5), ProduceResult(4, 45, error_message="no")]
+    failed = ProduceResult(4, 45, error_message="no", faulty=(1, 9), fault="bad")
+    results = [ProduceResult(3, 0, 77, 5), failed]
     answer = produce.encode_response(b"head", [(a, results), (b, [])], version)
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4
     assert answer[4:8] == b"head"
@@ -70,6 +71,11 @@ def test_responses(version: int) -> None:
         assert (first["log_start_offset"], second["log_start_offset"]) == (5, -1)
     if version >= 8:
         assert (first["error_message"], second["error_message"]) == (None, "no")
+        assert not first["record_errors"]
+        named = [
+            (it["batch_index"], it["batch_index_error_message"]) for it in second["record_errors"]
+        ]
+        assert named == [(1, "bad"), (9, "bad")]
 
 
 @pytest.mark.parametrize("version", range(9, API.version_max + 1))
