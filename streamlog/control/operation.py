@@ -160,6 +160,7 @@ def _said(error: Any) -> str:
 _MARK: Final = "__operation__"
 DONE: Final = "none"
 """The outcome of an act, or of a part of one, that was done: no error."""
+_MAYBE_DONE: Final = frozenset({DONE, *(it.__name__ for it in UNSURE)})
 
 
 def operation(
@@ -206,7 +207,7 @@ def operation(
                 tell(self, given, DONE, is_done=True)
             else:
                 counts = Counter(outcomes(result))
-                tell(self, given, counts, is_done=DONE in counts)
+                tell(self, given, counts, is_done=not _MAYBE_DONE.isdisjoint(counts))
             return result
 
         def tell(

@@ -1,7 +1,7 @@
 """Operations on streams: what they are set to, where they are, and their end."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -9,7 +9,7 @@ from uuid import UUID
 from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import States
 from streamlog.control.leaders.partition_state import LeaderPartitionState
-from streamlog.control.operation import Operations, operation
+from streamlog.control.operation import DONE, Operations, operation
 from streamlog.control.service import LOOKED_AT_ONCE
 from streamlog.errors import (
     DeletionDenied,
@@ -172,6 +172,41 @@ def _described(stream: StreamImage) -> StreamDescription:
 
 def _created(result: CreatedStream) -> StreamDescription:
     return describe(result.stream, {}, created=result.created)
+
+
+TRIMS_AT_ONCE: Final = 100
+"""Partitions whose replicas are waited for together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTrim:
+    """What is to go of a partition: all below the offset; None: all that is committed."""
+
+    stream: str
+    partition: int
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        """As the audit log has it."""
+        to = "the end" if self.offset is None else self.offset
+        return f"{self.stream}-{self.partition}, to {to}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTrimmed:
+    """What became of it."""
+
+    stream: str
+    partition: int
+    low_watermark: int | None = None
+    """The first offset that the in-sync replicas have; None: see ``error``."""
+    error: str = ""
+    """The name of an error; "": it was done."""
+    reason: str = ""
+
+
+def _trim_outcomes(trimmed: Sequence[PartitionTrimmed]) -> Iterator[str]:
+    return (it.error or DONE for it in trimmed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +391,38 @@ class StreamOperations(Operations):
         Without ``offset``, all that is committed goes. A partition that begins later is a success. Raises
         OffsetOutOfRange for one that is not committed yet.
         """
-        stream = await self.find(name)
+        return Trimmed(await self._trim(PartitionTrim(name, partition, offset), timeout_ms / 1000))
+
+    @operation("POST /streams/trim", about=("trims",), act=True, outcomes=_trim_outcomes)
+    async def trim_partitions(
+        self, trims: tuple[PartitionTrim, ...], timeout_ms: int = 30_000
+    ) -> tuple[PartitionTrimmed, ...]:
+        """Remove what is below an offset of each of these partitions, as ``trim`` does of one.
+
+        Each partition is by itself: the answer says of each what became of it.
+        """
+        done: list[PartitionTrimmed] = []
+        for start in range(0, len(trims), TRIMS_AT_ONCE):
+            some = trims[start : start + TRIMS_AT_ONCE]
+            tried = (self._trim_or_say_why(it, timeout_ms / 1000) for it in some)
+            done += await asyncio.gather(*tried)
+        return tuple(done)
+
+    async def _trim_or_say_why(self, asked: PartitionTrim, timeout_s: float) -> PartitionTrimmed:
+        try:
+            low = await self._trim(asked, timeout_s)
+        except StreamlogError as error:
+            name = type(error).__name__
+            return PartitionTrimmed(asked.stream, asked.partition, None, name, str(error))
+        return PartitionTrimmed(asked.stream, asked.partition, low)
+
+    async def _trim(self, asked: PartitionTrim, timeout_s: float) -> int:
+        stream = await self.find(asked.stream)
         self._check_cut(stream)
-        stream.partition(partition)
-        timeout_s = timeout_ms / 1000
-        low = await self._service.leaders.trim(stream, partition, offset, timeout_s=timeout_s)
-        return Trimmed(low)
+        stream.partition(asked.partition)
+        return await self._service.leaders.trim(
+            stream, asked.partition, asked.offset, timeout_s=timeout_s
+        )
 
     def _check_cut(self, stream: StreamImage) -> None:
         """Raises TopicForbidden, StreamStandsStill, DeletionDenied."""

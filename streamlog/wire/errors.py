@@ -72,6 +72,12 @@ def code_of(error: StreamlogError) -> ErrorCode:
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
+def code_named(name: str) -> ErrorCode:
+    """The code of the error class of this name, as ``code_of`` has it."""
+    kind = _NAMED.get(name, StreamlogError)
+    return next(code for known, code in _CODES if issubclass(kind, known))
+
+
 def error_of(code: int, about: str) -> StreamlogError:
     """The error that a node's answer stands for."""
     try:

@@ -199,7 +199,7 @@ def test_who_may_only_read_administers_nothing(guarded: GuardedNode) -> None:
     assert admin.describe_acls(ANY).result(PATIENCE_S) == []  # librdkafka tells no error of it
     acts = {it["act"] for it in guarded.audited() if it.get("principal") == "User:reader"
             and it["event"] == "attempt" and it["outcome"] != "none"}  # fmt: skip
-    assert {"streams.create", "streams.delete", "streams.alter", "streams.trim"} <= acts
+    assert {"streams.create", "streams.delete", "streams.alter", "streams.trim_partitions"} <= acts
     refused = {it["operation"] for it in guarded.audited() if it["event"] == "refused"}
     assert "alter" in refused, "of the cluster: rules"
     assert admin.list_consumer_groups().result(PATIENCE_S).valid is not None

@@ -101,7 +101,7 @@ class Turns:
 @pytest.mark.parametrize(
     ("kind", "module", "name", "most"),
     [
-        ("DeleteRecords", topics, "_purge_partition", topics.PURGES_AT_ONCE),
+        ("DeleteRecords", topics, "_check_trimmable", 2),
         ("DeleteGroups", groups, "_delete_group", 2),
         ("ElectLeaders", replicas, "_elect_leader", 2),
         ("FindCoordinator", groups, "_find_group_coordinator", 2),

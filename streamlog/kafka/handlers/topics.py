@@ -1,12 +1,12 @@
 """CreateTopics, CreatePartitions, DeleteTopics, DeleteRecords."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from streamlog.config import KafkaSection
+from streamlog.control.streams import PartitionTrim
 from streamlog.errors import (
     InvalidStreamConfig,
     InvalidSubject,
@@ -33,7 +33,7 @@ from streamlog.metadata.stream.stream_config import (
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
-from streamlog.wire.errors import code_of
+from streamlog.wire.errors import code_named, code_of
 
 Assignments = tuple[tuple[NodeId, ...], ...]
 """The nodes of each partition, in order; empty: the controller chooses."""
@@ -261,8 +261,6 @@ def _deletion(
     return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}
 
 
-PURGES_AT_ONCE: Final = 100
-"""Partitions of a topic whose replicas are waited for together."""
 HIGH_WATERMARK: Final = -1
 UNKNOWN_OFFSET: Final = -1
 
@@ -273,51 +271,39 @@ async def delete_records(request: Message, _version: int, context: Context) -> M
     Offset -1 stands for the high watermark. Only the partition's leader does it; the other replicas
     follow with what they fetch, and the answer waits until all that are in sync have. Who is already
     past the offset is a success. The low watermark of the answer is the first offset that they all have
-    gone past.
+    gone past. One request is one line of the audit log: Connect and Streams send them for ever.
     """
     lookup = PartitionLookup(context)
-    timeout_s = min(max(0, request["timeout"]), context.settings.idle_timeout_ms) / 1000
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": await _purge_partitions(topic, lookup, context, timeout_s),
-            }
-            async for topic in cooperatively(request["topics"])
-        ]
-    }
+    timeout_ms = min(max(0, request["timeout"]), context.settings.idle_timeout_ms)
+    results: dict[str, list[dict[str, Any]]] = {it["name"]: [] for it in request["topics"]}
+    trims: list[PartitionTrim] = []
+    waiting: list[dict[str, Any]] = []
+    asked = ((topic["name"], it) for topic in request["topics"] for it in topic["partitions"])
+    async for name, it in cooperatively(asked):
+        tp = TopicPartition(name, it["partition_index"])
+        result = {"partition_index": tp.partition, "low_watermark": UNKNOWN_OFFSET, "error_code": 0}
+        results[name].append(result)
+        try:
+            await _check_trimmable(tp, lookup, context)
+        except StreamlogError as error:
+            result["error_code"] = code_of(error)
+            continue
+        offset = None if it["offset"] == HIGH_WATERMARK else it["offset"]
+        trims.append(PartitionTrim(name, tp.partition, offset))
+        waiting.append(result)
+    if trims:
+        done = await context.control.streams.trim_partitions(tuple(trims), timeout_ms)
+        for result, trimmed in zip(waiting, done, strict=True):
+            if trimmed.low_watermark is None:
+                result["error_code"] = code_named(trimmed.error)
+            else:
+                result["low_watermark"] = trimmed.low_watermark
+    return {"topics": [{"name": name, "partitions": it} for name, it in results.items()]}
 
 
-async def _purge_partitions(
-    topic: Message, lookup: PartitionLookup, context: Context, timeout_s: float
-) -> list[dict[str, Any]]:
-    """Some at once: tasks that have nothing to wait for run in one turn of the event loop."""
-    found: list[dict[str, Any]] = []
-    for start in range(0, len(topic["partitions"]), PURGES_AT_ONCE):
-        asked = topic["partitions"][start : start + PURGES_AT_ONCE]
-        found += await asyncio.gather(
-            *(_purge_partition(topic["name"], it, lookup, context, timeout_s) for it in asked)
-        )
-    return found
-
-
-async def _purge_partition(
-    name: str, asked: Message, lookup: PartitionLookup, context: Context, timeout_s: float
-) -> dict[str, Any]:
-    index, code, low_watermark = asked["partition_index"], ErrorCode.none, UNKNOWN_OFFSET
-    tp = TopicPartition(name, index)
-    try:
-        low_watermark = await _purge(tp, asked["offset"], lookup, context, timeout_s)
-    except StreamlogError as error:
-        code = code_of(error)
-    return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}
-
-
-async def _purge(
-    tp: TopicPartition, offset: int, lookup: PartitionLookup, context: Context, timeout_s: float
-) -> int:
-    """The low watermark. A node that may lead no longer, or does not know yet what is committed, is no
-    leader here: the client then asks again, and perhaps elsewhere.
+async def _check_trimmable(tp: TopicPartition, lookup: PartitionLookup, context: Context) -> None:
+    """A node that may lead no longer, or does not know yet what is committed, is no leader here: the client then
+    asks again, and perhaps elsewhere. Raises StreamlogError.
     """
     check_writable_by_clients(tp.stream)
     await lookup.look_up(tp)
@@ -325,7 +311,3 @@ async def _purge(
     partition = await lookup.partition(tp)
     if not (context.metadata.lease.held and partition.high_watermark_known):
         raise NotLeader(f"this node cannot say just now what is committed of {tp}")
-    trimmed = await context.control.streams.trim(
-        tp.stream, tp.partition, None if offset == HIGH_WATERMARK else offset, int(timeout_s * 1000)
-    )
-    return trimmed.low_watermark

@@ -15,6 +15,7 @@ from streamlog.config import AuthorizationSection
 from streamlog.control.control import Control
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
+from streamlog.control.streams import PartitionTrim
 from streamlog.errors import (
     DeletionDenied,
     InvalidRequest,
@@ -30,7 +31,7 @@ from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import TopicPartition
 from tests.kafka_node import KafkaNode
-from tests.restricted import rule
+from tests.restricted import Asker, rule
 
 ALICE = Session(Principal.user("alice"), "10.0.0.1")
 
@@ -147,6 +148,29 @@ async def test_each_act_needs_its_right(node: KafkaNode) -> None:
     assert (await allowed.streams.alter("s", change)).config.retention_ms == 1000
     with pytest.raises(TopicForbidden):
         await allowed.streams.alter("s", (*change, *more))
+
+
+async def test_partitions_are_trimmed_each_by_itself_and_told_of_in_one_line(
+    node: KafkaNode,
+) -> None:
+    await node.add_stream("s", 3)
+    asker = Asker(node.context, "delete topic s", "describe topic t")
+    trims = (*(PartitionTrim("s", number) for number in (0, 1, 5)), PartitionTrim("t", 0, 7))
+    await node.add_stream("t")
+    done = await asker.context.control.streams.trim_partitions(trims)
+    asker.close()
+    assert [(it.stream, it.partition, it.error) for it in done] == [
+        ("s", 0, ""),
+        ("s", 1, ""),
+        ("s", 5, "PartitionNotFound"),
+        ("t", 0, "TopicForbidden"),
+    ]
+    assert asker.audit.acts == [
+        (
+            "streams.trim_partitions",
+            ("s-0, to the end", "s-1, to the end", "s-5, to the end", "t-0, to 7"),
+        ),
+    ]
 
 
 async def test_what_a_stream_denies(node: KafkaNode) -> None:
