@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import re
-import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,7 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
+from streamlog.event_ids import event_ids
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.leaf import LeafLink
@@ -250,7 +250,7 @@ class ManagementApi:
             node=node_name(node_id),
             domain=nats.domain,
             now_ms=now_ms,
-            new_id=lambda: uuid.uuid4().hex,
+            new_id=event_ids(),
         )
         self._telling = AdvisoryPublisher(
             self._advisories,

@@ -1,5 +1,6 @@
 """CreateTopics, CreatePartitions, DeleteTopics, DeleteRecords."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -66,6 +67,9 @@ def refuse_assignments(text: str) -> NoReturn:
     raise RequestRefused(ErrorCode.invalid_replica_assignment, text)
 
 
+CREATED_AT_ONCE: Final = 50
+"""Topics of one request. Each waits for the metadata log's disk more than once, and those waits are shared."""
+
 DEFAULT: Final = -1
 _NO_ID: Final = UUID(int=0)
 
@@ -80,30 +84,45 @@ async def create_topics(request: Message, _version: int, context: Context) -> Me
     What is there already is an error, as Kafka's clients expect, even if it is the very same.
 
     Nodes may be named for every partition, the first of each to lead it; else the controller chooses.
+    The topics of a request are created side by side.
 
         v4  -1 partitions or replicas stand for the node's defaults
         v5  the answer tells the configuration
         v7  the answer tells the id
     """
     counts = Counter(topic["name"] for topic in request["topics"])
-    results: list[dict[str, Any]] = []
-    async for topic in cooperatively(request["topics"]):
-        name, image = topic["name"], context.metadata.image
+    results: list[dict[str, Any]] = [{} for _ in request["topics"]]
+    places = asyncio.Semaphore(CREATED_AT_ONCE)
+
+    async def create(number: int, topic: Message) -> None:
         try:
-            if counts[name] > 1:
+            if counts[topic["name"]] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
-            assignments = _topic_assignments(topic, image)
-            config = new_topic_config(topic, assignments, image, context.settings)
-            stream, created = await context.control.streams.create(
-                config, assignments, validate_only=request["validate_only"]
-            )
-            if not created:
-                raise StreamExists(f"stream {name!r} exists")
+            results[number] = await _create_topic(topic, request["validate_only"], context)
         except StreamlogError as error:
-            results.append({"name": name, **told(error)})
-        else:
-            results.append(_created(topic, config, None if request["validate_only"] else stream))
+            results[number] = {"name": topic["name"], **told(error)}
+        finally:
+            places.release()
+
+    async with asyncio.TaskGroup() as group:
+        async for number, topic in cooperatively(enumerate(request["topics"])):
+            await places.acquire()
+            group.create_task(create(number, topic))
+            await asyncio.sleep(0)  # one task begins in a turn of the event loop
     return {"topics": results}
+
+
+async def _create_topic(topic: Message, validate_only: bool, context: Context) -> dict[str, Any]:
+    """Raises StreamlogError."""
+    image = context.metadata.image
+    assignments = _topic_assignments(topic, image)
+    config = new_topic_config(topic, assignments, image, context.settings)
+    stream, created = await context.control.streams.create(
+        config, assignments, validate_only=validate_only
+    )
+    if not created:
+        raise StreamExists(f"stream {config.name!r} exists")
+    return _created(topic, config, None if validate_only else stream)
 
 
 def _topic_assignments(topic: Message, image: MetadataImage) -> Assignments:

@@ -1,5 +1,6 @@
 """The rules of NATS subjects: what is well formed, what overlaps, what is not ours. Pure."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,8 +18,11 @@ _INBOXES = ("_INBOX.a", "_INBOX.a.a")
 """Examples of what acknowledgements are sent to."""
 _API_SPACES = ("$JS.>", "$JSC.>", "$NRG.>")
 _EVENTS = "$JS.EVENT.>"
+_UNPRINTED: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _SYSTEM_SPACE = "$SYS.>"
 _ACCOUNT_EVENTS = "$SYS.ACCOUNT.>"
+_GUARDED_FIRST: Final = frozenset({"*", ">", "$JS", "$JSC", "$NRG", "$SYS"})
+"""First tokens of what may overlap with one of these spaces."""
 
 
 def check_subject(subject: str) -> None:
@@ -32,7 +36,7 @@ def check_form(subject: str) -> None:
     """Raise InvalidSubject unless ``subject`` is well formed."""
     if not subject or len(subject.encode()) > SUBJECT_BYTES_MAX:
         raise InvalidSubject(f"{subject[:40]!r}: 1 to {SUBJECT_BYTES_MAX} bytes are allowed")
-    if any(c.isspace() or ord(c) < 32 or ord(c) == 127 for c in subject):
+    if _UNPRINTED.search(subject):
         raise InvalidSubject(f"{subject!r}: white space and control characters are not allowed")
     tokens = subject.split(".")
     for i, token in enumerate(tokens):
@@ -48,6 +52,8 @@ def check_space(subject: str) -> None:
     """Raise InvalidSubject if a stream that answers must not hear ``subject``: its answers, or
     those of the API, would reach it, too. In JetStream's words.
     """
+    if subject.partition(".")[0] not in _GUARDED_FIRST:
+        return
     if subject == ">":
         raise InvalidSubject("capturing all subjects requires no-ack to be true")
     if any(overlap(subject, space) for space in _API_SPACES) and not is_subset(subject, _EVENTS):
@@ -58,7 +64,8 @@ def check_space(subject: str) -> None:
 
 def takes_inboxes(subject: str) -> bool:
     """Does it match what clients hear answers by?"""
-    return any(overlap(subject, inbox) for inbox in _INBOXES)
+    may_be = subject.partition(".")[0] in {"*", ">", "_INBOX"}
+    return may_be and any(overlap(subject, inbox) for inbox in _INBOXES)
 
 
 def overlap(one: str, other: str) -> bool:
