@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from compatibility.api_versions.differences import KAFKA_VERSION, Difference, Versions, differences
 from streamlog.wire import registry
 from streamlog.wire.registry import APIS, Api
 
@@ -21,7 +22,8 @@ INTERNAL: Final = {
 HEAD: Final = """\
 # APIs
 
-<!-- Made of streamlog/wire/registry.py by `python -m documentation`; `make lint` compares. -->
+<!-- Made of streamlog/wire/registry.py and compatibility/api_versions by `python -m documentation`; `make lint`
+compares. -->
 
 A node speaks three protocols. [Security](security.md#authorization) says which right each request
 needs, and [clients](compatibility.md) which programs were tried.
@@ -33,10 +35,17 @@ Both ends of a range of versions are included. A request of another API or versi
 
 """
 
-TAIL: Final = """\
+BESIDE: Final = f"""
+Requests of Produce 0 to 2 and of SaslHandshake 0 are refused.
 
-Produce 0 to 2 is listed because an old librdkafka compresses only for a broker that lists it
-(KAFKA-18659). Requests of Produce 0 to 2 and of SaslHandshake 0 are refused.
+### Beside a Kafka broker
+
+What differs from the APIs and versions that a broker of Kafka {KAFKA_VERSION} lists. `python -m
+compatibility.api_versions HOST:PORT` compares a running node. A client that needs an API that is not listed reports
+that at once, and sends no request.
+"""
+
+TAIL: Final = """\
 
 ## JetStream's management API
 
@@ -69,7 +78,21 @@ Requests go to `$JS.<domain>.API.<verb>` over NATS; the domain is `streamlog` by
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "\n".join(_table()) + "\n" + TAIL
+    return "\n".join((HEAD + "\n".join(_table()), BESIDE, *_differences(), TAIL))
+
+
+def _differences() -> Iterator[str]:
+    node = {api.key: Versions(api.version_min, api.version_max) for api in APIS.values()}
+    by_reason: dict[str, list[Difference]] = {}
+    for it in differences(node, {api.key: api.name for api in APIS.values()}):
+        by_reason.setdefault(it.reason, []).append(it)
+    yield f"| key, API | Kafka {KAFKA_VERSION} | here | why |"
+    yield "|---|---|---|---|"
+    for reason, some in by_reason.items():
+        names = "<br>".join(f"{it.key} {it.name}" for it in some)
+        theirs = "<br>".join(str(it.kafka or "-") for it in some)
+        ours = "<br>".join(str(it.node or "-") for it in some)
+        yield f"| {names} | {theirs} | {ours} | {reason} |"
 
 
 def _table() -> Iterator[str]:
