@@ -20,6 +20,7 @@ ARGUMENTS: dict[type[StreamlogError], tuple[object, ...]] = {
     errors.OutOfOrderSequence: ("text", 5),
     errors.UnknownProducer: ("text", 5),
     errors.InvalidProducerEpoch: ("text", 5),
+    errors.RecordsWithoutKey: (2, [0, 4]),
 }
 
 
@@ -29,6 +30,7 @@ def test_every_error_has_a_code_and_clients_retry_what_may_be_retried(
 ) -> None:
     code = code_of(kind(*ARGUMENTS.get(kind, ("text",))))
     assert code is not ErrorCode.none
+    assert errors_wire.code_named(kind.__name__) is code
     assert not kind.retriable or code.retriable
 
 
