@@ -99,7 +99,7 @@ def test_removal_asks_first(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("stream", "add", "a.b"), "a.b"),
+        (("stream", "add", "a/b"), "a/b"),
         (("stream", "add", "__own"), "reserved"),
         (("stream", "add", "x", "--subject", "a b"), "a b"),
         (("stream", "info", "absent"), "there is no stream 'absent'"),
