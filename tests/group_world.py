@@ -1,11 +1,13 @@
 """A coordinator over a log in memory: whoever asks is answered when the test commits the log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 from streamlog.config import GroupsSection
+from streamlog.errors import InvalidRequest
+from streamlog.groups.consumer_group_records import Assigned
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.records import KeptRecord
 from streamlog.groups.replay import Replay
@@ -15,8 +17,10 @@ from streamlog.groups.requests import (
     Effect,
     FoundOffset,
     GroupCaller,
+    HeartbeatRequest,
     Joined,
     JoinRequest,
+    MatchTopics,
     Now,
     OffsetToCommit,
     PartitionId,
@@ -25,6 +29,7 @@ from streamlog.groups.requests import (
     SyncRequest,
     Write,
 )
+from streamlog.groups.subscribed_topics import Matches, Topic, matching
 from streamlog.wire.error_codes import ErrorCode
 
 TOPIC_ID = UUID(int=7)
@@ -60,6 +65,34 @@ class Token:
         return f"<{self.name}: {self.results}>"
 
 
+class WorldTopics:
+    """``subscribed_topics.Topics`` of a test."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.known: dict[str, Topic] = {}
+        self._ids = count(1_000)
+
+    def make(self, name: str, partitions: int) -> None:
+        """Of the same name as one that was deleted, it is another one."""
+        self.version += 1
+        topic_id = self.known[name].topic_id if name in self.known else UUID(int=next(self._ids))
+        self.known[name] = Topic(topic_id, partitions)
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        del self.known[name]
+
+    def find(self, name: str) -> Topic | None:
+        return self.known.get(name)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        return next((it for it, topic in self.known.items() if topic.topic_id == topic_id), None)
+
+    def names(self) -> Iterable[str]:
+        return tuple(self.known)
+
+
 class GroupWorld:
     """One partition of ``__consumer_offsets``, its coordinator, and the time."""
 
@@ -77,6 +110,7 @@ class GroupWorld:
         self.numbers = count(1)
         self.since_ms = 0
         """As the next coordinator is told."""
+        self.topics = WorldTopics()
         self.coordinator = self._coordinator([])
 
     @property
@@ -100,12 +134,28 @@ class GroupWorld:
                 assert isinstance(effect.token, Token)
                 assert not effect.token.results, f"{effect.token} is answered twice"
                 effect.token.results.append(effect.result)
+            elif isinstance(effect, MatchTopics):
+                todo += effect.then(self.matches(effect.expressions), self.topics.version, self.now)
             elif self.refuse is not None:
                 todo += effect.then(self.refuse, self.now)
             else:
                 self.writing.append(effect)
                 if self.commits:
                     self.commit_log()
+
+    def matches(self, expressions: Iterable[str]) -> Matches:
+        found: dict[str, frozenset[str] | str] = {}
+        for it in expressions:
+            try:
+                found[it] = matching(it, self.topics.names())
+            except InvalidRequest as error:
+                found[it] = str(error)
+        return found
+
+    def topics_changed(self, *names: str) -> None:
+        """The coordinator hears of these; of all of them, if none is named."""
+        effects = self.coordinator.topics_changed(self.topics, names or None, self.now)
+        self.carry_out(effects)
 
     def commit_log(self, at_most: int | None = None) -> None:
         """What waits is in the log; the oldest ``at_most``."""
@@ -123,6 +173,7 @@ class GroupWorld:
         for key, value in self.log:
             replay.take(key, value)
         self.coordinator = self._coordinator(replay.groups())
+        self.topics_changed()
 
     def wait(self, ms: int) -> None:
         """Time goes by, with all that is due meanwhile."""
@@ -215,6 +266,32 @@ class GroupWorld:
     def state(self, group: str = "g") -> str | None:
         described = self.coordinator.describe(group)
         return None if described is None else described.state
+
+    def consumer_beat(
+        self,
+        member_id: str,
+        epoch: int,
+        owned: Assigned | None = None,
+        *,
+        group: str = "g",
+        topics: tuple[str, ...] | None = None,
+        regex: str | None = None,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        rebalance_ms: int = -1,
+        sees: Callable[[str], bool] | None = None,
+    ) -> Token:
+        """ConsumerGroupHeartbeat; with epoch 0 it names the topic ``t``, if it names nothing."""
+        token = Token(f"beat of {member_id}")
+        if epoch == 0:
+            owned, rebalance_ms = frozenset(), 60_000 if rebalance_ms < 0 else rebalance_ms
+            topics = ("t",) if topics is None and regex is None else topics
+        request = HeartbeatRequest(
+            group, member_id, epoch, "client", "/host", instance_id, None, rebalance_ms, topics,
+            regex, assignor, owned, sees=sees,
+        )  # fmt: skip
+        self.carry_out(self.coordinator.consumer_heartbeat(request, token, self.now))
+        return token
 
     # Whole stories
 

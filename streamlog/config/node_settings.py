@@ -626,6 +626,20 @@ class GroupsSection(Section):
     GROUP_MAX_SIZE_REACHED."""
     groups_bytes_max: Annotated[int, Field(ge=KIB, le=TIB)] = 64 * MIB
     """The same limit for all groups in one partition of ``__consumer_offsets``."""
+    consumer_session_timeout_ms: Annotated[int, Field(ge=1_000, le=DAY_MS)] = 45_000
+    """Session timeout of members of the consumer protocol (``group.protocol=consumer``)."""
+    consumer_heartbeat_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 5_000
+    """Heartbeat interval of members of the consumer protocol."""
+    consumer_assignors: Annotated[tuple[Literal["uniform", "range"], ...], Field(min_length=1)] = (
+        "uniform",
+        "range",
+    )
+    """Server-side assignors that members may ask for. A group whose members ask for none has the first one."""
+    consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = (
+        "bidirectional"
+    )
+    """Whether a group with members changes from the classic to the consumer protocol (``upgrade``) and back
+    (``downgrade``) while they run. A group without members always changes."""
     groups_per_partition_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Maximum number of groups in one partition of ``__consumer_offsets``. Further groups are
     rejected with POLICY_VIOLATION."""
@@ -639,6 +653,8 @@ class GroupsSection(Section):
     def contradictions(self) -> Iterator[str]:
         if self.session_timeout_ms_min > self.session_timeout_ms_max:
             yield "session_timeout_ms_min <= session_timeout_ms_max is needed"
+        if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
+            yield "consumer_heartbeat_interval_ms < consumer_session_timeout_ms is needed"
 
 
 class ConsumersSection(Section):

@@ -51,6 +51,8 @@ class ListedGroup:
     state: str
     protocol_type: str
     members: int
+    group_type: str
+    """``classic`` or ``consumer``: the protocol that its members speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class GroupDescription:
     partitions: tuple[GroupPartition, ...]
     lag: int | None
     """Over all that was committed; None if any of it is not known, or nothing was."""
+    group_type: str
+    """``classic`` or ``consumer``: the protocol that its members speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +306,7 @@ class GroupOperations(Operations):
             members,
             partitions,
             lag,
+            known.group_type,
         )
 
     @operation("DELETE /groups/{group}", about=("group",), act=True)

@@ -1,4 +1,4 @@
-"""Kafka consumer groups, the classic protocol: who reads what, and how far each group has come.
+"""Kafka consumer groups, classic and of KIP-848: who reads what, and how far each group has come.
 
 A group belongs to one partition of the internal stream ``__consumer_offsets``; the leader of that
 partition is its coordinator. What must outlive it is in the partition's log, under Kafka's own keys
@@ -9,6 +9,10 @@ and values: offsets, and each generation of a group with what it assigns to whom
   out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations), ``offset_commits``
   and ``offset_expiration``, over a ``group_table``; ``group`` one group and its members; ``replay`` from
   the log back to groups. Pure.
+- ``consumer_group`` a group of the consumer protocol (KIP-848): what its records say, and how a member
+  comes to its part; ``consumer_group_records`` these records; ``assignors`` who is to have what;
+  ``consumer_membership`` heartbeats, epochs, fencing; ``subscribed_topics`` names and expressions;
+  ``classic_members`` classic members in such groups, and the change from one kind to the other. Pure.
 - ``offsets_topic`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;
   ``coordinator_loader`` reads the log; ``service`` all of it, for ``kafka``.
 
@@ -20,5 +24,5 @@ back; no two members own a partition in one generation, as far as their leader a
 Bounded at all times: groups, members, bytes, offsets and writes on their way (``GroupsSection``);
 500 bytes for an offset are plenty, and a member takes a KiB beside what it has us keep.
 
-Not here: transactions, and the newer protocol of KIP-848, which clients do not use unless offered.
+Not here: transactions, and share groups.
 """

@@ -15,7 +15,9 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.config import GroupsSection
-from streamlog.groups.group import Group
+from streamlog.groups.classic_members import ClassicMembers, refusal
+from streamlog.groups.consumer_group import LEAVING_EPOCH
+from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.membership import GroupMembership, Joining
 from streamlog.groups.offset_commits import Commits
@@ -23,10 +25,12 @@ from streamlog.groups.offset_expiration import OffsetExpiration
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.requests import (
     CommitRequest,
+    DescribedConsumerGroup,
     DescribedGroup,
     Effect,
     FoundOffset,
     GroupCaller,
+    HeartbeatRequest,
     Joined,
     JoinRequest,
     Now,
@@ -34,6 +38,7 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
+from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
 
 NEXT_LOOK_MS: Final = 20
@@ -61,6 +66,8 @@ class Coordinator:
         self._rebalance = Rebalance(table)
         self._joining = Joining(table, self._rebalance)
         self._membership = GroupMembership(table, self._rebalance)
+        self._classic = ClassicMembers(table, self._rebalance)
+        self._consumers = self._classic.membership
         self._commits = Commits(table, self._rebalance)
         self._expiration = OffsetExpiration(table, self._commits)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_retention_check_interval_ms)
@@ -70,22 +77,50 @@ class Coordinator:
 
     def join(self, request: JoinRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``Joined``."""
+        group = self._table.groups.get(request.group)
+        if group is not None and group.consumer is not None and group.state is not State.DEAD:
+            if group.consumer.members:
+                self._classic.join(group, request, token, now)
+                self._table.weigh(request.group)
+                return self._table.take()
+            if request.caller.member_id == "":
+                self._classic.empty_to_classic(group, now)
         self._joining.join(request, token, now)
         self._table.weigh(request.group)
         return self._table.take()
 
     def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``SyncedMember``."""
+        group = self._table.groups.get(request.group)
+        if group is not None and group.consumer is not None:
+            self._classic.sync(group, request, token, now)
+            return self._table.take()
         self._membership.sync(request, token, now)
         return self._table.take()
 
     def heartbeat(self, group: str, caller: GroupCaller, now: Now) -> ErrorCode:
+        found = self._table.groups.get(group)
+        if found is not None and found.consumer is not None:
+            return self._classic.heartbeat(found, caller, now)
         return self._membership.heartbeat(group, caller, now)
+
+    def consumer_heartbeat(
+        self, request: HeartbeatRequest, token: object, now: Now
+    ) -> list[Effect]:
+        """``token`` is answered with a ``HeartbeatAnswer``."""
+        self._consumers.heartbeat(request, token, now, self._classic.upgrade)
+        self._table.weigh(request.group)
+        return self._table.take()
 
     def leave(
         self, group: str, callers: Iterable[GroupCaller], token: object, now: Now
     ) -> list[Effect]:
         """``token`` is answered with an error code for each."""
+        found = self._table.groups.get(group)
+        if found is not None and found.consumer is not None:
+            self._classic.leave(found, tuple(callers), token, now)
+            self._table.weigh(group)
+            return self._table.take()
         codes = [self._membership.leave(group, caller, now) for caller in callers]
         self._table.weigh(group)
         self._table.answer(token, codes)
@@ -120,11 +155,33 @@ class Coordinator:
         found = self._table.groups.get(group)
         return None if found is None else found.described()
 
+    def describe_consumers(self, group: str) -> DescribedConsumerGroup | None:
+        """None where it is no consumer group."""
+        found = self._table.groups.get(group)
+        if found is None or found.consumer is None or found.state is State.DEAD:
+            return None
+        return self._consumers.described(found, found.consumer)
+
+    def member_refusal(self, group: str, member_id: str, epoch: int) -> ErrorCode:
+        """Why who fetches offsets is not the member that it says it is; ``NONE`` if it is, or says nothing."""
+        found = self._table.groups.get(group)
+        if (not member_id and epoch <= LEAVING_EPOCH) or found is None or found.consumer is None:
+            return ErrorCode.none
+        error = refusal(found.consumer, GroupCaller(member_id))
+        if error is ErrorCode.none and epoch != found.consumer.assignment(member_id).epoch:
+            return ErrorCode.stale_member_epoch
+        return error
+
     def listed(self) -> list[DescribedGroup]:
         """Without their members."""
         return [group.described(members=False) for group in self._table.groups.values()]
 
     # What happens by itself
+
+    def topics_changed(self, topics: Topics, names: Iterable[str] | None, now: Now) -> list[Effect]:
+        """These are the topics from now on; ``names``: of those that have changed, None: of any."""
+        self._consumers.topics_changed(topics, names, now)
+        return self._table.take()
 
     @property
     def next_ms(self) -> int | None:
@@ -210,8 +267,29 @@ class Coordinator:
         for group in self._table.groups.values():
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member, now)
+            self._consumers.begin_sessions(group, now)
+
+    def _consumer_act(self, due: Due, group: Group, now: Now) -> None:
+        match due.what:
+            case "session" | "rejoin":
+                step = self._consumers.gone(group, due.member)
+            case "revoke":
+                step = self._consumers.unrevoked(group, due.member)
+            case "regex":
+                step = None
+                self._consumers.rematch(group)
+            case "refresh":
+                step = None
+                self._consumers.refresh(group, now)
+            case _:
+                return
+        if step is not None:
+            self._consumers.finish(step, now)
 
     def _act(self, due: Due, group: Group, now: Now) -> None:
+        if group.consumer is not None:
+            self._consumer_act(due, group, now)
+            return
         match due.what:
             case "session":
                 self._membership.session_over(group, due.member, now)

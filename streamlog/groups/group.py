@@ -23,6 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.errors import BrokenInvariant, MalformedFrame
+from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.records import CommittedOffset, KeptGroup, KeptMember
 from streamlog.groups.requests import (
     NONE,
@@ -92,6 +93,8 @@ class Member:
 
 
 CONSUMER: Final = "consumer"
+CLASSIC_TYPE: Final = "classic"
+CONSUMER_TYPE: Final = "consumer"
 TOPICS_MAX: Final = 100_000
 
 
@@ -171,6 +174,12 @@ class Group:
         """Commits that are on their way to the log, in order, by the id of the stream that each is
         of: one of the same name may have taken its place before the commit is there.
         """
+        self.consumer: ConsumerGroup | None = None
+        """Where it is a group of the consumer protocol (KIP-848). Then it has no members of its own, and
+        keeps its name, its offsets, and its state: Empty, or Dead.
+        """
+        self.has_new_topics = True
+        """Topics have changed, or it is not known which there were."""
 
     # Its state
 
@@ -184,9 +193,34 @@ class Group:
         return self.state in states
 
     @property
+    def is_empty(self) -> bool:
+        """It has no members."""
+        return self.state is State.EMPTY and (self.consumer is None or not self.consumer.members)
+
+    @property
+    def shown_state(self) -> str:
+        """As Kafka names it."""
+        is_classic = self.consumer is None or self.state is State.DEAD
+        return self.state.value if is_classic or self.consumer is None else self.consumer.state
+
+    @property
+    def group_type(self) -> str:
+        """As Kafka names it."""
+        return CLASSIC_TYPE if self.consumer is None else CONSUMER_TYPE
+
+    @property
+    def shown_protocol_type(self) -> str:
+        """ "" of a group that only keeps offsets."""
+        return self.protocol_type or "" if self.consumer is None else CONSUMER
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members) if self.consumer is None else len(self.consumer.members)
+
+    @property
     def is_idle(self) -> bool:
         """It keeps nothing that a client could miss."""
-        is_empty = self.state is State.EMPTY and not self.pending
+        is_empty = self.is_empty and self.consumer is None and not self.pending
         return is_empty and not self.offsets and not self.writing
 
     @property
@@ -201,7 +235,8 @@ class Group:
     @property
     def size_bytes(self) -> int:
         """What its members have made us keep."""
-        return sum(it.size_bytes for it in self.members.values())
+        found = sum(it.size_bytes for it in self.members.values())
+        return found if self.consumer is None else found + self.consumer.size_bytes
 
     # Its members
 
@@ -229,6 +264,31 @@ class Group:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
+
+    def become(self, kept: KeptGroup | None) -> None:
+        """What is kept of it, with these members and no others; None: it has no members."""
+        self.state = State.EMPTY
+        self.leader = self.protocol = None
+        self.members, self.static = {}, {}
+        self.pending.clear()
+        self.unsynced.clear()
+        self.delays_left_ms = None
+        if kept is None:
+            return
+        self.generation = kept.generation
+        self.protocol_type = kept.protocol_type or None
+        self.protocol = kept.protocol
+        for it in kept.members:
+            protocols = ((kept.protocol or "", it.subscription),)
+            member = Member(
+                it.member_id, it.instance_id, it.client_id, it.client_host,
+                it.session_timeout_ms, it.rebalance_timeout_ms, protocols, it.assignment,
+            )  # fmt: skip
+            self.add(member, self.protocol_type)
+        if self.members:
+            self.state = State.STABLE
+            if kept.leader in self.members:
+                self.leader = kept.leader
 
     def replace_static(self, member: Member, member_id: str) -> None:
         """The static member has another id from now on; its place, and leadership, stay."""
@@ -293,6 +353,8 @@ class Group:
 
     def subscribed(self) -> frozenset[str] | None:
         """Topics that its members consume; None where they do not say."""
+        if self.consumer is not None:
+            return frozenset(self.consumer.subscribed())
         if self.protocol_type != CONSUMER or self.protocol is None:
             return None
         found: set[str] = set()
@@ -331,28 +393,13 @@ class Group:
         protocol = (self.protocol or "") if self.state is State.STABLE else ""
         listed = tuple(it.described(protocol or None) for it in self.members.values())
         return DescribedGroup(
-            self.name, self.state.value, self.protocol_type or "", protocol,
-            listed if members else (),
+            self.name, self.shown_state, self.shown_protocol_type, protocol,
+            listed if members else (), self.group_type, self.member_count,
         )  # fmt: skip
 
 
 def restored(name: str, kept: KeptGroup) -> Group:
     """The group as its coordinator left it: Stable, or Empty if no member was there."""
     group = Group(name, state_ms=kept.state_ms)
-    group.generation = kept.generation
-    group.protocol_type = kept.protocol_type or None
-    group.protocol = kept.protocol
-    for it in kept.members:
-        group.add(
-            Member(
-                it.member_id, it.instance_id, it.client_id, it.client_host,
-                it.session_timeout_ms, it.rebalance_timeout_ms,
-                ((kept.protocol or "", it.subscription),), it.assignment,
-            ),
-            group.protocol_type,
-        )  # fmt: skip
-    if group.members:
-        group.state = State.STABLE
-        if kept.leader in group.members:
-            group.leader = kept.leader
+    group.become(kept)
     return group

@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from streamlog.config import GroupsSection
 from streamlog.groups.group import Group
 from streamlog.groups.records import KeptRecord
-from streamlog.groups.requests import Effect, Now, SendReply, Write
+from streamlog.groups.requests import Effect, MatchTopics, Now, SendReply, Write
+from streamlog.groups.subscribed_topics import Matches
 from streamlog.wire.error_codes import ErrorCode
 
 K = TypeVar("K", bound=Hashable)
@@ -85,9 +86,13 @@ NAME_BYTES_MAX: Final = 4096
 class Due(NamedTuple):
     """Something that has a deadline."""
 
-    what: Literal["session", "pending", "join", "sync", "expiry"]
+    what: Literal[
+        "session", "pending", "join", "sync", "expiry", "revoke", "rejoin", "regex", "refresh"
+    ]
     """A member's session, or the time to join with an id; a group's rebalance, or its members'
-    time to ask for their assignments; the look at what has expired.
+    time to ask for their assignments; the look at what has expired. Of the consumer protocol: a
+    member's time to give up partitions, or to join again by the classic protocol; a look at which
+    topics a group's expressions stand for, and at its topics.
     """
     group: str = ""
     member: str = ""
@@ -144,6 +149,17 @@ class GroupTable:
 
         self._effects.append(Write(tuple(records), settled))
 
+    def match(
+        self, expressions: tuple[str, ...], then: Callable[[Matches, int, Now], None]
+    ) -> None:
+        """Have it be found out which topics they stand for."""
+
+        def matched(matches: Matches, version: int, now: Now) -> list[Effect]:
+            then(matches, version, now)
+            return self.take()
+
+        self._effects.append(MatchTopics(expressions, matched))
+
     def has(self, group: Group) -> bool:
         """It is still this one that goes by its name."""
         return self.groups.get(group.name) is group
@@ -162,6 +178,8 @@ class GroupTable:
             self.offsets_count -= len(group.offsets)
             self.deadlines.clear(Due("join", group.name))
             self.deadlines.clear(Due("sync", group.name))
+            self.deadlines.clear(Due("regex", group.name))
+            self.deadlines.clear(Due("refresh", group.name))
 
     def weigh(self, name: str) -> None:
         """To be called when the members of this group have changed."""
@@ -173,7 +191,7 @@ class GroupTable:
 
     def states(self) -> Counter[str]:
         """How many groups are in each state."""
-        return Counter(group.state.value for group in self.groups.values())
+        return Counter(group.shown_state for group in self.groups.values())
 
     def waiting(self) -> Iterator[tuple[object, Literal["join", "sync"]]]:
         """Tokens of all members that wait."""

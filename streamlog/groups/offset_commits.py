@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from streamlog.groups.classic_members import refusal
+from streamlog.groups.consumer_group import ConsumerGroup
+from streamlog.groups.consumer_group_records import consumer_group_record
 from streamlog.groups.group import CONSUMER, Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.rebalance import Rebalance
@@ -76,8 +79,10 @@ class Commits:
             return NONE if is_anonymous else ErrorCode.illegal_generation
         if group.state is State.DEAD:
             return ErrorCode.coordinator_not_available
-        if is_anonymous and group.state is State.EMPTY:
+        if is_anonymous and group.is_empty:
             return NONE
+        if group.consumer is not None:
+            return _standing(group.consumer, request)
         error = group.refusal(caller)
         if error is NONE and caller.generation != group.generation:
             error = ErrorCode.illegal_generation
@@ -156,9 +161,9 @@ class Commits:
             self._table.answer(token, ErrorCode.group_id_not_found)
             return
         subscribed: frozenset[str] | None = frozenset()
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             subscribed = group.subscribed()
-            if group.protocol_type != CONSUMER:
+            if group.shown_protocol_type != CONSUMER:
                 self._table.answer(token, ErrorCode.non_empty_group)
                 return
         taken = ErrorCode.group_subscribed_to_topic
@@ -179,7 +184,7 @@ class Commits:
         group = self._table.groups.get(name)
         if group is None or group.state is State.DEAD:
             self._table.answer(token, ErrorCode.group_id_not_found)
-        elif group.state is not State.EMPTY or group.pending:
+        elif not group.is_empty or group.pending:
             self._table.answer(token, ErrorCode.non_empty_group)
         else:
             self.end_group(group, lambda error: self._table.answer(token, error), now)
@@ -189,6 +194,8 @@ class Commits:
         before_ms = group.state_ms
         group.move(State.DEAD, now.wall_ms)
         records = [*_tombstones(group, _places(group)), group_record(group.name, None)]
+        if group.consumer is not None:
+            records += map(consumer_group_record, group.consumer.tombstones())
 
         def ended(error: ErrorCode, _now: Now) -> None:
             if error is NONE:
@@ -238,6 +245,21 @@ class Commits:
         """One that only was to keep offsets, and keeps none."""
         if group.is_idle and group.generation == 0:
             self._table.drop(group)
+
+
+def _standing(consumer: ConsumerGroup, request: CommitRequest) -> ErrorCode:
+    """Why the caller is no member with the present epoch."""
+    caller = request.caller
+    error = refusal(consumer, caller)
+    if error is not NONE:
+        return error
+    member = consumer.members[caller.member_id]
+    if member.classic is None and not request.knows_epochs:
+        return ErrorCode.unsupported_version
+    epoch = consumer.assignment(caller.member_id).epoch
+    if caller.generation != epoch:
+        return ErrorCode.illegal_generation if member.classic else ErrorCode.stale_member_epoch
+    return NONE
 
 
 def _committed(wanted: OffsetToCommit, retention_ms: int, now: Now) -> CommittedOffset:

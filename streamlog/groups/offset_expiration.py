@@ -45,7 +45,7 @@ class OffsetExpiration:
             if error is NONE:
                 self._table.expired += len(gone)
 
-        if group.state is State.EMPTY and len(gone) == len(group.offsets):
+        if group.is_empty and len(gone) == len(group.offsets):
             if not group.writing and not group.pending:
                 self._commits.end_group(group, done, now)
         elif gone:
@@ -58,11 +58,11 @@ class OffsetExpiration:
         if place in group.writing:
             return False
         committed = group.offsets[place]
-        if group.state is State.EMPTY:
+        if group.is_empty:
             since_ms = committed.commit_ms
-            if group.protocol_type is not None:
+            if group.shown_protocol_type:
                 since_ms = max(since_ms, group.state_ms)
-        elif group.state is State.STABLE:
+        elif group.state is State.STABLE or group.consumer is not None:
             subscribed = group.subscribed()
             if subscribed is None or place[0] in subscribed:
                 return False

@@ -9,7 +9,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 from weakref import WeakSet
@@ -18,6 +18,7 @@ from streamlog.clock import wall_ms
 from streamlog.config import GroupsSection
 from streamlog.errors import (
     BrokenInvariant,
+    InvalidRequest,
     NotLeader,
     Overloaded,
     RecordTooLarge,
@@ -28,7 +29,8 @@ from streamlog.errors import (
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
-from streamlog.groups.requests import NONE, Effect, Now, SendReply, Write
+from streamlog.groups.requests import NONE, Effect, MatchTopics, Now, SendReply, Write
+from streamlog.groups.subscribed_topics import NoTopics, Topics, matching
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.partition.internal_partition import InternalPartition
 from streamlog.record.codec import RecordRun
@@ -85,7 +87,9 @@ class Shard:
         lease: Lease,
         *,
         now: Callable[[], Now] = clock,
+        start: Callable[[Coroutine[Any, Any, None]], object] | None = None,
     ) -> None:
+        """``start`` has a task of its own carry out what takes a thread; None: that is done at once, here."""
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.coordinator: Coordinator | None = None
@@ -94,6 +98,7 @@ class Shard:
         self._settings = settings
         self._lease = lease
         self._now = now
+        self._start = start
         self._writing = 0
         """Records that wait for their commit."""
         self._unanswered: WeakSet[GroupReply] = WeakSet()
@@ -102,6 +107,9 @@ class Shard:
         """
         self._barrier: GroupReply | None = None
         """Made for those who came since the last one was appended."""
+        self._topics: Topics = NoTopics()
+        self._matching = asyncio.Lock()
+        """One thread at a time looks which topics an expression stands for."""
         self._settled: list[tuple[Write, ErrorCode]] = []
         """Writes of which the core has yet to hear."""
         self._timer: asyncio.TimerHandle | None = None
@@ -110,16 +118,23 @@ class Shard:
         """When the lease was found to be over."""
 
     def begin(
-        self, groups: Iterable[Group], streams: Mapping[str, UUID], *, since_ms: int = 0
+        self,
+        groups: Iterable[Group],
+        streams: Mapping[str, UUID],
+        *,
+        since_ms: int = 0,
+        topics: Topics | None = None,
     ) -> None:
         """The log has been read; ``streams``: all there are, and their ids; ``since_ms``: as of
-        ``Coordinator``.
+        ``Coordinator``; ``topics``: as its groups see the streams.
         """
         if self.coordinator is not None or self.closed:
             raise BrokenInvariant("a shard is opened once")
         self.coordinator = Coordinator(
             self._settings, lambda: str(uuid.uuid4()), groups, now=self._now(), since_ms=since_ms
         )
+        if topics is not None:
+            self.topics_changed(topics, None)
         self._perform(self.coordinator.only_streams(streams))
 
     def close(self) -> None:
@@ -160,6 +175,12 @@ class Shard:
         assert self.coordinator is not None
         return ask(self.coordinator, self._now())
 
+    def topics_changed(self, topics: Topics, names: Iterable[str] | None) -> None:
+        """See ``Coordinator.topics_changed``."""
+        if self.coordinator is not None:
+            self._topics = topics
+            self._perform(self.coordinator.topics_changed(topics, names, self._now()))
+
     def do(self, effects: list[Effect]) -> None:
         """What the coordinator wants done beside answering."""
         self._perform(effects)
@@ -187,6 +208,12 @@ class Shard:
                     self._give(reply, result)
                 case Write() as write:
                     todo.extend(self._append(write))
+                case MatchTopics() as wanted:
+                    if self._start is None:
+                        matches = _matches(wanted.expressions, self._topics)
+                        todo.extend(wanted.then(matches, self._topics.version, self._now()))
+                    else:
+                        self._start(self._match(wanted))
                 case other:
                     raise AssertionError(other)
         self._set_timer()
@@ -252,6 +279,16 @@ class Shard:
         except StreamlogError as error:
             self._give(barrier, code_of_failure(error))
 
+    async def _match(self, wanted: MatchTopics) -> None:
+        """In a thread: an expression and a name take a moment each, and there may be many."""
+        async with self._matching:
+            if self.closed:
+                return
+            topics = self._topics
+            matches = await asyncio.to_thread(_matches, wanted.expressions, topics)
+        if not self.closed:
+            self._perform(wanted.then(matches, topics.version, self._now()))
+
     # Time
 
     def _set_timer(self) -> None:
@@ -300,6 +337,16 @@ class _WriteAcknowledgement:
 
     def failed(self, error: StreamlogError) -> None:
         self._shard.written(self._write, code_of_failure(error))
+
+
+def _matches(expressions: Iterable[str], topics: Topics) -> dict[str, frozenset[str] | str]:
+    found: dict[str, frozenset[str] | str] = {}
+    for expression in expressions:
+        try:
+            found[expression] = matching(expression, topics.names())
+        except InvalidRequest as error:
+            found[expression] = str(error)
+    return found
 
 
 def code_of_failure(error: StreamlogError) -> ErrorCode:

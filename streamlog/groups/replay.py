@@ -3,6 +3,12 @@
 The last record of each key holds. What was read costs no more memory than what there is.
 """
 
+from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
+from streamlog.groups.consumer_group_records import (
+    ConsumerGroupKey,
+    read_consumer_group_key,
+    read_consumer_group_value,
+)
 from streamlog.groups.group import Group, restored
 from streamlog.groups.records import (
     CommittedOffset,
@@ -26,6 +32,7 @@ class Replay:
         self.records = 0
         self._groups: dict[str, KeptGroup] = {}
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
+        self._consumers: dict[str, ConsumerGroupData] = {}
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch."""
@@ -41,6 +48,9 @@ class Replay:
         self.records += 1
         key = read_key(key_bytes)
         if key is None:
+            consumer_key = read_consumer_group_key(key_bytes)
+            if consumer_key is not None:
+                self._take_consumers(consumer_key, value)
             return
         if not isinstance(key, OffsetKey):
             self._take_group(key.group, value)
@@ -58,10 +68,12 @@ class Replay:
     def groups(self) -> list[Group]:
         """As they were when the last record was written."""
         made = []
-        for name in {**self._groups, **self._offsets}:
+        for name in {**self._groups, **self._consumers, **self._offsets}:
             kept = self._groups.get(name)
             group = Group(name) if kept is None else restored(name, kept)
             group.offsets = self._offsets.get(name, {})
+            if name in self._consumers:
+                group.consumer = ConsumerGroup(name, self._consumers[name])
             made.append(group)
         return made
 
@@ -70,3 +82,13 @@ class Replay:
             self._groups.pop(name, None)
         else:
             self._groups[name] = read_group(value)
+
+    def _take_consumers(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+        if value is not None:
+            self._consumers.setdefault(key.group, {})[key] = read_consumer_group_value(key, value)
+            return
+        known = self._consumers.get(key.group)
+        if known is not None:
+            known.pop(key, None)
+            if not known:
+                del self._consumers[key.group]

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment, MemberMetadata
 from streamlog.groups.records import CommittedOffset, KeptRecord
+from streamlog.groups.subscribed_topics import Matches
 from streamlog.wire.error_codes import ErrorCode
 
 NONE = ErrorCode.none
@@ -37,7 +39,15 @@ class Write(NamedTuple):
     then: Callable[[ErrorCode, Now], "list[Effect]"]
 
 
-Effect = SendReply | Write
+class MatchTopics(NamedTuple):
+    """Find out which topics the expressions stand for, away from the event loop; tell ``then``."""
+
+    expressions: tuple[str, ...]
+    then: Callable[[Matches, int, Now], "list[Effect]"]
+    """``then(matches, version, now)``: the version of the metadata that was looked at."""
+
+
+Effect = SendReply | Write | MatchTopics
 
 
 NO_MEMBER = ""
@@ -123,6 +133,8 @@ class CommitRequest(NamedTuple):
     offsets: dict[PartitionId, "OffsetToCommit"]
     retention_ms: int = -1
     """How long they are wanted; -1: as the node is set."""
+    knows_epochs: bool = True
+    """The generation may be a member's epoch (version 9)."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -160,3 +172,60 @@ class DescribedGroup(NamedTuple):
     protocol_type: str
     protocol: str
     members: tuple[DescribedMember, ...] = ()
+    group_type: str = "classic"
+    member_count: int = 0
+
+
+class HeartbeatRequest(NamedTuple):
+    """ConsumerGroupHeartbeat. None: as it was said before."""
+
+    group: str
+    member_id: str
+    epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    """"": none any more."""
+    assignor: str | None = None
+    owned: Assigned | None = None
+    """What the member has."""
+    needs_own_id: bool = True
+    """The member makes its id itself (version 1)."""
+    sees: Callable[[str], bool] | None = None
+    """Whether the caller may know of a topic; None: of all."""
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The answer to ConsumerGroupHeartbeat."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assigned: Assigned | None = None
+    """None: as it was told before."""
+
+
+class DescribedConsumer(NamedTuple):
+    """A member as ConsumerGroupDescribe tells of it."""
+
+    member_id: str
+    metadata: MemberMetadata
+    current: CurrentAssignment
+    target: Assigned
+
+
+class DescribedConsumerGroup(NamedTuple):
+    """A group as ConsumerGroupDescribe tells of it."""
+
+    group: str
+    state: str
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...]

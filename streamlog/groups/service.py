@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
@@ -20,6 +21,7 @@ from streamlog.groups.offsets_topic import GroupReply, Shard
 from streamlog.groups.offsets_topic_config import config_of, partition_of
 from streamlog.groups.records import CommittedOffset
 from streamlog.groups.requests import NONE, Effect, Now, PartitionId
+from streamlog.groups.subscribed_topics import Topic
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
@@ -60,7 +62,7 @@ async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[Grou
         left -= max(1, len(group.offsets))
         if left < 0:
             break
-        found.append((group, group.state.value, len(group.members), dict(group.offsets)))
+        found.append((group, group.shown_state, group.member_count, dict(group.offsets)))
     return [
         GroupProgress(
             group.name,
@@ -92,6 +94,25 @@ NO_GROUPS_STREAM: Final = Condition(
 )
 
 
+class ImageTopics:
+    """The streams of an image, as groups see them: ``subscribed_topics.Topics``."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self.version = image.offset
+
+    def find(self, name: str) -> Topic | None:
+        stream = self._image.streams.get(name)
+        return None if stream is None else Topic(stream.stream_id, len(stream.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        return self._image.names.get(topic_id.bytes)
+
+    def names(self) -> Iterable[str]:
+        """Not the internal ones: as Kafka's ``exclude.internal.topics``."""
+        return (it for it in self._image.streams if not it.startswith("__"))
+
+
 class GroupMetadata(StreamMetadata, Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
@@ -111,6 +132,8 @@ class GroupStatistics(NamedTuple):
 
     states: Counter[str]
     """Groups by their state."""
+    types: Counter[str]
+    """Groups by the protocol of their members."""
     offsets: int
     rebalances: int
     commits: int
@@ -144,6 +167,8 @@ class GroupService:
         self._loader = CoordinatorLoader()
         self._begun: asyncio.Queue[Shard] = asyncio.Queue()
         """To be loaded; never more than partitions have begun to be led."""
+        self._tasks: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
+        """To be carried out; never more than clients wait for."""
         self._unopened: WeakKeyDictionary[GroupReply, str] = WeakKeyDictionary()
         """Questions for the groups of shards that are not open yet; as long as a client waits."""
         self._closed = Counter[str]()
@@ -216,6 +241,11 @@ class GroupService:
         self._unopened[reply] = group
         return reply
 
+    @property
+    def topic_names(self) -> Mapping[bytes, str]:
+        """Of the streams there are, by the bytes of their ids."""
+        return self._metadata.image.names
+
     def coordinators(self) -> Iterator[Coordinator | ErrorCode]:
         """Of all groups of this node; an error where they are not known yet."""
         for shard in tuple(self._shards.values()):
@@ -226,14 +256,16 @@ class GroupService:
                 yield error
 
     def statistics(self) -> GroupStatistics:
-        states, counted, offsets = Counter[str](), Counter(self._closed), 0
+        states, types = Counter[str](), Counter[str]()
+        counted, offsets = Counter(self._closed), 0
         for shard in self._shards.values():
             if shard.coordinator is not None:
                 states += shard.coordinator.states()
+                types += Counter(it.group_type for it in shard.coordinator.groups())
                 offsets += shard.coordinator.offsets_count
                 counted += _counted(shard.coordinator)
         return GroupStatistics(
-            states, offsets, counted["rebalances"], counted["commits"], counted["expired"],
+            states, types, offsets, counted["rebalances"], counted["commits"], counted["expired"],
             sum(shard.coordinator is None for shard in self._shards.values()),
         )  # fmt: skip
 
@@ -284,9 +316,14 @@ class GroupService:
         """Load what is led here, and see to the stream's replicas."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._offsets.keep())
+            group.create_task(self._start_tasks(group))
             while True:
                 shard = await self._begun.get()
                 group.create_task(self._load(shard))
+
+    async def _start_tasks(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            group.create_task(await self._tasks.get())
 
     def look(self, tp: TopicPartition) -> None:
         """It may be led here by now."""
@@ -296,12 +333,16 @@ class GroupService:
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
+        changed: list[str] = []
         for change in new.changes(old):
+            if _has_other_partitions(change.old, change.new):
+                changed.append((change.new or change.old or _no_change()).name)
             name = (change.new or change.old or _no_change()).name
             if name == OFFSETS_STREAM:
                 self._lead(new.streams.get(OFFSETS_STREAM))
             elif change.old is not None and change.new is None:
                 self._stream_gone(name, new)
+        self._topics_changed(new, changed)
         self._offsets.look()
         self._answer_unopened()
 
@@ -335,7 +376,13 @@ class GroupService:
             return
         if not partition.is_leader or partition.leader_epoch != leader_epoch:
             return  # its log is being cut
-        shard = Shard(partition, leader_epoch, self.settings, self._metadata.lease)
+        shard = Shard(
+            partition,
+            leader_epoch,
+            self.settings,
+            self._metadata.lease,
+            start=self._tasks.put_nowait,
+        )
         self._shards[number] = shard
         self._begun.put_nowait(shard)
 
@@ -350,8 +397,16 @@ class GroupService:
         if groups is not None and not shard.closed:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
-            shard.begin(groups, ids, since_ms=image.log.begun_ms if image.log is not None else 0)
+            since_ms = image.log.begun_ms if image.log is not None else 0
+            shard.begin(groups, ids, since_ms=since_ms, topics=ImageTopics(image))
             self._answer_unopened()
+
+    def _topics_changed(self, new: MetadataImage, names: list[str]) -> None:
+        """Their partitions are others than before."""
+        if names:
+            topics = ImageTopics(new)
+            for shard in self._shards.values():
+                shard.topics_changed(topics, names)
 
     def _stream_gone(self, name: str, new: MetadataImage) -> None:
         stream = new.streams.get(name)
@@ -371,6 +426,13 @@ def _forward(reply: GroupReply, to: GroupReply) -> None:
 
 def is_name(group: str) -> bool:
     return 0 < len(group.encode()) <= NAME_BYTES_MAX
+
+
+def _has_other_partitions(old: StreamImage | None, new: StreamImage | None) -> bool:
+    if old is None or new is None:
+        return True
+    is_same = old.stream_id == new.stream_id and len(old.partitions) == len(new.partitions)
+    return not is_same
 
 
 def _counted(coordinator: Coordinator) -> Counter[str]:

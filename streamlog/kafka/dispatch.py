@@ -11,6 +11,7 @@ from streamlog.kafka.handlers import (
     api_versions,
     client_quotas,
     configs,
+    consumer_groups,
     fetch,
     group_offsets,
     groups,
@@ -52,6 +53,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_GROUPS: groups.describe_groups,
     registry.LIST_GROUPS: groups.list_groups,
     registry.DELETE_GROUPS: groups.delete_groups,
+    registry.CONSUMER_GROUP_DESCRIBE: consumer_groups.consumer_group_describe,
     registry.OFFSET_DELETE: group_offsets.offset_delete,
     registry.API_VERSIONS: api_versions.api_versions,
     registry.CREATE_TOPICS: topics.create_topics,
@@ -87,6 +89,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.OFFSET_COMMIT: group_offsets.offset_commit,
     registry.OFFSET_FETCH: group_offsets.offset_fetch,
+    registry.CONSUMER_GROUP_HEARTBEAT: consumer_groups.consumer_group_heartbeat,
     registry.JOIN_GROUP: groups.join_group,
     registry.LEAVE_GROUP: groups.leave_group,
     registry.SYNC_GROUP: groups.sync_group,

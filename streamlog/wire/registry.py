@@ -49,6 +49,8 @@ DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
 DESCRIBE_CLUSTER: Final = 60
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
@@ -72,8 +74,8 @@ APIS: Final[dict[int, Api]] = {
         Api(FETCH, "Fetch", 4, 18, 12),
         Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
         Api(METADATA, "Metadata", 0, 13, 9),
-        Api(OFFSET_COMMIT, "OffsetCommit", 2, 9, 8),
-        Api(OFFSET_FETCH, "OffsetFetch", 1, 9, 6),
+        Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8),
+        Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6),
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
         Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
         Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
@@ -107,6 +109,8 @@ APIS: Final[dict[int, Api]] = {
         Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
         Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+        Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
+        Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes
         Api(BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch", 1, 1, 1),

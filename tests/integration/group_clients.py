@@ -42,16 +42,19 @@ class Member:
         self.lost = 0
         self.read: list[Message] = []
         self.topic = topic
-        self._cooperative = settings.get("partition.assignment.strategy") == "cooperative-sticky"
+        modern = settings.get("group.protocol") == "consumer"
+        self._cooperative = (
+            modern or settings.get("partition.assignment.strategy") == "cooperative-sticky"
+        )
+        timing = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200}
         self.consumer = Consumer(
             {
                 "bootstrap.servers": servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 200,
                 "log_level": 0,
+                **({} if modern else timing),
                 **settings,
             }
         )

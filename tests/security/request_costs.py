@@ -39,6 +39,8 @@ from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
     ALTER_USER_SCRAM_CREDENTIALS,
     APIS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_ACLS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -170,6 +172,15 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
         (FIND_COORDINATOR, 4): {"key_type": 0, "coordinator_keys": names},
         (DESCRIBE_GROUPS, 5): {"groups": names},
         (DELETE_GROUPS, 2): {"groups_names": names},
+        (CONSUMER_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": False},
+        (CONSUMER_GROUP_HEARTBEAT, 1): {
+            "group_id": "group",
+            "member_id": "m",
+            "member_epoch": 0,
+            "rebalance_timeout": 10_000,
+            "subscribed_topic_names": names,
+            "topic_partitions": [],
+        },
         (LIST_OFFSETS, 7): {
             "replica_id": -1,
             "topics": [

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -35,7 +36,9 @@ class Case(NamedTuple):
 
 
 def topics(**partition: Any) -> list[dict[str, Any]]:
-    return [{"name": "orders", "topic": "orders", "partitions": [partition]}]
+    return [
+        {"name": "orders", "topic": "orders", "topic_id": UUID(int=1), "partitions": [partition]}
+    ]
 
 
 ACL = {
@@ -101,6 +104,12 @@ CASES = [
     Case(registry.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]},
          "describe group g", GROUP),
     Case(registry.HEARTBEAT, MEMBER, "read group g", GROUP),
+    Case(registry.CONSUMER_GROUP_HEARTBEAT,
+         {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout": 1_000,
+          "subscribed_topic_names": [], "topic_partitions": []},
+         "read group g", GROUP),
+    Case(registry.CONSUMER_GROUP_DESCRIBE,
+         {"group_ids": ["g"], "include_authorized_operations": False}, "describe group g", GROUP),
     Case(registry.SYNC_GROUP, {**MEMBER, "assignments": []}, "read group g", GROUP),
     Case(registry.LEAVE_GROUP, {"group_id": "g", "members": [{"member_id": "m"}]},
          "read group g", GROUP),

@@ -24,7 +24,7 @@ def families() -> dict[str, Metric]:
     ProcessCollector(registry=metrics.registry)
     collectors: list[Collector] = [
         ClusterGauges(statistics),
-        GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
+        GroupGauges(GroupStatistics(Counter(), Counter(), 0, 0, 0, 0, 0)),
         ConsumerGauges(ConsumerStatistics(holders=[Holder("s", "c", 1)])),
         MirrorGauges([]),
         LagGauges([], omitted=0, ends={}),

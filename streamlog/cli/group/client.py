@@ -18,6 +18,8 @@ TIMEOUT_MS: Final = 10_000
 PAGE: Final = 1_000
 """Groups of one list."""
 DESCRIBED_AT_ONCE: Final = 16
+CLASSIC: Final = "classic"
+"""The type of all groups of a node of 0.1.0, which names none."""
 
 T = TypeVar("T")
 
@@ -85,9 +87,10 @@ class GroupClient:
                 except GroupNotFound:
                     return None  # it has gone meanwhile
                 except NotAuthorized:
-                    return {**row, **nothing}
+                    return {**row, "type": row.get("group_type", CLASSIC), **nothing}
             return {
                 "group": row["group"],
+                "type": found.get("group_type", CLASSIC),
                 "state": found["state"],
                 "coordinator": found["coordinator"],
                 "members": len(found["members"]),

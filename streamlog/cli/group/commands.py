@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamlog.cli.group import reset
-from streamlog.cli.group.client import ask
+from streamlog.cli.group.client import CLASSIC, ask
 from streamlog.cli.options.names import GroupName
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
@@ -22,7 +22,7 @@ def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
     if as_json:
         print_json(found.groups)
     else:
-        names = ("group", "state", "coordinator", "members", "partitions", "lag")
+        names = ("group", "type", "state", "coordinator", "members", "partitions", "lag")
         rows = ([row[name] for name in names] for row in found.groups)
         print_table([name.upper() for name in names], rows)
     if found.missing_nodes:
@@ -49,6 +49,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
     print_pairs(
         [
             ("Group", found["group"]),
+            ("Type", found.get("group_type", CLASSIC)),
             ("State", found["state"]),
             ("Assignor", found["protocol"]),
             ("Coordinator", None if coordinator is None else f"node {coordinator}"),

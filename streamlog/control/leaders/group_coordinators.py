@@ -29,6 +29,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.group import CLASSIC_TYPE
 from streamlog.groups.group_table import NAME_BYTES_MAX
 from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.offsets_topic_config import partition_of
@@ -72,6 +73,8 @@ class GroupSummary(NamedTuple):
     state: str
     protocol_type: str
     members: int
+    group_type: str = CLASSIC_TYPE
+    """``consumer``: of the protocol of KIP-848."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class KnownGroup(NamedTuple):
     protocol: str
     members: tuple[GroupMember, ...]
     offsets: tuple[GroupOffset, ...]
+    group_type: str = CLASSIC_TYPE
 
 
 class WantedOffset(NamedTuple):
@@ -169,7 +173,9 @@ class LocalCoordinators:
             if not isinstance(coordinator, Coordinator):
                 raise error_of(coordinator, "")
             found += (
-                GroupSummary(it.name, it.state.value, it.protocol_type or "", len(it.members))
+                GroupSummary(
+                    it.name, it.shown_state, it.shown_protocol_type, it.member_count, it.group_type
+                )
                 for it in coordinator.groups()
                 if it.name > after
             )
@@ -184,11 +190,13 @@ class LocalCoordinators:
         described, offsets = coordinator.describe(group), coordinator.fetch(group, None)
         if described is None:
             raise error_of(ErrorCode.group_id_not_found, group)
+        consumers = coordinator.describe_consumers(group)
+        names = self._service().topic_names
         is_consumer = described.protocol_type == PROTOCOL_TYPE
         return KnownGroup(
             described.state,
             described.protocol_type,
-            described.protocol,
+            described.protocol if consumers is None else consumers.assignor,
             tuple(
                 GroupMember(
                     it.member_id,
@@ -198,12 +206,28 @@ class LocalCoordinators:
                     _assigned(it.assignment) if is_consumer else (),
                 )
                 for it in described.members
+            )
+            if consumers is None
+            else tuple(
+                GroupMember(
+                    it.member_id,
+                    it.metadata.instance_id,
+                    it.metadata.client_id,
+                    it.metadata.client_host,
+                    tuple(
+                        TopicPartition(name, number)
+                        for topic_id, number in sorted(it.current.assigned)
+                        if (name := names.get(topic_id.bytes)) is not None
+                    ),
+                )
+                for it in consumers.members
             ),
             tuple(
                 GroupOffset(*place, it.offset, it.leader_epoch, it.metadata, it.topic_id)
                 for place, found in sorted(offsets.items())
                 if (it := found.committed) is not None
             ),
+            described.group_type,
         )
 
     async def delete(self, group: str) -> None:
@@ -284,7 +308,9 @@ class LocalCoordinators:
 
     async def _list(self, fields: Fields) -> NodeAnswer:
         rows = self.listed(str(fields["after"]), min(int(fields["limit"]), LISTED_AT_ONCE))
-        return NodeAnswer({"groups": rows})
+        # A node of 0.1.0 knows of no types; it is never asked about another one.
+        told = [it if it.group_type != CLASSIC_TYPE else it[:-1] for it in rows]
+        return NodeAnswer({"groups": told})
 
     async def _progress(self, fields: Fields) -> NodeAnswer:
         found = await self._service().progress(int(fields["partitions_max"]))
@@ -297,7 +323,10 @@ class LocalCoordinators:
         found = await self.known(str(fields["group"]))
         members = [asdict(it) for it in found.members]
         offsets = [(*it[:-1], str(it.stream_id)) for it in found.offsets]
-        return NodeAnswer({**found._asdict(), "members": members, "offsets": offsets})
+        fields = {**found._asdict(), "members": members, "offsets": offsets}
+        if found.group_type == CLASSIC_TYPE:
+            del fields["group_type"]
+        return NodeAnswer(fields)
 
     async def _delete(self, fields: Fields) -> NodeAnswer:
         await self.delete(str(fields["group"]))

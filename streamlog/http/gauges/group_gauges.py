@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from streamlog.condition import Condition
 from streamlog.groups.consumer_lag import consumer_lag
-from streamlog.groups.group import State
+from streamlog.groups.group import CLASSIC_TYPE, CONSUMER_TYPE, State
 from streamlog.groups.service import GroupProgress, GroupStatistics
 from streamlog.model import TopicPartition
 
@@ -46,9 +46,17 @@ class GroupGauges(Collector):
             "Consumer groups coordinated by this node",
             labels=["state"],
         )
-        for state in State:
-            states.add_metric([state.value], groups.states[state.value])
+        for state in (*(it.value for it in State), "Assigning", "Reconciling"):
+            states.add_metric([state], groups.states[state])
         yield states
+        types = GaugeMetricFamily(
+            "streamlog_consumer_groups_by_type",
+            "Consumer groups coordinated by this node, by the protocol of their members",
+            labels=["type"],
+        )
+        for type_ in (CLASSIC_TYPE, CONSUMER_TYPE):
+            types.add_metric([type_], groups.types[type_])
+        yield types
         yield GaugeMetricFamily(
             "streamlog_consumer_group_offsets",
             "Committed offsets kept for consumer groups coordinated by this node",

@@ -16,12 +16,13 @@ from streamlog.groups.requests import (
     OffsetToCommit,
     PartitionId,
 )
-from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal
+from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal, stream_named
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.groups import result_of
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.read_barrier import catch_up
 from streamlog.model import TopicPartition
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
@@ -31,9 +32,9 @@ UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition
 
 
 async def offset_commit(
-    request: Message, _version: int, context: Context, asker: Requester
+    request: Message, version: int, context: Context, asker: Requester
 ) -> Message:
-    """OffsetCommit (8), versions 2 to 9: how far a group has come, partition by partition.
+    """OffsetCommit (8), versions 2 to 10: how far a group has come, partition by partition.
 
     Answered when it is committed as any acknowledged record is. Without a generation (-1) it is for
     who assigns partitions itself, and holds while the group has no members.
@@ -41,7 +42,22 @@ async def offset_commit(
         v2-4  how long it is to be kept
         v6    the leader epoch of what was read last (KIP-320)
         v7    static members (KIP-345)
+        v9    members of the consumer protocol, with their epochs (KIP-848)
+        v10   topics by their ids
     """
+    if version >= _TOPIC_IDS_FROM:
+        refusal = group_refusal(Operation.READ, request["group_id"], context)
+        if refusal is not ErrorCode.none:
+            return {"topics": _commits_by_id(request["topics"], refusal)}
+        await _know_ids(request["topics"], context)
+        named, unknown = _named(request["topics"], context)
+        answer = await _commit({**request, "topics": named}, version, context, asker)
+        strange = _commits_by_id(unknown, ErrorCode.unknown_topic_id)
+        return {"topics": [*_with_ids(answer["topics"], named), *strange]}
+    return await _commit(request, version, context, asker)
+
+
+async def _commit(request: Message, version: int, context: Context, asker: Requester) -> Message:
     refusal = group_refusal(Operation.READ, request["group_id"], context)
     if refusal is not ErrorCode.none:
         return _commit_failed(request, refusal)
@@ -50,7 +66,7 @@ async def offset_commit(
         await _know_topics(request, forbidden, context)
     except NotLeader:
         return _commit_failed(request, ErrorCode.coordinator_not_available)
-    wanted = _commit_request(request, context.metadata.image, forbidden)
+    wanted = _commit_request(request, version, context.metadata.image, forbidden)
     result: Any = {}
     if wanted.offsets:
         reply = context.groups.call(
@@ -93,7 +109,58 @@ async def _know_topics(request: Message, forbidden: set[str], context: Context) 
                 await lookup.look_up(TopicPartition(topic["name"], it["partition_index"]))
 
 
-def _commit_request(request: Message, image: MetadataImage, forbidden: set[str]) -> CommitRequest:
+_TOPIC_IDS_FROM: Final = 10
+_EPOCHS_FROM: Final = 9
+
+
+async def _know_ids(topics: Iterable[Message], context: Context) -> None:
+    """What has just been made may not have come here yet."""
+    image = context.metadata.image
+    if any(stream_named(it["topic_id"], image) is None for it in topics):
+        await catch_up(context.metadata)
+
+
+def _named(
+    topics: Iterable[Message], context: Context
+) -> tuple[list[dict[str, Any]], list[Message]]:
+    """Each with its name, too; and those whose ids are of no topic that the caller may know of."""
+    named, unknown = [], []
+    for topic in topics:
+        name = stream_named(topic["topic_id"], context.metadata.image)
+        if name is None or (context.access is not None and not context.access.finds(name)):
+            unknown.append(topic)
+        else:
+            named.append({**topic, "name": name})
+    return named, unknown
+
+
+def _with_ids(
+    topics: Iterable[dict[str, Any]], named: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    ids = {it["name"]: it["topic_id"] for it in named}
+    return [
+        {"topic_id": ids[it["name"]], "partitions": it["partitions"]}
+        for it in topics
+        if it["name"] in ids
+    ]
+
+
+def _commits_by_id(topics: Iterable[Message], error: ErrorCode) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic_id": topic["topic_id"],
+            "partitions": [
+                {"partition_index": it["partition_index"], "error_code": error}
+                for it in topic["partitions"]
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _commit_request(
+    request: Message, version: int, image: MetadataImage, forbidden: set[str]
+) -> CommitRequest:
     """Of the partitions that there are, and that the caller may read."""
     offsets: dict[PartitionId, OffsetToCommit] = {}
     for topic in request["topics"]:
@@ -113,7 +180,9 @@ def _commit_request(request: Message, image: MetadataImage, forbidden: set[str])
         request.get("group_instance_id"),
         request["generation_id_or_member_epoch"],
     )
-    return CommitRequest(request["group_id"], caller, offsets, request.get("retention_time", -1))
+    retention_ms = request.get("retention_time", -1)
+    knows_epochs = version >= _EPOCHS_FROM
+    return CommitRequest(request["group_id"], caller, offsets, retention_ms, knows_epochs)
 
 
 def _commit_codes(
@@ -139,7 +208,7 @@ NO_OFFSET: Final = -1
 async def offset_fetch(
     request: Message, version: int, context: Context, asker: Requester
 ) -> Message:
-    """OffsetFetch (9), versions 1 to 9: how far groups have come.
+    """OffsetFetch (9), versions 1 to 10: how far groups have come.
 
     Before it answers, the coordinator makes sure that it still is the one: an offset that was committed
     at another node in the meantime must not seem to go back. That costs the time of a commit. A node that
@@ -150,7 +219,8 @@ async def offset_fetch(
         v7  nothing that is about to be another offset (KIP-447)
         v8  several groups (KIP-709), each of them once: a name takes a few bytes, and the answer to it
             all that the group has committed
-        v9  a member of the new protocol, which there are none of
+        v9  a member of the consumer protocol says its epoch: STALE_MEMBER_EPOCH if that is another (KIP-848)
+        v10 topics by their ids
     """
     several = version >= _SEVERAL_GROUPS_FROM
     asked = request["groups"] if several else [request]
@@ -160,11 +230,14 @@ async def offset_fetch(
         ErrorCode.invalid_request if counts[group] > 1 else _confirm(group, context)
         for group in (it["group_id"] for it in asked)
     ]
+    if version >= _TOPIC_IDS_FROM:
+        await _know_ids((topic for it in asked for topic in it["topics"] or ()), context)
     answers = []
     for it, confirmed in zip(asked, confirming, strict=True):
         timeout_ms = context.groups.settings.commit_timeout_ms
         error = await result_of(confirmed, asker.poll, timeout_ms)
-        answers.append(_fetched_group(it, error, version, context, stable))
+        fetched = _fetched_by_id if version >= _TOPIC_IDS_FROM else _fetched_group
+        answers.append(fetched(it, error, version, context, stable))
     return {"groups": answers} if several else answers[0]
 
 
@@ -175,6 +248,34 @@ def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
     return context.groups.confirm(group, when_opened=True)
 
 
+def _fetched_by_id(
+    asked: Message, error: ErrorCode, version: int, context: Context, stable: bool
+) -> dict[str, Any]:
+    named, unknown = _named(asked["topics"] or (), context)
+    wanted = {**asked, "topics": None if asked["topics"] is None else named}
+    answer = _fetched_group(wanted, error, version, context, stable)
+    if asked["topics"] is None:
+        streams = context.metadata.image.streams
+        named = [
+            {"name": it["name"], "topic_id": streams[it["name"]].stream_id}
+            for it in answer["topics"]
+            if it["name"] in streams
+        ]
+    topics = _with_ids(answer["topics"], named)
+    if answer["error_code"] is ErrorCode.none:
+        nothing = FoundOffset(None, ErrorCode.unknown_topic_id)
+        topics += [
+            {
+                "topic_id": topic["topic_id"],
+                "partitions": [
+                    _fetched_partition(it, nothing) for it in topic["partition_indexes"]
+                ],
+            }
+            for topic in unknown
+        ]
+    return {**answer, "topics": topics}
+
+
 def _fetched_group(
     asked: Message, error: ErrorCode, version: int, context: Context, stable: bool
 ) -> dict[str, Any]:
@@ -182,6 +283,9 @@ def _fetched_group(
     coordinator = context.groups.coordinator(group, may_be_empty=True)
     if error is ErrorCode.none and isinstance(coordinator, ErrorCode):
         error = coordinator
+    if error is ErrorCode.none and not isinstance(coordinator, ErrorCode):
+        epoch = asked.get("member_epoch", -1)
+        error = coordinator.member_refusal(group, asked.get("member_id") or "", epoch)
     if error is not ErrorCode.none or isinstance(coordinator, ErrorCode):
         told = _fetch_failed(topics or (), error) if version < _WHOLE_ERROR_FROM else []
         return {"group_id": group, "error_code": error, "topics": told}

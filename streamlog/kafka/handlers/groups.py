@@ -11,7 +11,7 @@ from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.group import State
+from streamlog.groups.group import CLASSIC_TYPE, State
 from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.requests import (
     DescribedGroup,
@@ -274,7 +274,8 @@ async def describe_groups(request: Message, version: int, context: Context) -> M
 
     v3  which operations are allowed, which is not said
     v4  static members (KIP-345)
-    v6  a group that is not there is an error (KIP-1043); before that, it is dead
+    v6  a group that is not there is an error (KIP-1043); before that, it is dead. So is one of the
+        consumer protocol: ConsumerGroupDescribe has it
     """
     names = dict.fromkeys(request["groups"])
     return {
@@ -290,12 +291,14 @@ def _describe_group(name: str, version: int, context: Context) -> dict[str, Any]
     if isinstance(coordinator, ErrorCode):
         return _described(DescribedGroup(name, "", "", ""), coordinator)
     group = coordinator.describe(name)
-    if group is not None:
+    if group is not None and group.group_type == CLASSIC_TYPE:
         return _described(group, ErrorCode.none)
     dead = DescribedGroup(name, State.DEAD.value, "", "")
     if version < _NOT_FOUND_FROM:
         return _described(dead, ErrorCode.none)
-    return _described(dead, ErrorCode.group_id_not_found, f"there is no group {name!r}")
+    is_other = group is not None
+    said = f"Group {name} is not a classic group." if is_other else f"there is no group {name!r}"
+    return _described(dead, ErrorCode.group_id_not_found, said)
 
 
 def _described(
@@ -322,14 +325,11 @@ def _described(
     }
 
 
-CLASSIC: Final = "classic"
-
-
 async def list_groups(request: Message, _version: int, context: Context) -> Message:
     """ListGroups (16), versions 0 to 5: the groups that this node coordinates; ask every node.
 
     v4  only those in certain states (KIP-518)
-    v5  only those of certain types (KIP-848): all here are ``classic``
+    v5  only those of certain types (KIP-848): ``classic`` or ``consumer``
     """
     states = {it.casefold() for it in request.get("states_filter", ())}
     types = {it.casefold() for it in request.get("types_filter", ())}
@@ -340,13 +340,13 @@ async def list_groups(request: Message, _version: int, context: Context) -> Mess
             "group_id": group.group,
             "protocol_type": group.protocol_type,
             "group_state": group.state,
-            "group_type": CLASSIC,
+            "group_type": group.group_type,
         }
         for coordinator in asked
         if isinstance(coordinator, Coordinator)
         for group in coordinator.listed()
         if (not states or group.state.casefold() in states)
-        and (not types or CLASSIC in types)
+        and (not types or group.group_type in types)
         and (context.access is None or context.access.sees_group(group.group))
     ]
     error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none

@@ -26,14 +26,18 @@ LEVELS: Final[Mapping[int, str]] = {
     2: "nodes that share a machine (node.processes)",
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
-    " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots,"
-    " all of Kafka's topic configs",
+    " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
+    " topic configs, consumer groups of group.protocol=consumer",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
 LEVEL_MAX: Final = max(LEVELS)
 RESTORED_LEVEL: Final = 3
 """From there on every node knows ``StreamCreated.restored_end``."""
+CONSUMER_GROUPS_LEVEL: Final = 3
+"""From there on every node reads the records of consumer groups of KIP-848; an earlier one would take such a
+group for one without members.
+"""
 FIRST: Final = 1
 """Of a cluster whose level was never raised."""
 

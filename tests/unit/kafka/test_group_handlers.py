@@ -4,7 +4,9 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +15,7 @@ from streamlog.errors import NoController
 from streamlog.groups.offsets_topic_config import config_of as offsets_config
 from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
+from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
@@ -610,3 +613,100 @@ async def test_a_group_whose_offsets_are_asked_for_twice_is_refused(
     answer = await ask(groups, r.OFFSET_FETCH, version, {"groups": asked})
     told = [(it["group_id"], it["error_code"], it["topics"]) for it in answer["groups"]]
     assert told == [(GROUP, 42, []), ("other", 0, []), (GROUP, 42, []), (GROUP, 42, [])]
+
+
+async def test_offsets_by_the_ids_of_topics(groups: KafkaNode) -> None:
+    known, strange = groups.metadata.image.stream("flights").stream_id, UUID(int=99)
+
+    def by_id(**partition: Any) -> list[dict[str, Any]]:
+        return [{"topic_id": it, **partition} for it in (known, strange)]
+
+    partitions = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": "x"}]
+    asked = {
+        "group_id": GROUP,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": by_id(partitions=partitions),
+    }
+    answer = await ask(groups, r.OFFSET_COMMIT, 10, asked)
+    assert [(it["topic_id"], it["partitions"][0]["error_code"]) for it in answer["topics"]] == [
+        (known, 0),
+        (strange, 100),
+    ]
+    for topics in (by_id(partition_indexes=[0]), None):
+        wanted = {"groups": [{"group_id": GROUP, "topics": topics}]}
+        (found,) = (await ask(groups, r.OFFSET_FETCH, 10, wanted))["groups"]
+        told = [
+            (it["topic_id"], part["committed_offset"], part["error_code"])
+            for it in found["topics"]
+            for part in it["partitions"]
+        ]
+        assert told == [(known, 5, 0), (strange, -1, 100)][: len(told)]
+        assert len(told) == (1 if topics is None else 2)
+
+
+JOINING = {
+    "group_id": "new",
+    "member_id": "m",
+    "member_epoch": 0,
+    "rebalance_timeout": 60_000,
+    "subscribed_topic_names": ["flights"],
+    "topic_partitions": [],
+}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a_member_of_the_consumer_protocol(groups: KafkaNode, version: int) -> None:
+    refused = await ask(groups, r.CONSUMER_GROUP_HEARTBEAT, version, JOINING)
+    assert refused["error_code"] == 35  # UNSUPPORTED_VERSION: the cluster is of an earlier level
+    groups.metadata.image = replace(groups.metadata.image, level=CONSUMER_GROUPS_LEVEL)
+    flights = groups.metadata.image.stream("flights").stream_id
+    member_id = "" if version == 0 else "m"
+    joined = await ask(
+        groups, r.CONSUMER_GROUP_HEARTBEAT, version, {**JOINING, "member_id": member_id}
+    )
+    assert joined["error_code"] == 0
+    assert joined["member_epoch"] == 1
+    assert joined["heartbeat_interval"] == SETTINGS.consumer_heartbeat_interval_ms
+    (part,) = joined["assignment"]["topic_partitions"]
+    assert (part["topic_id"], list(part["partitions"])) == (flights, [0, 1])
+    asked = {"group_ids": ["new", "none", "new"], "include_authorized_operations": False}
+    answer = await ask(groups, r.CONSUMER_GROUP_DESCRIBE, version, asked)
+    found, missing = answer["groups"]
+    assert missing["error_code"] == 69
+    assert (found["group_state"], found["group_epoch"], found["assignment_epoch"]) == (
+        "Stable",
+        1,
+        1,
+    )
+    assert found["assignor_name"] == "uniform"
+    (member,) = found["members"]
+    assert member["member_id"] == joined["member_id"]
+    assert list(member["subscribed_topic_names"]) == ["flights"]
+    (assigned,) = member["assignment"]["topic_partitions"]
+    assert assigned["topic_name"] == "flights"
+    assert member.get("member_type", 1) == 1
+    listed = await ask(
+        groups, r.LIST_GROUPS, 5, {"states_filter": [], "types_filter": ["Consumer"]}
+    )
+    assert [(it["group_id"], it["group_type"]) for it in listed["groups"]] == [("new", "consumer")]
+    (classic,) = (await ask(groups, r.DESCRIBE_GROUPS, 6, {"groups": ["new"]}))["groups"]
+    assert (classic["error_code"], classic["error_message"]) == (
+        69,
+        "Group new is not a classic group.",
+    )
+    stale = {
+        "groups": [
+            {"group_id": "new", "member_id": joined["member_id"], "member_epoch": 7, "topics": None}
+        ]
+    }
+    assert (await ask(groups, r.OFFSET_FETCH, 9, stale))["groups"][0]["error_code"] == 113
+    beat = {
+        "group_id": "new",
+        "member_id": joined["member_id"],
+        "member_epoch": 1,
+        "subscribed_topic_names": None,
+        "topic_partitions": None,
+    }
+    answered = await ask(groups, r.CONSUMER_GROUP_HEARTBEAT, version, beat)
+    assert (answered["error_code"], answered["assignment"]) == (0, None)

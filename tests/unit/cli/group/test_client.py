@@ -47,7 +47,7 @@ class Answers:
             raise GroupNotFound(group)
         return {
             "group": group, "state": "Stable", "coordinator": 2, "members": [{}],
-            "partitions": [{}, {}], "lag": 5,
+            "partitions": [{}, {}], "lag": 5, "group_type": "consumer",
         }  # fmt: skip
 
 
@@ -62,6 +62,7 @@ async def test_all_groups_page_by_page() -> None:
     assert [it["group"] for it in found.groups] == ["a", "b", "c", "hidden"]
     assert answers.asked.count("groups.list") == 3
     known = {"state": "Stable", "coordinator": 2, "members": 1, "partitions": 2, "lag": 5}
+    known["type"] = "consumer"
     assert found.groups[0] == {"group": "a", **known}
     told = found.groups[3]
     assert (told["state"], told["coordinator"], told["lag"]) == ("Empty", None, None)

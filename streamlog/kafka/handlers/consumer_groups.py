@@ -1,0 +1,199 @@
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: consumer groups of the protocol of KIP-848."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
+from streamlog.groups.consumer_group import JOINING_EPOCH
+from streamlog.groups.consumer_group_records import Assigned, by_topic
+from streamlog.groups.requests import (
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+)
+from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
+from streamlog.kafka.context import Context, Requester
+from streamlog.kafka.handlers.groups import result_of
+from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
+from streamlog.metadata.read_barrier import catch_up
+from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
+
+_OWN_ID_FROM: Final = 1
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+
+async def consumer_group_heartbeat(
+    request: Message, version: int, context: Context, asker: Requester
+) -> Message:
+    """ConsumerGroupHeartbeat (68), versions 0 and 1: a member says what it wants and has, and hears what it is to have.
+
+    Needs READ on the group, and DESCRIBE on the topics that it names; an expression stands for no others. It
+    is answered when what it changes is in the log. Needs feature level 3 of the cluster.
+
+        v1  the member makes its own id (KIP-1082), and may subscribe by an expression of RE2
+    """
+    group = request["group_id"]
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return _answered(HeartbeatAnswer(refusal))
+    if context.metadata.image.level < CONSUMER_GROUPS_LEVEL:
+        said = (
+            f"the consumer group protocol needs feature level {CONSUMER_GROUPS_LEVEL}: once all nodes run this"
+            " version, `streamlog cluster features upgrade`"
+        )
+        return _answered(HeartbeatAnswer(ErrorCode.unsupported_version, said))
+    names = request["subscribed_topic_names"]
+    if context.access is not None and not _may_describe(names or (), context):
+        return _answered(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
+    owned = request["topic_partitions"]
+    wanted = HeartbeatRequest(
+        group,
+        request["member_id"],
+        request["member_epoch"],
+        asker.client_id,
+        asker.host,
+        request["instance_id"],
+        request["rack_id"],
+        request["rebalance_timeout"],
+        None if names is None else tuple(names),
+        request.get("subscribed_topic_regex"),
+        request["server_assignor"],
+        None if owned is None else _owned(owned),
+        version >= _OWN_ID_FROM,
+        None if context.access is None else context.access.sees,
+    )
+    if wanted.epoch == JOINING_EPOCH:
+        # What a client has just made may not have come here yet.
+        await _know_topics(wanted.topics or (), context)
+    reply = context.groups.call(
+        group, lambda coordinator, token, now: coordinator.consumer_heartbeat(wanted, token, now)
+    )
+    result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    return _answered(HeartbeatAnswer(result) if isinstance(result, ErrorCode) else result)
+
+
+def _may_describe(names: Iterable[str], context: Context) -> bool:
+    for name in names:
+        try:
+            check_topic(Operation.DESCRIBE, name, context)
+        except StreamlogError:
+            return False
+    return True
+
+
+async def _know_topics(names: Iterable[str], context: Context) -> None:
+    if any(name not in context.metadata.image.streams for name in names):
+        await catch_up(context.metadata)
+
+
+def _owned(topics: Iterable[Message]) -> Assigned:
+    return frozenset((it["topic_id"] or UUID(int=0), n) for it in topics for n in it["partitions"])
+
+
+def _answered(answer: HeartbeatAnswer) -> Message:
+    assignment = None
+    if answer.assigned is not None:
+        topics = by_topic(answer.assigned).items()
+        assignment = {
+            "topic_partitions": [{"topic_id": it, "partitions": them} for it, them in topics]
+        }
+    return {
+        "error_code": answer.error,
+        "error_message": answer.message,
+        "member_id": answer.member_id,
+        "member_epoch": answer.epoch,
+        "heartbeat_interval": answer.interval_ms,
+        "assignment": assignment,
+    }
+
+
+async def consumer_group_describe(request: Message, version: int, context: Context) -> Message:
+    """ConsumerGroupDescribe (69), versions 0 and 1: groups' epochs, members and assignments.
+
+    Needs DESCRIBE on each group, and on the topics that its members subscribe to. A group of the classic
+    protocol is not found here: DescribeGroups has it.
+
+        v1  which protocol each member speaks
+    """
+    names = dict.fromkeys(request["group_ids"])
+    return {"groups": [_described(it, version, context) async for it in cooperatively(names)]}
+
+
+def _described(name: str, version: int, context: Context) -> dict[str, Any]:
+    refusal = group_refusal(Operation.DESCRIBE, name, context)
+    if refusal is not ErrorCode.none:
+        return _failed(name, refusal)
+    coordinator = context.groups.coordinator(name)
+    if isinstance(coordinator, ErrorCode):
+        return _failed(name, coordinator)
+    group = coordinator.describe_consumers(name)
+    if group is None:
+        return _failed(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group.")
+    members = [_member(it, version, context) for it in group.members]
+    if context.access is not None and not _sees_all(group, context):
+        said = "The group has topics that the caller may not describe."
+        return _failed(name, ErrorCode.topic_authorization_failed, said)
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": name,
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": members,
+    }
+
+
+def _sees_all(group: DescribedConsumerGroup, context: Context) -> bool:
+    topics = {topic for member in group.members for topic in member.metadata.topics}
+    return _may_describe(topics, context)
+
+
+def _failed(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": name,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+    }
+
+
+def _member(member: DescribedConsumer, version: int, context: Context) -> dict[str, Any]:
+    metadata = member.metadata
+    found: dict[str, Any] = {
+        "member_id": member.member_id,
+        "instance_id": metadata.instance_id,
+        "rack_id": metadata.rack_id,
+        "member_epoch": member.current.epoch,
+        "client_id": metadata.client_id,
+        "client_host": metadata.client_host,
+        "subscribed_topic_names": metadata.topics,
+        "subscribed_topic_regex": metadata.regex,
+        "assignment": _assignment(member.current.assigned, context),
+        "target_assignment": _assignment(member.target, context),
+    }
+    if version >= 1:
+        found["member_type"] = _CLASSIC_MEMBER if metadata.classic else _CONSUMER_MEMBER
+    return found
+
+
+def _assignment(assigned: Assigned, context: Context) -> dict[str, Any]:
+    names = context.metadata.image.names
+    return {
+        "topic_partitions": [
+            {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
+            for topic_id, numbers in by_topic(assigned).items()
+            if (name := names.get(topic_id.bytes)) is not None
+        ]
+    }
