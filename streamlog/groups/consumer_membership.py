@@ -222,6 +222,8 @@ class ConsumerMembership:
             )
         if refused is not None:
             self._give_up(step, now)
+            if request.regex and request.regex not in consumer.regexes:
+                self._viewers.pop((group.name, request.regex), None)
             return refused
         if joins:
             self._take_place(step, request, member_id)
