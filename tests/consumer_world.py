@@ -29,10 +29,15 @@ class WorldMember:
         self.owned: Assigned = NOTHING
         self.wanted: Assigned = NOTHING
         self.answer: HeartbeatAnswer | None = None
+        self.has_missed_answer = False
+        """Then its next request says all, and is answered with all."""
 
     def beat(self) -> HeartbeatAnswer:
         """One heartbeat, which is answered at once; what it is told to give up, it still has."""
         says = self.says if self.epoch == 0 else {}
+        if self.has_missed_answer and self.epoch:
+            says = {"rebalance_ms": 60_000, **self.says}
+        self.has_missed_answer = False
         if "instance_id" in self.says:
             says = {**says, "instance_id": self.says["instance_id"]}
         token = self.world.consumer_beat(

@@ -108,7 +108,7 @@ class ConsumerMembership:
         self._downgrade = downgrade
         self.topics: Topics = NoTopics()
         self._viewers: dict[tuple[str, str], Callable[[str], bool] | None] = {}
-        """Who may know of what, by group and expression, as the last member with it said."""
+        """What the last member that was heard of with it may know of, by group and expression."""
 
     # ConsumerGroupHeartbeat
 
@@ -229,8 +229,8 @@ class ConsumerMembership:
             self._take_place(step, request, member_id)
         before = consumer.members.get(member_id)
         member = _updated(before, request)
-        if request.regex:
-            self._viewers[group.name, request.regex] = request.sees
+        if member.regex is not None:
+            self._view(group.name, member.regex, request, now)
         had = consumer.assignment(member_id)
         self.update(step, member_id, member)
         current = consumer.next_assignment(member_id, request.owned)
@@ -486,8 +486,8 @@ class ConsumerMembership:
         consumer = group.consumer
         if consumer is None or not consumer.regexes:
             return
-        # Of an expression that no member has named since this coordinator began it is not known
-        # what its members may know of.
+        # Of an expression none of whose members this coordinator has heard of yet, it is not known
+        # what they may know of.
         wanted = tuple(it for it in consumer.regexes if (group.name, it) in self._viewers)
         if wanted:
             self._table.match(wanted, partial(self._rematched, group))
@@ -544,6 +544,14 @@ class ConsumerMembership:
             self._table.deadlines.set(Due("regex", name), now.ms + REGEX_REFRESH_MS)
         return self._member_beats(request, step, asked.token, now)
 
+    def _view(self, name: str, regex: str, request: HeartbeatRequest, now: Now) -> None:
+        """The expression stands for what this member may know of."""
+        is_first = (name, regex) not in self._viewers
+        self._viewers[name, regex] = request.sees
+        due = Due("regex", name)
+        if is_first and self._table.deadlines.get(due) is None:
+            self._table.deadlines.set(due, now.ms + REGEX_REFRESH_MS)
+
     def _visible(self, name: str, regex: str, found: frozenset[str]) -> frozenset[str]:
         sees = self._viewers.get((name, regex))
         return found if sees is None else frozenset(filter(sees, found))
@@ -592,6 +600,7 @@ class ConsumerMembership:
         """It is not in the log: the group is as it was."""
         group, consumer = step.group, step.consumer
         consumer.failed(write)
+        group.has_new_topics = True  # the epoch that was for them is none
         if step.undo is not None:
             step.undo(now)
         if self._table.has(group):
@@ -603,6 +612,7 @@ class ConsumerMembership:
         """A step of which nothing is to be written."""
         if step.changes:
             step.consumer.failed(step.consumer.append(step.changes))
+            step.group.has_new_topics = True
         if step.undo is not None:
             step.undo(now)
         self._drop_if_nothing(step.group)

@@ -67,6 +67,7 @@ class ConsumerGroupStory(RuleBasedStateMachine):
         if name in self.members and self.members[name].epoch:
             member = self.members[name]
             self.world.consumer_beat(name, member.epoch, member.owned)
+            member.has_missed_answer = True
             self._heard(name)
 
     @rule(name=names)

@@ -236,6 +236,33 @@ def test_what_cannot_be_written_has_not_been(world: GroupWorld) -> None:
     assert world.state() == "Stable"
 
 
+def test_topics_are_looked_at_again_where_their_epoch_could_not_be_written(
+    world: GroupWorld,
+) -> None:
+    a = member(world, "a")
+    a.step()
+    world.topics.make("t", 6)
+    world.topics_changed("t")
+    world.refuse = ErrorCode.coordinator_not_available
+    a.beat()
+    world.wait(1)
+    world.refuse = None
+    a.step()
+    assert numbers(a.owned) == set(range(6))
+
+
+def test_an_expression_is_looked_at_by_the_next_coordinator(world: GroupWorld) -> None:
+    a = member(world, "a", regex="t-.*")
+    a.step()
+    world.crash()
+    world.topics.make("t-1", 1)
+    world.topics_changed("t-1")
+    a.step()
+    world.wait(1_000)
+    a.step()
+    assert {world.topics.name_of(it[0]) for it in a.owned} == {"t-1"}
+
+
 def test_a_group_without_members_is_deleted(world: GroupWorld) -> None:
     a = member(world, "a")
     a.step()
