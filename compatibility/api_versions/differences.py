@@ -53,10 +53,8 @@ _TOKENS: Final = (
     "no delegation tokens: clients log in by SCRAM, PLAIN, OAUTHBEARER or a certificate"
 )
 _STREAMS: Final = "the protocol of Kafka Streams (KIP-1071), which does without by default (`group.protocol=classic`)"
-_CONSUMERS: Final = "the consumer protocol (KIP-848); clients use the classic one by default"
 _TELEMETRY: Final = "metrics of clients are not collected; clients do without by themselves"
 _QUORUM: Final = "voters are changed by `streamlog cluster add-voter` and `remove-voter`"
-_IDS: Final = "10 names topics by their ids, which clients of the consumer protocol (KIP-848) do"
 _BETWEEN: Final = (
     "between nodes, each of which is a broker and may be the controller; a Kafka broker leaves it to its"
     " controller's listener"
@@ -65,7 +63,6 @@ _BETWEEN: Final = (
 REASONS: Final[Mapping[int, str]] = {
     0: "0 to 2 are listed, and refused: an old librdkafka compresses only for a broker that lists them"
     " (KAFKA-18659)",
-    **dict.fromkeys((8, 9), _IDS),
     10: "5 is for transactions, 6 for share groups, and there are neither",
     22: "6 is for two-phase commits (KIP-939), and a broker lists it only with unstable versions turned on; a node"
     " answers it as 5",
@@ -75,7 +72,6 @@ REASONS: Final[Mapping[int, str]] = {
     **dict.fromkeys((52, 53, 54, 58, 59), _BETWEEN),
     57: "the feature level is raised by `streamlog cluster features upgrade`",
     64: "a node is removed by `streamlog cluster remove-node`",
-    **dict.fromkeys((68, 69), _CONSUMERS),
     **dict.fromkeys((71, 72), _TELEMETRY),
     74: "only topics and nodes have configs, and Metadata and DescribeCluster list these",
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARES),

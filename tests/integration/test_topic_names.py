@@ -89,7 +89,9 @@ async def test_jetstream_is_not_told_of_it(dev: Dev, topic: str) -> None:
     try:
         js = nc.jetstream()
         await js.add_stream(name="plain", subjects=["plain"])
-        listed = [it.config.name for it in await js.streams_info()]  # those of other tests, too
+        listed = [
+            str(it.config.name) for it in await js.streams_info()
+        ]  # those of other tests, too
         assert "plain" in listed
         assert not any("." in name for name in listed)
         assert (await js.account_info()).streams == len(listed)
