@@ -123,7 +123,7 @@ def test_who_lacks_a_right_orders_nothing(
     reader.stop()
     nobody = new_ledger("nobody", "chain-3", "alice")
     nobody.start()
-    wait_until(lambda: "may not create stream" in nobody.log_text(), "it does not say so")
+    wait_until(lambda: "topic authorization failed" in nobody.log_text(), "it does not say so")
 
 
 def get(port: int, path: str, token: str = "", context: ssl.SSLContext | None = None) -> int:

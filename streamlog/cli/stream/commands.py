@@ -14,7 +14,12 @@ from streamlog.cli.options.connection_options import cluster_at, operate, run
 from streamlog.cli.options.names import StreamName
 from streamlog.cli.output import Size, print_json, print_pairs, print_table, say
 from streamlog.cli.stream import message, move
-from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
+from streamlog.cli.stream.settings import (
+    SettingsCommand,
+    check_min_isr,
+    given_settings,
+    shown_settings,
+)
 from streamlog.metadata.stream.settings_translation import BY_NAME
 
 PAGE: Final = 500
@@ -169,7 +174,9 @@ def add(
     as_json: o.Json = False,
 ) -> None:
     """Make a stream. The same one again is a success."""
-    made = operate(servers, "streams.create", config={"name": stream, **given_settings(ctx)})
+    settings = given_settings(ctx)
+    check_min_isr(settings)
+    made = operate(servers, "streams.create", config={"name": stream, **settings})
     if as_json:
         print_json(made)
     elif made["created"]:

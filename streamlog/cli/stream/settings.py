@@ -67,6 +67,15 @@ def given_settings(ctx: typer.Context) -> dict[str, Any]:
     return found
 
 
+def check_min_isr(settings: Mapping[str, Any]) -> None:
+    """Of a stream that is to be made. Kafka's clients may ask for more replicas in sync than there are, and so refuse
+    all writes with acks=all; on a command line that is a slip. Raises InvalidStreamConfig.
+    """
+    replicas, min_isr = settings.get("replicas", 1), settings.get("min_isr", 1)
+    if min_isr > replicas:
+        raise InvalidStreamConfig(f"min_isr: {min_isr} is more than the replicas ({replicas})")
+
+
 def _options() -> list[Any]:
     """Typer makes options of a signature alone: this is that of a function that has them all."""
 

@@ -6,7 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streamlog.cli.stream.settings import SettingsCommand, given_settings, shown_settings
+from streamlog.cli.stream.settings import (
+    SettingsCommand,
+    check_min_isr,
+    given_settings,
+    shown_settings,
+)
 from streamlog.errors import InvalidStreamConfig
 from streamlog.metadata.stream.settings_translation import SETTINGS
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -78,10 +83,13 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(
 def test_what_other_settings_forbid_is_said_by_the_name_of_the_option() -> None:
     @app.command("refuse", cls=SettingsCommand)
     def refuse(ctx: typer.Context) -> None:
+        check_min_isr(given_settings(ctx))
         StreamConfig.of(name="s", **given_settings(ctx))
 
     for words, said in (
         (("--max-age", "50ms"), "--max-age: at least 100, or -1 for no limit"),
+        (("--min-isr", "3"), "--min-isr: 3 is more than the replicas (1)"),
+        (("--min-isr", "3", "--replicas", "2"), "--min-isr: 3 is more than the replicas (2)"),
         (("--deny-purge", "--allow-rollup"), "roll-ups require the purge permission"),
     ):
         with pytest.raises(InvalidStreamConfig) as raised:
