@@ -322,6 +322,13 @@ class Life:
         return self.state.high_watermark
 
     @property
+    def removals_end(self) -> int:
+        return self.state.removals_end
+
+    def hold_removals(self, offset: int) -> None:
+        self.state.hold_removals(offset)
+
+    @property
     def below_min_isr(self) -> bool:
         return False
 
