@@ -28,7 +28,7 @@ from streamlog.groups.consumer_group_records import (
     TargetKey,
 )
 from streamlog.groups.consumer_membership import ConsumerMembership, ConsumerStep, names_of
-from streamlog.groups.group import CONSUMER, Group, State
+from streamlog.groups.group import CONSUMER, Group, State, refusal
 from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import KeptGroup, KeptMember, group_record
@@ -431,17 +431,6 @@ class ClassicMembers:
         assigned = consumer.assignment(member_id).assigned
         version = read_subscription(subscription).version
         return write_assignment(version, names_of(assigned, self.membership.topics))
-
-
-def refusal(consumer: ConsumerGroup, caller: GroupCaller) -> ErrorCode:
-    """Why ``caller`` is none of its members; ``NONE`` if it is."""
-    if caller.instance_id is not None:
-        known = consumer.static.get(caller.instance_id)
-        if known is None:
-            return ErrorCode.unknown_member_id
-        if known != caller.member_id:
-            return ErrorCode.fenced_instance_id
-    return NONE if caller.member_id in consumer.members else ErrorCode.unknown_member_id
 
 
 def _rank(consumer: ConsumerGroup, protocol: str) -> int:

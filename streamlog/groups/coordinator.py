@@ -15,9 +15,9 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.config import GroupsSection
-from streamlog.groups.classic_members import ClassicMembers, refusal
+from streamlog.groups.classic_members import ClassicMembers
 from streamlog.groups.consumer_group import LEAVING_EPOCH
-from streamlog.groups.group import Group, State
+from streamlog.groups.group import Group, State, refusal
 from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.membership import GroupMembership, Joining
 from streamlog.groups.offset_commits import Commits

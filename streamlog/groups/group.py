@@ -140,6 +140,17 @@ _BEFORE: Final[dict[State, frozenset[State]]] = {
 """Dead goes back to Empty where its end could not be written."""
 
 
+def refusal(group: "Group | ConsumerGroup", caller: GroupCaller) -> ErrorCode:
+    """Why ``caller`` is none of its members; ``NONE`` if it is."""
+    if caller.instance_id is not None:
+        known = group.static.get(caller.instance_id)
+        if known is None:
+            return ErrorCode.unknown_member_id
+        if known != caller.member_id:
+            return ErrorCode.fenced_instance_id
+    return NONE if caller.member_id in group.members else ErrorCode.unknown_member_id
+
+
 class Group:
     """Invariants: ``leader`` is a member, if there are any; ``static`` names members only; no
     ``pending`` id is a member's; the generation never falls.
@@ -304,16 +315,6 @@ class Group:
             self.unsynced.add(member_id)
         if self.leader == before:
             self.leader = member_id
-
-    def refusal(self, caller: GroupCaller) -> ErrorCode:
-        """Why ``caller`` is none of its members; ``NONE`` if it is."""
-        if caller.instance_id is not None:
-            known = self.static.get(caller.instance_id)
-            if known is None:
-                return ErrorCode.unknown_member_id
-            if known != caller.member_id:
-                return ErrorCode.fenced_instance_id
-        return NONE if caller.member_id in self.members else ErrorCode.unknown_member_id
 
     def elect_joined(self) -> bool:
         """Have a member lead that has joined; False if there is none."""

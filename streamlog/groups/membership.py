@@ -5,7 +5,7 @@ Who may join a group, whether that begins another generation, and who leaves it.
 
 from typing import Final, NamedTuple
 
-from streamlog.groups.group import Group, Member, Protocols, State, same_subscription
+from streamlog.groups.group import Group, Member, Protocols, State, refusal, same_subscription
 from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import group_record
@@ -146,7 +146,7 @@ class Joining:
         self._table.answer(token, Joined(ErrorCode.member_id_required, member_id))
 
     def _join_known(self, group: Group, request: JoinRequest, token: object, now: Now) -> None:
-        error = group.refusal(request.caller)
+        error = refusal(group, request.caller)
         if error is not NONE or group.state is State.EMPTY:
             self._refuse(token, request, ErrorCode.unknown_member_id if error is NONE else error)
             return
@@ -337,7 +337,7 @@ class GroupMembership:
             return ErrorCode.unknown_member_id
         if group.state is State.DEAD:
             return ErrorCode.coordinator_not_available
-        error = group.refusal(caller)
+        error = refusal(group, caller)
         if error is NONE and caller.generation != group.generation:
             return ErrorCode.illegal_generation
         return error
@@ -360,7 +360,7 @@ class GroupMembership:
             self._forget_pending(group, member_id, now)
             return NONE
         else:
-            error = group.refusal(caller)
+            error = refusal(group, caller)
             if error is not NONE:
                 return error
         self._gone(group, member_id, now)

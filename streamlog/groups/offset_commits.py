@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from streamlog.groups.classic_members import refusal
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.consumer_group_records import consumer_group_record
-from streamlog.groups.group import CONSUMER, Group, State
+from streamlog.groups.group import CONSUMER, Group, State, refusal
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
@@ -83,7 +82,7 @@ class Commits:
             return NONE
         if group.consumer is not None:
             return _standing(group.consumer, request)
-        error = group.refusal(caller)
+        error = refusal(group, caller)
         if error is NONE and caller.generation != group.generation:
             error = ErrorCode.illegal_generation
         if error is NONE and group.state is State.COMPLETING:
