@@ -115,6 +115,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         )
         return handle
 
+    def pass_time(self, time_us: int, callback: Callable[[], None]) -> None:
+        """The process works for so long, then ``callback`` is called; what else is due has its turns meanwhile."""
+        handle = asyncio.Handle(callback, (), self)
+        self._host.after(time_us, lambda: self._run(handle))
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Its event does nothing when it comes."""
 

@@ -21,7 +21,8 @@ from streamlog.nats.leaf_connection import LeafConnection
 from streamlog.nats.links import NodeLinks, all_urls
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
-from streamlog.nats.sockets import CloseReason, Room, ServedSocket, Sockets
+from streamlog.nats.sockets import LINGER_S, CloseReason, Room, ServedSocket, Sockets
+from tests.simulation.cluster.loop import SimLoop
 from tests.simulation.cluster.settings import CLUSTER_ID
 from tests.simulation.cluster.sockets import called, host_name
 from tests.simulation.cluster.tcp import NATS_PORT, Endpoint, Tcp
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S = 1.0
 VERB = "NATS_PORT"
+LINGER_US = round(LINGER_S * 1e6)
 
 _numbers = count(1)
 
@@ -215,6 +217,13 @@ class SimSockets(Sockets):
         clear: Any = peer.tls
         clear.connection = connection
         super().replace(peer, connection)
+
+    def _linger(self) -> None:
+        """Time stands still while a simulated process works: one that stayed awake would never see its end."""
+        loop = self._loop
+        assert isinstance(loop, SimLoop)
+        if self._lingering.goes_on(loop.time()):
+            loop.pass_time(LINGER_US, self._linger)
 
     def links(self) -> list[ServedSocket]:
         """Of what is open."""
