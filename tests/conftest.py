@@ -1,5 +1,6 @@
 """What holds for every test, whatever it is about."""
 
+import faulthandler
 import gc
 import io
 import logging
@@ -58,6 +59,13 @@ hypothesis.settings.load_profile("untimed")
 
 # Programs in Java live for seconds here: the optimising compiler would cost more than it brings.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is slow takes its time: only the other tests end at ``faulthandler_timeout``."""
+    if item.get_closest_marker("slow") is not None:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_configure() -> None:
