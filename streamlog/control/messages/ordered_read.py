@@ -21,6 +21,8 @@ from streamlog.record.compiled.subjects import NOTHING
 
 READ_BYTES: Final = 1024 * 1024
 """Read at once where the next messages are near."""
+LITTLE_SHARE: Final = 4
+"""A run that lacks less than one in so many of its bytes is not read on: another thread costs more than it brings."""
 NEAR: Final = 64
 """So many offsets apart; what is farther is read by itself, with the rest of its batch."""
 NAMED_AT_ONCE: Final = 1_000
@@ -145,14 +147,15 @@ async def read_run(
     partition: Partition, offsets: Sequence[int], patterns: Sequence[bytes] = (), *, bytes_max: int
 ) -> tuple[MessageRun, int]:
     """The same, of those whose subject matches one of ``patterns`` if there are any, for those who take thousands;
-    and the end of what was looked at. The run ends with the message that reaches ``bytes_max``.
+    and the end of what was looked at, which is above the last offset if that was all. The run ends with the message that
+    reaches ``bytes_max``, or before it: a read that would bring little more is left to the next run.
     """
     run, wanted, upper = MessageRun(), offsets, offsets[-1] + 1 if offsets else 0
 
     def gather(part: FileSlice) -> int:
         return _gather(run, part, wanted, patterns, bytes_max)
 
-    while wanted and run.size_bytes < bytes_max:
+    while wanted and run.size_bytes <= bytes_max - bytes_max // LITTLE_SHARE:
         try:
             size_bytes = min(_read_bytes(wanted), bytes_max)
             with await partition.read(wanted[0], size_bytes) as part:

@@ -10,6 +10,7 @@ reads the stream for it:
     needs_message   a message is due again that is not here: ``provide`` brings it, or says that it is gone
     wants           how many further messages may be delivered now: ``add`` brings them, or as many as it ``reads``;
                     ``end_of_stream`` says that there are none
+    is_running_low  what was read ahead is nearly delivered: ``add`` brings more before a client has to wait for it
 
 Invariants. A message is delivered first in the order of its partition. No more than ``max_ack_pending`` messages are
 pending. A pull request gets no more messages and bytes than it asks for. It is ended by exactly one status, or by its
@@ -59,6 +60,8 @@ READ_AHEAD: Final = 5_000
 """Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
 AHEAD_FIRST: Final = 100
 """After the first read for a client, so many are read at least."""
+AHEAD_PULLS_MIN: Final = 3
+"""Where less was read ahead than for so many pull requests, the next messages are read."""
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes on their way to a consumer with flow control; nats-server's JsFlowControlMaxPending."""
 WINDOW_BYTES_MIN: Final = WINDOW_BYTES_MAX // 16
@@ -206,6 +209,8 @@ class Consumer:
         self._ahead = ReadAhead()
         self._ahead_count = 0
         """So many are read at once. It doubles with each read, until the messages are forgotten."""
+        self._has_read_nothing = False
+        """The last read brought no message, while others were here."""
         self._beyond: dict[int, int] = {}
         """How many match beyond what was read, by partition."""
         self._beyond_count = 0
@@ -274,6 +279,19 @@ class Consumer:
     def reads(self) -> int:
         """How many messages to read, where it ``wants`` some: more for a client that asks again and again."""
         return max(self.wants, self._ahead_count)
+
+    @property
+    def is_running_low(self) -> bool:
+        """A client that asks again and again has nearly all that was read ahead. What comes next is read while it
+        handles that.
+        """
+        if self._has_read_nothing or len(self._ahead) > AHEAD_PULLS_MIN * self._pulled[2].batch:
+            return False
+        if not self._may_forget or self._ahead_count < READ_AHEAD or not self._beyond_count:
+            return False
+        return self._takes_runs and not (
+            self.config.is_push or self.config.filters or self._in_hand
+        )
 
     @property
     def needs_count(self) -> bool:
@@ -576,6 +594,7 @@ class Consumer:
     def _forget_ahead(self) -> None:
         self._ahead.clear()
         self._ahead_count = 0
+        self._has_read_nothing = False
         self._beyond.clear()
         self._beyond_count = 0
 
@@ -678,13 +697,16 @@ class Consumer:
         ``beyond``: how many match from there on. ``pump`` delivers them.
         """
         # What is below its next offset was taken from the stream while it was read.
+        was_empty = not self._ahead
         is_empty = not self._ahead.add(partition, messages, self.next_offset(partition))
+        self._has_read_nothing = is_empty and not was_empty
         if not is_empty:
             self._ahead_count = min(max(AHEAD_FIRST, 2 * self._ahead_count), READ_AHEAD)
         self._note_beyond(partition, beyond)
         if partition not in self._replays:
             self._replays[partition] = self._ahead.count_of(partition) + beyond
-        if is_empty and next_offset > self.delivery.next_offset(partition):
+        # What is here comes first: what is skipped now would be passed over with it.
+        if was_empty and is_empty and next_offset > self.delivery.next_offset(partition):
             self.delivery.skip(partition, next_offset)
 
     def count(self, partition: int, beyond: int, now_ms: int) -> None:

@@ -380,7 +380,7 @@ class HostedConsumer:
         """After an event: carry out what follows at once, and leave the rest to the task."""
         self._perform()
         core = self.core
-        if core.wants or core.needs_message is not None or core.needs_count:
+        if core.wants or core.needs_message is not None or core.needs_count or core.is_running_low:
             self.wake()
         else:
             self._set_timer()
@@ -463,7 +463,7 @@ class HostedConsumer:
             core.block(True, clock_ms())
             self._coordinator.unblock_later(self)
             return False
-        if not core.wants:
+        if not (core.wants or core.is_running_low):
             return core.needs_count and await self._count()
         ends, last_pull = {}, core.last_pull
         for _ in range(self.partitions):

@@ -285,7 +285,7 @@ class StreamSource:
             wanted = range(offset, next_offset)
         bytes_max = min(max(AHEAD_BYTES, MESSAGE_BYTES * needed), READ_BYTES)
         run, upper = await read_run(partition, wanted, patterns, bytes_max=bytes_max)
-        if run.size_bytes >= bytes_max:
+        if wanted and upper <= wanted[-1]:
             next_offset = min(next_offset, upper)
         return run, next_offset
 
@@ -412,9 +412,7 @@ class StreamSource:
 
 async def _picked(partition: Partition, picked: Sequence[int]) -> StreamPart:
     found, upper = await read_run(partition, picked, bytes_max=READ_BYTES)
-    next_offset = picked[-1] + 1 if picked else 0
-    if found.size_bytes >= READ_BYTES:
-        next_offset = min(next_offset, upper)
+    next_offset = min(picked[-1] + 1, upper) if picked else 0
     return StreamPart(
         found,
         next_offset,

@@ -503,6 +503,33 @@ def test_what_was_read_ahead_is_forgotten_when_nothing_asks_for_it() -> None:
     assert shown(fill(core, *map(message, range(1, 3)))) == [("i", 1, 1), ("i", 2, 1)]
 
 
+def test_more_is_read_before_a_client_that_asks_again_and_again_has_all() -> None:
+    core, offset = consumer(PULL, ack_policy="none"), 0
+    while core.reads < READ_AHEAD:
+        pull(core, "i", batch=10)
+        more = range(offset, offset + max(10, core.reads))
+        fill(core, *map(message, more), beyond=1_000)
+        while core.next_offset(0) > core.delivery.next_offset(0):
+            assert not core.is_running_low or core.reads == READ_AHEAD
+            pull(core, "i", batch=10)
+        offset = more.stop
+    pull(core, "i", batch=10)
+    fill(core, *map(message, range(offset, offset + 50)), beyond=1_000)
+    assert (core.wants, core.is_running_low) == (0, False)
+    pull(core, "i", batch=10)
+    assert (core.wants, core.is_running_low, core.next_offset(0)) == (0, True, offset + 50)
+    core.add(0, run_of([]), next_offset=offset + 60, beyond=1_000)
+    assert not core.is_running_low, "it would read the same again and again"
+    assert shown(pull(core, "i", batch=30))[-1] == ("i", offset + 49, 1), "nothing was passed over"
+    pull(core, "i", batch=10)
+    core.add(0, run_of([]), next_offset=offset + 60, beyond=1_000)
+    assert core.next_offset(0) == offset + 60
+    fill(core, *map(message, range(offset + 60, offset + 90)), beyond=1)
+    assert core.is_running_low
+    fill(core, message(offset + 90))
+    assert not core.is_running_low, "there is nothing more"
+
+
 def test_what_was_picked_is_kept() -> None:
     core = consumer(PULL, deliver_policy="last_per_subject")
     pull(core, "i")
