@@ -39,6 +39,7 @@ from tools.nodes.server_process import program
 
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
 FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
+LEAST: Final = "a server in C that only syncs and acknowledges"
 CONFIRMED_COUNT: Final = 4_000
 MORE: Final = 3
 """The port takes so many times the messages of the other runs: a run is a second or two."""
@@ -123,9 +124,29 @@ def synced(sides: Sides, scale: float) -> Measurement:
     return found
 
 
+def synced_at_least(rate: int, count: int) -> Callable[[Sides, float], Measurement]:
+    """What a synced ack costs any server: its client, the network, one thread that syncs."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        machine.settle(sides.directory)
+        command = [compiled("synced_server"), str(sides.directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                arguments = ["--nats", f"127.0.0.1:{server.stdout.readline().strip()}"]
+                arguments += ["--count", str(int(count * scale)), "--rate", str(rate)]
+                found = run_client("publisher", "latency", *arguments)
+                return {**found, "server_us": 1e6 * cpu_seconds([server.pid]) / found["messages"]}
+            finally:
+                server.kill()
+
+    return run
+
+
 def latency(rate: int) -> Case[Sides]:
+    count = LATENCY_COUNT if rate > 1_000 else 6_000
+
     def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
-        count = LATENCY_COUNT if rate > 1_000 else 6_000
         return publishing(
             "latency", side_of, 100, sync=sync, count=count, more=("--rate", str(rate))
         )
@@ -136,6 +157,7 @@ def latency(rate: int) -> Case[Sides]:
             "streamlog's port, sync=os", run(_port, "os"), (Target(P50, 1.0), Target(P99, 1.0))
         ),
         Variant(FDATASYNC, synced),
+        Variant(LEAST, synced_at_least(rate, count)),
         Variant(
             "streamlog's port, sync=commit",
             run(_port, "commit"),
