@@ -147,8 +147,8 @@ async def read_run(
     partition: Partition, offsets: Sequence[int], patterns: Sequence[bytes] = (), *, bytes_max: int
 ) -> tuple[MessageRun, int]:
     """The same, of those whose subject matches one of ``patterns`` if there are any, for those who take thousands;
-    and the end of what was looked at, which is above the last offset if that was all. The run ends with the message that
-    reaches ``bytes_max``, or before it: a read that would bring little more is left to the next run.
+    and the end of what was looked at, which is above the last offset if that was all. The run ends with the message
+    that reaches ``bytes_max``, or before it: a read that would bring little more is left to the next run.
     """
     run, wanted, upper = MessageRun(), offsets, offsets[-1] + 1 if offsets else 0
 
