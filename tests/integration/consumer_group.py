@@ -49,6 +49,7 @@ class ConsumerGroup:
             "servers": servers,
             "group": group_id,
             "topic": topic,
+            "protocol": "classic",
             "assignor": "range",
             "session_ms": SESSION_MS,
             "batch": 200,

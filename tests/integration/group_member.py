@@ -24,6 +24,17 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 POLL_S = 0.1
 
 
+def protocol_settings(settings: dict[str, Any]) -> dict[str, str | int]:
+    """Of the consumer protocol, the coordinator knows the session timeout."""
+    if settings["protocol"] == "consumer":
+        return {"group.protocol": "consumer", "group.remote.assignor": settings["assignor"]}
+    return {
+        "partition.assignment.strategy": settings["assignor"],
+        "session.timeout.ms": settings["session_ms"],
+        "heartbeat.interval.ms": 500,
+    }
+
+
 class Member:
     """Processes records, and commits only what it has processed and written down."""
 
@@ -42,9 +53,7 @@ class Member:
                 "bootstrap.servers": settings["servers"],
                 "group.id": settings["group"],
                 "client.id": settings["client_id"],
-                "partition.assignment.strategy": settings["assignor"],
-                "session.timeout.ms": settings["session_ms"],
-                "heartbeat.interval.ms": 500,
+                **protocol_settings(settings),
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "check.crcs": True,

@@ -18,13 +18,20 @@ from tools.nodes.node_process import Settings
 GAP_S_MAX: Final = 120.0
 """A bound that a busy machine keeps, too; how long it really takes is printed."""
 SHORT_SESSION_MS: Final = 3_000
+SETTINGS: Final[Settings] = {
+    "groups": {
+        "initial_rebalance_delay_ms": 500,
+        "session_timeout_ms_min": 1,
+        "consumer_session_timeout_ms": SHORT_SESSION_MS,
+        "consumer_heartbeat_interval_ms": 500,
+    }
+}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes that each test leaves running."""
-    wanted: Settings = {"groups": {"initial_rebalance_delay_ms": 500, "session_timeout_ms_min": 1}}
-    with Cluster(tmp_path_factory.mktemp("groups"), settings=wanted) as cluster:
+    with Cluster(tmp_path_factory.mktemp("groups"), settings=SETTINGS) as cluster:
         yield cluster
 
 
@@ -69,7 +76,10 @@ def campaign(
         assert (found["state"], found["members"], found["lag"]) == ("Empty", [], 0)
 
 
-def test_members_and_the_coordinator_are_killed(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_and_the_coordinator_are_killed(
+    cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
     def faults(group: ConsumerGroup, load: Load) -> None:
         load.done.wait(1.0)
         group.kill(group.running[0])
@@ -86,13 +96,14 @@ def test_members_and_the_coordinator_are_killed(cluster: Cluster, tmp_path: Path
     campaign(
         cluster,
         tmp_path,
-        "short",
+        f"short-{protocol}",
         faults,
         partitions=4,
         members=2,
         count=20_000,
         rate=2_000,
         session_ms=SHORT_SESSION_MS,
+        protocol=protocol,
     )
 
 
@@ -108,10 +119,13 @@ def chosen_nodes(cluster: Cluster, group: ConsumerGroup) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_million_records(tmp_path: Path, assignor: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "assignor"),
+    [("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "uniform")],
+)
+def test_a_million_records(tmp_path: Path, protocol: str, assignor: str) -> None:
     partitions, members = 12, 6
-    cluster = Cluster(tmp_path / "nodes")
+    cluster = Cluster(tmp_path / "nodes", settings=SETTINGS)
 
     def faults(group: ConsumerGroup, load: Load) -> None:
         rounds = 0
@@ -134,12 +148,13 @@ def test_a_million_records(tmp_path: Path, assignor: str) -> None:
         campaign(
             cluster,
             tmp_path / "group",
-            f"million-{assignor}",
+            f"million-{protocol}-{assignor}",
             faults,
             partitions=partitions,
             members=members,
             count=1_000_000,
             rate=10_000,
+            protocol=protocol,
             assignor=assignor,
         )
 
