@@ -144,7 +144,7 @@ CASES = [
     (bring_back_by_what_was_there_before, FilesLostInUse, range(1, 61), LOST),
     (repair_without_the_leaders_word, FilesLostWhileJoining, range(22, 82), LOST),
     (count_what_is_not_synced, FewReplicasLosePower, range(1, 61), LOST),
-    (count_with_the_logged_in_sync_replicas, FollowersLag, range(9, 69), LOST),
+    (count_with_the_logged_in_sync_replicas, FollowersLag, range(36, 96), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(14, 74), UNPURGED),
     (keep_one_message_less, LimitsWorld, range(1, 61), CUT_SHORT),
     (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
@@ -196,7 +196,7 @@ CASES = [
     (
         await_the_high_watermark_alone_in_batches,
         FastRepetitionsWait,
-        range(14, 74),
+        range(33, 93),
         "of a fast batch is acknowledged, wrongly|is told of",
     ),
     (fire_before_the_log_is_read, FiringLeadersEnd, range(9, 69), FIRED),
