@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters compatibility docs lock clean
+.PHONY: help setup demo demo-keep test test-slow lint bench bench-kafka bench-clusters compatibility docs lock clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,9 @@ lint: setup ## Style, types, layers, words
 
 bench: setup ## One node beside others, five rounds: table, chart, benchmarks/README.md
 	$(BIN)/python -m benchmarks
+
+bench-kafka: setup ## One node beside Apache Kafka, which Maven brings: the same clients on both
+	$(BIN)/python -m benchmarks --kafka --name kafka
 
 bench-clusters: setup ## Three nodes beside three JetStream servers
 	$(BIN)/python -m benchmarks.clusters

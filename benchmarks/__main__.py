@@ -10,8 +10,8 @@ from rich.console import Console
 
 from benchmarks import machine, plot, report
 from benchmarks.case import Figures
+from benchmarks.catalogue import KAFKA, SPARK
 from benchmarks.catalogue import NODE as CASES
-from benchmarks.catalogue import SPARK
 from benchmarks.connection import VOID
 from benchmarks.publish import publish
 from benchmarks.rounds import QUICK_SCALE, measure
@@ -25,16 +25,21 @@ REPORT_WIDTH = 190
 def main() -> int:
     options = _parse()
     console = Console(width=None if sys.stdout.isatty() else REPORT_WIDTH)
+    whole = KAFKA if options.kafka else CASES
     chosen = [
         case
-        for case in ((*CASES, *SPARK) if options.only else CASES)
+        for case in ((*CASES, *SPARK, *KAFKA) if options.only else whole)
         if (not options.only or case.name.startswith(tuple(options.only)))
         and not case.name.startswith(tuple(options.skip))
     ]
     if not chosen:
-        names = ", ".join(case.name for case in (*CASES, *SPARK))
+        names = ", ".join(case.name for case in (*CASES, *SPARK, *KAFKA))
         console.print(f"no such case; there are {names}")
         return 2
+    for case in chosen:
+        if reason := case.missing():
+            console.print(f"{case.name} cannot be measured: {reason}; --skip leaves it out")
+            return 2
     parent = options.dir or Path(tempfile.gettempdir())
     parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(parent).free
@@ -68,14 +73,14 @@ def main() -> int:
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
-    if results is not None and len(chosen) == len(CASES) and not options.quick:
+    if results is not None and len(chosen) == len(whole) and not options.quick:
         publish([results])
         console.print("written to the tables and the chart that readers see")
     return 0
 
 
 def _parse() -> argparse.Namespace:
-    names = ", ".join(case.name for case in (*CASES, *SPARK))
+    names = ", ".join(case.name for case in (*CASES, *SPARK, *KAFKA))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -83,6 +88,9 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--skip", action="append", default=[], metavar="NAME", help="not these, by prefix"
+    )
+    parser.add_argument(
+        "--kafka", action="store_true", help="one node beside Apache Kafka, which comes from Maven"
     )
     parser.add_argument("--name", default="figures", help="ends the name of the file of results")
     parser.add_argument(

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from benchmarks import (
     audience,
+    beside_kafka,
     cases,
     consumers,
     failover,
@@ -55,4 +56,7 @@ SPARK: Final[tuple[Case[Sides], ...]] = spark_reading.CASES
 Maven.
 """
 
-ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *CLUSTERS)
+KAFKA: Final[tuple[Case[Sides], ...]] = beside_kafka.CASES
+"""One node beside Apache Kafka: ``python -m benchmarks --kafka``. It comes from Maven."""
+
+ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *KAFKA, *CLUSTERS)

@@ -19,6 +19,8 @@ FRONT_BEGIN: Final = "<!-- chart: written by `python -m benchmarks` -->"
 FRONT_END: Final = "<!-- end of chart -->"
 CLUSTERS_BEGIN: Final = "<!-- clusters: written by `python -m benchmarks.clusters` -->"
 CLUSTERS_END: Final = "<!-- end of clusters -->"
+KAFKA_BEGIN: Final = "<!-- kafka: written by `python -m benchmarks --kafka` -->"
+KAFKA_END: Final = "<!-- end of kafka -->"
 SPARK_BEGIN: Final = "<!-- spark: written by `python -m benchmarks.publish` -->"
 SPARK_END: Final = "<!-- end of spark -->"
 FRONT_CHART: Final = "[![Ratios to others](benchmarks/results/ratios.png)](benchmarks/README.md)"
@@ -68,13 +70,15 @@ def rounds(all_figures: Sequence[Figures]) -> str:
 def publish(files: Sequence[Path], readme: Path = README, front: Path = FRONT) -> None:
     """Rewrite what the files have something of."""
     node, clusters = read(files, catalogue.NODE), read(files, catalogue.CLUSTERS)
-    spark = read(files, catalogue.SPARK)
+    spark, kafka = read(files, catalogue.SPARK), read(files, catalogue.KAFKA)
     plot.draw([it.figures for it in (*node, *clusters)], plot.CHART)
     if node:
         report.write_section(readme, CHART + tables(node))
         report.write_section(front, FRONT_CHART, FRONT_BEGIN, FRONT_END)
     if clusters:
         report.write_section(readme, tables(clusters), CLUSTERS_BEGIN, CLUSTERS_END)
+    if kafka:
+        report.write_section(readme, tables(kafka), KAFKA_BEGIN, KAFKA_END)
     if spark:
         report.write_section(readme, tables(spark), SPARK_BEGIN, SPARK_END)
 

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from benchmarks.asking import Question, ask_all
 from benchmarks.connection import BenchmarkError, Connection
+from benchmarks.kafka_broker import KafkaBroker
 from streamlog.cli.dev import embedded_nats
 from tools.nodes.dev import Dev
 from tools.nodes.server_process import ServerProcess, program, wait_until
@@ -170,6 +171,12 @@ class Sides:
             "port-applied", lambda path: Port(path, STREAMLOG_CONSUMERS__CONFIRM_ACKS="applied")
         )
         assert isinstance(side, Port)
+        return side
+
+    @property
+    def kafka(self) -> KafkaBroker:
+        side = self._start("kafka", KafkaBroker)
+        assert isinstance(side, KafkaBroker)
         return side
 
     def stop(self) -> None:

@@ -1,31 +1,16 @@
 """Kafka's own command-line tools, by Maven into the cache of peers."""
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.peers.sources import NoSourcesError, cache
+from tools.maven import MavenError, archives
 
 VERSION: Final = "4.1.0"
-MAVEN_TIMEOUT_S: Final = 600.0
 COMMAND_TIMEOUT_S: Final = 60.0
-_POM: Final = """
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>peers</groupId>
-  <artifactId>kafka-commands</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>{}</dependencies>
-</project>
-"""
-_DEPENDENCY: Final = """
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>{}</artifactId><version>{}</version>
-    </dependency>
-"""
+ARTIFACTS: Final = tuple(f"org.apache.kafka:{it}:{VERSION}" for it in ("kafka_2.13", "kafka-tools"))
 CLASSES: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -100,31 +85,7 @@ def _trusting(ca: Path) -> dict[str, str]:
 
 def kafka_jars() -> Path:
     """Raises NoSourcesError where they cannot be had."""
-    folder = cache() / f"kafka-commands-{VERSION}"
-    if not folder.exists():
-        if shutil.which("java") is None or shutil.which("mvn") is None:
-            raise NoSourcesError("java and mvn are needed")
-        partial = folder.with_suffix(".part")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        parts = (_DEPENDENCY.format(it, VERSION) for it in ("kafka_2.13", "kafka-tools"))
-        (partial / "pom.xml").write_text(_POM.format("".join(parts)))
-        _maven(partial, "dependency:copy-dependencies", f"-DoutputDirectory={partial}")
-        partial.rename(folder)
-    return folder
-
-
-def _maven(folder: Path, *arguments: str) -> None:
     try:
-        subprocess.run(
-            ["mvn", "--quiet", "--batch-mode", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=MAVEN_TIMEOUT_S,
-        )
-    except subprocess.CalledProcessError as error:
-        raise NoSourcesError(f"mvn: {error.stdout.strip()[-200:]}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoSourcesError(f"mvn: {error}") from None
+        return archives(ARTIFACTS, cache() / f"kafka-commands-{VERSION}")
+    except MavenError as error:
+        raise NoSourcesError(str(error)) from None

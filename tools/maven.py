@@ -1,0 +1,60 @@
+"""Java archives with all that they depend on, by Maven, kept for the next time."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+TIMEOUT_S: Final = 600.0
+_POM: Final = """
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streamlog</groupId>
+  <artifactId>archives</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{}</dependencies>
+</project>
+"""
+_DEPENDENCY: Final = """
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
+"""
+
+
+class MavenError(Exception):
+    """The archives cannot be had."""
+
+
+def archives(artifacts: Sequence[str], folder: Path) -> Path:
+    """``folder`` with the archives of ``artifacts``, each as ``group:name:version``; fetched unless it is there. Raises
+    MavenError.
+    """
+    if not folder.exists():
+        for program in ("java", "mvn"):
+            if shutil.which(program) is None:
+                raise MavenError(f"{program} is needed")
+        partial = folder.with_suffix(".part")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        dependencies = (_DEPENDENCY.format(*it.split(":")) for it in artifacts)
+        (partial / "pom.xml").write_text(_POM.format("".join(dependencies)))
+        _run(partial, "dependency:copy-dependencies", f"-DoutputDirectory={partial}")
+        partial.rename(folder)
+    return folder
+
+
+def _run(folder: Path, *arguments: str) -> None:
+    try:
+        subprocess.run(
+            ["mvn", "--quiet", "--batch-mode", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.CalledProcessError as error:
+        raise MavenError(f"mvn: {error.stdout.strip()[-200:]}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MavenError(f"mvn: {error}") from None
