@@ -28,6 +28,7 @@ from streamlog.log.retention import Trim
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
 from streamlog.log.segment.segment import Segment
+from streamlog.log.transactions.transactions import AbortedTransaction
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -39,7 +40,12 @@ from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.deletes.message_ttl import MessageTtl
 from streamlog.partition.deletes.replicated import COMMIT_S, replicated
-from streamlog.partition.producer_state_manager import ProducerAppend, ProducerStateManager
+from streamlog.partition.producer_state_manager import (
+    ActiveProducer,
+    ProducerAppend,
+    ProducerStateManager,
+    VerifiedTransaction,
+)
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
@@ -56,7 +62,6 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
-from streamlog.partition.transaction_ends import TransactionEnds
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Buffer, Compression
@@ -182,7 +187,7 @@ class Partition(PartitionEnd):
 
     __slots__ = (
         "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "origins", "places",
-        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp", "transaction_ends",
+        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -240,9 +245,6 @@ class Partition(PartitionEnd):
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
             first_id=surroundings.first_producer_id,
-        )
-        self.transaction_ends = TransactionEnds(
-            self.state, appended=self._control_appended, failed=self.append_failed
         )
         self.erasing = MessageDeletes(
             self.state,
@@ -465,12 +467,19 @@ class Partition(PartitionEnd):
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
-        """Append what a producer sent, as it is; if it is there already, where that is.
+    def produce(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        verified: VerifiedTransaction | None = None,
+    ) -> ProducerAppend:
+        """Append what a producer sent, as it is; if it is there already, where that is. ``verified``: of a
+        transaction's first batch here.
 
         ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
         batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
-        InvalidProducerEpoch, OutOfOrderSequence, StreamFull.
+        InvalidProducerEpoch, OutOfOrderSequence, InvalidTransactionState, StreamFull.
         """
         started, metrics = time.perf_counter(), self._metrics
         try:
@@ -481,6 +490,7 @@ class Partition(PartitionEnd):
                 append_time=self.config.timestamp_type == "LogAppendTime",
                 started=started,
                 check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
+                verified=verified,
             )
         except StreamlogError as error:
             self.append_failed(error)
@@ -495,9 +505,69 @@ class Partition(PartitionEnd):
         self.keep()
         return appended
 
+    # Transactions
+
     async def end_transaction(self, marker: TransactionMarker) -> None:
-        """See ``TransactionEnds.end``."""
-        await self.transaction_ends.end(marker)
+        """Return once the marker is committed, here or by an earlier call. May be asked again.
+
+        Raises NotLeader, NotEnoughReplicas, InvalidProducerEpoch, CoordinatorFenced, StorageFull, StorageFailed,
+        Overloaded, and RequestTimedOut where it may yet be committed.
+        """
+        await self.producing.know()
+        await replicated(self.tp, lambda ack: self._end_transaction(marker, ack))
+
+    def _end_transaction(self, marker: TransactionMarker, ack: Acknowledgement) -> None:
+        try:
+            self.producing.end(marker, ack)
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        self.keep()
+        self.settle_soon()  # where it is there already, all may be synced
+        self.grown()
+
+    def verify_transaction(self, header: BatchHeader) -> VerifiedTransaction | None:
+        """See ``ProducerStateManager.verify``; ``know_producers`` comes before."""
+        return self.producing.verify(header)
+
+    def transaction_not_verified(self, verified: VerifiedTransaction) -> None:
+        """The coordinator knows of no such transaction, or cannot be asked."""
+        self.producing.not_verified(verified)
+
+    def append_to_transaction(
+        self, run: RecordRun, producer_id: int, producer_epoch: int, ack: Acknowledgement
+    ) -> int:
+        """Append ``run`` as one batch of a producer's transaction, which the caller has had verified; its base offset.
+        As ``append``, and ``know_producers`` comes before. Raises InvalidProducerEpoch, InvalidTransactionState, too.
+        """
+        count, metrics = run.count, self._metrics
+        try:
+            base_offset = self.producing.append_unnumbered(run, producer_id, producer_epoch, ack)
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += self.state.appended_bytes
+        self.keep()
+        self.grown()
+        return base_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """Readers of committed records read up to there (Kafka's last stable offset): below the high watermark, and
+        below each record of a transaction whose end is not committed.
+        """
+        log = self._log
+        return log.transactions.stable_offset(self.state.high_watermark, log.log_start_offset)
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        """See ``Transactions.aborted_between``; ``end`` is no more than ``stable_offset``."""
+        return self._log.transactions.aborted_between(start, end)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """``know_producers`` comes before."""
+        return self.producing.active()
 
     def restore(self, records: memoryview, ack: Acknowledgement) -> None:
         """Append what a backup has, checked, in this leader's epoch, at the offsets that it had;
@@ -622,6 +692,7 @@ class Partition(PartitionEnd):
 
     def was_cut(self) -> None:
         self.producing.was_cut()
+        self.erasing.was_cut()
         self.subjects.was_cut()
         self.offsets_changed()
         self._tell_changed()
@@ -877,6 +948,7 @@ class Partition(PartitionEnd):
             self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
+            self.producing.was_deposed()
             self.reader.make_way()
             self._surroundings.upkeep.limits_changed(self)
             self._tell_changed()
