@@ -21,6 +21,7 @@ from streamlog.kafka.fetch.session_cache import SessionCache
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import ClientQuotas
+from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.metrics import NodeMetrics
 
 
@@ -40,6 +41,8 @@ class Context(ClusterView):
     settings: KafkaSection
     metrics: NodeMetrics
     groups: GroupService
+    transactions: TransactionPartitions | None = None
+    """Who coordinates transactions; None: nobody does, and producers of any are refused."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

@@ -16,6 +16,7 @@ from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
     NotLeader,
+    OffsetOutOfRange,
     StorageFailed,
     StorageFull,
     StreamlogError,
@@ -530,10 +531,6 @@ class Partition(PartitionEnd):
         """See ``ProducerStateManager.verify``; ``know_producers`` comes before."""
         return self.producing.verify(header)
 
-    def transaction_not_verified(self, verified: VerifiedTransaction) -> None:
-        """The coordinator knows of no such transaction, or cannot be asked."""
-        self.producing.not_verified(verified)
-
     def append_to_transaction(
         self, run: RecordRun, producer_id: int, producer_epoch: int, ack: Acknowledgement
     ) -> int:
@@ -754,6 +751,20 @@ class Partition(PartitionEnd):
         """
         return await self.reader.read(offset, max_bytes, self._upper)
 
+    async def read_committed(
+        self, offset: int, max_bytes: int
+    ) -> tuple[FileSlice, list[AbortedTransaction]]:
+        """As ``read``, but below ``stable_offset``; and which transactions among those records are aborted: theirs are
+        to be passed over.
+        """
+        part = await self.reader.read(offset, max_bytes, self._stable)
+        if not part:
+            return part, []
+        if offset < self.log_start_offset:  # deleted meanwhile, and with it what was known of it
+            part.close()
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        return part, self.aborted_between(offset, part.end_offset)
+
     async def read_files(
         self, offset: int, max_bytes: int, *, is_appended: bool = False
     ) -> FileSlice:
@@ -830,11 +841,14 @@ class Partition(PartitionEnd):
         self.state.follower_had_all(node_id, node_epoch, monotonic_ms() - ago_ms)
 
     async def offset_for_timestamp(
-        self, timestamp_ms: int, *, from_files_start: bool = False
+        self, timestamp_ms: int, *, from_files_start: bool = False, stable: bool = False
     ) -> tuple[int, int] | None:
-        """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``."""
+        """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``;
+        ``stable``: as ``read_committed``.
+        """
+        upper = self._stable if stable else self._upper
         return await self.reader.offset_for_timestamp(
-            timestamp_ms, self._upper, from_files_start=from_files_start
+            timestamp_ms, upper, from_files_start=from_files_start
         )
 
     async def trimmed_start(self, now_ms: int) -> Trim:
@@ -851,12 +865,15 @@ class Partition(PartitionEnd):
         if start > self.log_start_offset:
             await self.shorten(start)
 
-    async def latest_timestamp(self) -> tuple[int, int] | None:
-        """The committed offset of the latest time, with that time."""
-        return await self.reader.latest_timestamp(self._upper)
+    async def latest_timestamp(self, *, stable: bool = False) -> tuple[int, int] | None:
+        """The committed offset of the latest time, with that time. ``stable``: as ``read_committed``."""
+        return await self.reader.latest_timestamp(self._stable if stable else self._upper)
 
     def _upper(self) -> int:
         return self.state.high_watermark
+
+    def _stable(self) -> int:
+        return self.stable_offset
 
     def _end(self) -> int:
         return self._log.log_end_offset

@@ -34,7 +34,7 @@ from streamlog.record.transaction_marker import (
     marker_of,
 )
 from streamlog.replication.producer_state import SEQUENCE_MAX, KeptBatch
-from streamlog.replication.producer_table import ProducerTable
+from streamlog.replication.producer_table import PRODUCERS_MAX, ProducerTable
 
 logger = logging.getLogger(__name__)
 
@@ -198,23 +198,22 @@ class ProducerStateManager:
     # Transactions
 
     def verify(self, header: BatchHeader) -> VerifiedTransaction | None:
-        """What the transaction of this batch is to be verified by; None: it is open here. ``know`` comes before."""
+        """What the transaction of this batch is to be verified by; None: it is open here. ``know`` comes before. It
+        stays where the answer is no: a later batch must not come first when the answer to it is yes.
+        """
         producer_id, epoch = header.producer_id, header.producer_epoch
         known = self._state.log.transactions.open.get(producer_id)
         if known is not None and known.producer_epoch == epoch:
             return None
         verified = self._verified.get(producer_id)
         if verified is None or verified.epoch < epoch:
+            if len(self._verified) >= PRODUCERS_MAX:
+                del self._verified[next(iter(self._verified))]  # its batch is to be verified again
             verified = VerifiedTransaction(producer_id, epoch, header.base_sequence)
             self._verified[producer_id] = verified
         elif verified.epoch == epoch:
             verified.first_sequence = min(verified.first_sequence, header.base_sequence)
         return verified
-
-    def not_verified(self, verified: VerifiedTransaction) -> None:
-        """The coordinator knows of no such transaction, or cannot be asked."""
-        if self._verified.get(verified.producer_id) is verified:
-            del self._verified[verified.producer_id]
 
     def was_deposed(self) -> None:
         """Another leader may have written a marker: what was verified before counts no more."""

@@ -50,6 +50,7 @@ DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
@@ -110,6 +111,7 @@ APIS: Final[dict[int, Api]] = {
         Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
         Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+        Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
         Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
         Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),

@@ -100,11 +100,6 @@ async def test_the_first_batch_needs_a_coordinator_that_knows_of_it(world: World
             partition.produce(batch_of(0), UNAWAITED)
         with pytest.raises(InvalidTransactionState):
             partition.produce(batch_of(0), UNAWAITED, verified=VerifiedTransaction(7, 0, 0))
-        verified = partition.verify_transaction(batch_of(0).header)
-        assert verified is not None
-        partition.transaction_not_verified(verified)
-        with pytest.raises(InvalidTransactionState):
-            partition.produce(batch_of(0), UNAWAITED, verified=verified)
         assert partition.log_end_offset == 0
 
 
