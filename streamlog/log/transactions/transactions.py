@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
+from streamlog.record.batch import BatchHeader
 from streamlog.record.offset_set import OffsetSet
 
 NO_OFFSET: Final = -1
@@ -206,6 +207,11 @@ class Transactions:
         if place:
             del self.aborted[:place]
 
+    def cleaned_below(self, offset: int) -> None:
+        """Compaction has taken away what was aborted there."""
+        self.forget_below(offset)
+        self.version += 1
+
     def restore(
         self,
         *,
@@ -240,3 +246,21 @@ class Transactions:
             settled_offset=self._settled_offset,
         )
         return other
+
+
+class AbortedBatches:
+    """Which batches of a log are of aborted transactions. A copy, for another thread."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._of: dict[int, list[AbortedTransaction]] = {}
+        for it in aborted:
+            self._of.setdefault(it.producer_id, []).append(it)
+
+    def has(self, header: BatchHeader) -> bool:
+        if not header.is_transactional or header.is_control:
+            return False
+        known = self._of.get(header.producer_id)
+        if known is None:
+            return False
+        place = bisect_left(known, header.base_offset, key=lambda it: it.last_offset)
+        return place < len(known) and known[place].first_offset <= header.base_offset
