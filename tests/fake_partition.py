@@ -10,7 +10,11 @@ from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.transactions.transactions import AbortedTransaction
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.producer_state_manager import ActiveProducer, ProducerAppend
+from streamlog.partition.producer_state_manager import (
+    ActiveProducer,
+    ProducerAppend,
+    VerifiedTransaction,
+)
 from streamlog.partition.state import Acknowledgement, PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.record.transaction_marker import TransactionMarker, marker_batch
@@ -130,7 +134,13 @@ class FakePartition:
     def active_producers(self) -> list[ActiveProducer]:
         return []
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
+    def produce(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        verified: VerifiedTransaction | None = None,
+    ) -> ProducerAppend:
         if self.producing_fails is not None:
             raise self.producing_fails
         base_offset = self.log_end_offset

@@ -42,7 +42,7 @@ class Context(ClusterView):
     metrics: NodeMetrics
     groups: GroupService
     transactions: TransactionPartitions | None = None
-    """Who coordinates transactions; None: nobody does, and producers of any are refused."""
+    """The coordinators of transactions; None: there are none, and producers of transactions are refused."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

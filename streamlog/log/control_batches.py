@@ -34,13 +34,14 @@ def note_records(transactions: Transactions, header: BatchHeader) -> None:
 def note_control(
     erasures: Erasures, transactions: Transactions, batch: Buffer, header: BatchHeader
 ) -> None:
-    """An abort erases the records of its transaction; no marker is a message. Raises CorruptBatch."""
+    """An abort has the records of its transaction count as erased; no marker is a message. Raises CorruptBatch."""
     marker = marker_of(batch, header)
     if marker is not None:
         gone = transactions.note_marker(
             marker.producer_id, offset=header.base_offset, is_commit=marker.is_commit
         )
-        erasures.note(Erasure(header.base_offset, header.leader_epoch, gone))
+        is_abort = not marker.is_commit
+        erasures.note(Erasure(header.base_offset, header.leader_epoch, gone, is_abort=is_abort))
         return
     erased = erased_by(batch, header)
     if erased is not None:

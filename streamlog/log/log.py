@@ -662,6 +662,14 @@ class PartitionLog(LogEnd):
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         return self.recovery_point
 
+    def aborted_at(self, marker_offset: int) -> OffsetSet:
+        """The records that the marker at that offset aborts, as far as they are there. From any thread."""
+        found = self.erasures.pending_at(marker_offset)
+        if found is not None:
+            return found
+        first = self.transactions.first_aborted_at(marker_offset)
+        return OffsetSet() if first is None else self.erasures.erased.between(first, marker_offset)
+
     def fail(self, problem: str) -> None:
         """Take no more appends until it is opened again. From a worker thread, too."""
         if not self.failure:

@@ -65,6 +65,7 @@ from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.compression import Buffer, Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
@@ -234,7 +235,9 @@ class Partition(PartitionEnd):
             tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
         )
         """For the rest of this package, to have the log checked."""
-        self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
+        self.subjects = Subjects(
+            tp, log, self.reader, surroundings.indexes, erasing=self._erase_from_index
+        )
         self._commit_watchers = {}
         """The purgatory of consumers' fetches: delayed until the high watermark moves ..."""
         self._end_watchers = {}
@@ -460,6 +463,16 @@ class Partition(PartitionEnd):
         """Whatever the policy says."""
         self._surroundings.flusher.sync(self)
 
+    def _erase_from_index(
+        self, index: SubjectIndex, header: BatchHeader, batch: memoryview
+    ) -> None:
+        """From any thread. Raises CorruptBatch."""
+        if header.is_transactional:
+            for offset in self._log.aborted_at(header.base_offset):
+                index.erase(offset)
+        else:
+            erase_offsets(index, header, batch)
+
     def settle_soon(self) -> None:
         """What is kept may count now."""
         self._surroundings.flusher.settle(self)
@@ -552,11 +565,10 @@ class Partition(PartitionEnd):
 
     @property
     def stable_offset(self) -> int:
-        """Readers of committed records read up to there (Kafka's last stable offset): below the high watermark, and
-        below each record of a transaction whose end is not committed.
-        """
-        log = self._log
-        return log.transactions.stable_offset(self.state.high_watermark, log.log_start_offset)
+        """See ``PartitionState.stable_offset``."""
+        state = self.state
+        is_decided = self._log.transactions.first_unstable_offset is None
+        return state.high_watermark if is_decided else state.stable_offset
 
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
         """See ``Transactions.aborted_between``; ``end`` is no more than ``stable_offset``."""

@@ -28,12 +28,13 @@ from streamlog.record.codec import RecordRun, marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.record.transaction_marker import (
     NO_SEQUENCE,
+    VERSION_2,
     TransactionMarker,
     as_transactional,
     marker_batch,
     marker_of,
 )
-from streamlog.replication.producer_state import SEQUENCE_MAX, KeptBatch
+from streamlog.replication.producer_state import NO_COORDINATOR, SEQUENCE_MAX, KeptBatch
 from streamlog.replication.producer_table import PRODUCERS_MAX, ProducerTable
 
 logger = logging.getLogger(__name__)
@@ -288,7 +289,8 @@ class ProducerStateManager:
         started, now_ms, base_offset = time.perf_counter(), wall_ms(), log.log_end_offset
         is_there = self._table.check_marker(marker)
         known = log.transactions.open.get(marker.producer_id)
-        if known is not None and marker.producer_epoch < known.producer_epoch:
+        is_next = marker.transaction_version >= VERSION_2
+        if known is not None and marker.producer_epoch < known.producer_epoch + is_next:
             raise InvalidProducerEpoch(
                 f"{state.tp}: a marker of epoch {marker.producer_epoch}, where {known.producer_epoch} has written"
             )
@@ -306,9 +308,20 @@ class ProducerStateManager:
         state.await_commit(base_offset, len(batch), started, ack)
 
     def active(self) -> list[ActiveProducer]:
-        """Those that may go on. ``know`` comes before."""
+        """Those that may go on, and those with an open transaction that were forgotten. ``know`` comes before."""
         transactions = self._state.log.transactions.open
-        found = []
+        found = [
+            ActiveProducer(
+                it.producer_id,
+                it.producer_epoch,
+                NO_SEQUENCE,
+                it.started_ms,
+                NO_COORDINATOR,
+                it.first_offset,
+            )
+            for it in transactions.values()
+            if it.producer_id not in self._table
+        ]
         for producer_id, it in self._table.items():
             known = transactions.get(producer_id)
             last = (it.batches[-1].next_sequence - 1) & SEQUENCE_MAX if it.batches else NO_SEQUENCE

@@ -222,6 +222,14 @@ class PartitionState(StateEnd):
         return self._has_room is None or self._has_room()
 
     @property
+    def stable_offset(self) -> int:
+        """Readers of committed records read up to there (Kafka's last stable offset): below the high watermark, and
+        below each record of a transaction whose end is not committed.
+        """
+        log = self.log
+        return log.transactions.stable_offset(self.high_watermark, log.log_start_offset)
+
+    @property
     def knows_high_watermark(self) -> bool:
         """A new leader does once its followers have all that was there before it (KIP-207)."""
         progress = self.progress

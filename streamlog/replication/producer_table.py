@@ -28,6 +28,9 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
     def check_sequence(self, header: BatchHeader, *, first_id: int = 0) -> KeptBatch | None:
         """The batch in the log that this one repeats; None: it may be appended. ``first_id``: the
         lowest that this metadata log gives.

@@ -175,6 +175,7 @@ class TransactionMachine(RuleBasedStateMachine):
             oracle = Oracle(pieces_of(log), self.known[log])
             transactional = {at for it in oracle.pieces for at in range(it.offset, it.end)}
             assert set(log.log.erasures.erased) & transactional == oracle.no_messages
+            assert not set(log.log.erasures.unremoved) & transactional
 
 
 TransactionMachine.TestCase.settings = settings(

@@ -345,13 +345,18 @@ class PartitionFetch:
                     self._check_end(partition, view)
                 if wanted.last_fetched_epoch != NO_EPOCH:
                     self._diverging = _divergence(partition, wanted)
-                is_all_read = self._end_of(partition) <= offset <= end  # as at most looks
+                committed = self._session.reads_committed
+                upper = partition.stable_offset if committed else partition.high_watermark
+                is_all_read = upper <= offset <= end  # as at most looks
                 if self._diverging is None and not is_all_read:
                     rack = self._session.caller.rack
                     if rack:
                         self._preferred = _nearer_replica(self.tp, rack, partition, view)
                     if self._preferred == NO_LEADER and wanted_bytes > 0:
-                        records = await self._read_for_consumer(partition, wanted_bytes)
+                        if committed:
+                            records = await self._read_committed(partition, wanted_bytes)
+                        else:
+                            records = await partition.read(offset, wanted_bytes)
         except StreamlogError as error:
             self._fail(error, view)
             return
@@ -398,11 +403,8 @@ class PartitionFetch:
         if name != self.tp.stream:
             self.tp = TopicPartition(name, self.tp.partition)
 
-    async def _read_for_consumer(self, partition: Partition, max_bytes: int) -> FileSlice:
-        offset = self.wanted.fetch_offset
-        if not self._session.reads_committed:
-            return await partition.read(offset, max_bytes)
-        part, aborted = await partition.read_committed(offset, max_bytes)
+    async def _read_committed(self, partition: Partition, max_bytes: int) -> FileSlice:
+        part, aborted = await partition.read_committed(self.wanted.fetch_offset, max_bytes)
         ranges = [wire.AbortedRange(it.producer_id, it.first_offset) for it in aborted]
         self._aborted = sorted(ranges, key=lambda it: it.first_offset)
         return part

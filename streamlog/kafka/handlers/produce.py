@@ -237,7 +237,9 @@ async def produce(
             try:
                 _check_request(request, version, context)
                 tp = TopicPartition(_name_of(topic, context), asked.partition)
-                sent = _Sent(topic, tp, asked.records, request.acks, request.transactional_id)
+                sent = _SentRecords(
+                    topic, tp, asked.records, request.acks, request.transactional_id
+                )
                 await _take(sent, part, verified.get(tp), context=context, threads=threads)
             except NotLeader as error:
                 leaders.append(current_leader(tp, context.metadata.image))
@@ -287,7 +289,7 @@ def _led(topic: str | bytes, tp: TopicPartition, context: Context) -> Partition:
     return partition
 
 
-class _Sent(NamedTuple):
+class _SentRecords(NamedTuple):
     """What a request has for one partition."""
 
     topic: str | bytes
@@ -367,7 +369,7 @@ def _check_verified(answer: _Verification | None, tp: TopicPartition) -> Verifie
 
 
 async def _take(
-    sent: _Sent,
+    sent: _SentRecords,
     part: PartitionProduce,
     answer: _Verification | None,
     *,
@@ -418,7 +420,7 @@ def _restore(
     partition.restore(records, part)
 
 
-async def _checked(sent: _Sent, context: Context, threads: Executor) -> ProducedBatch:
+async def _checked(sent: _SentRecords, context: Context, threads: Executor) -> ProducedBatch:
     """Raises CorruptBatch, InvalidRecord, RecordTooLarge, NoTransactions."""
     tp, records = sent.tp, sent.records
     if records is None:

@@ -77,7 +77,7 @@ class BatchFilter:
 
     def _records(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         base, upper, count = header.base_offset, self._upper_offset, header.record_count
-        if count and self._aborted.has(header):
+        if count and self._aborted.has_batch(header):
             return emptied(header) if self._producer_needs(header) else None
         if not count:
             needed = not is_gap(header) and self._producer_needs(header)

@@ -150,7 +150,7 @@ class Cleaning:
                     if header.producer_id >= 0 and len(self._last_of) < PRODUCERS_MAX:
                         self._last_of[header.producer_id] = header.base_offset
                     count = header.record_count
-                    if header.attributes & CONTROL or not count or self._aborted.has(header):
+                    if header.attributes & CONTROL or not count or self._aborted.has_batch(header):
                         continue
                     full = note(opened(header, batch), count, header.base_offset, start)
                     if full >= 0:

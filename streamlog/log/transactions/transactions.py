@@ -75,6 +75,8 @@ class Transactions:
         """Of the first batch that the file may not know; None: it knows them all."""
         self.kept_end = 0
         """The file knows a batch right below it; 0: none."""
+        self.first_unstable_offset: int | None = None
+        """Of the first record that is not decided, as far as is committed; None: all are."""
         self._pending: deque[EndedTransaction] = deque()
         """In the order of their markers."""
         self._unstable: dict[int, None] = {}
@@ -89,11 +91,6 @@ class Transactions:
     @property
     def settled_offset(self) -> int:
         return self._settled_offset
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """The first record that is not decided, as far as is committed; None: all are."""
-        return next(iter(self._unstable), None)
 
     def stable_offset(self, high_watermark: int, log_start: int) -> int:
         """All below is decided (Kafka's last stable offset): at most the high watermark. What is deleted is not waited
@@ -121,6 +118,7 @@ class Transactions:
             known = OpenTransaction(producer_id, producer_epoch, base_offset, timestamp_ms)
             self.open[producer_id] = known
             self._unstable[base_offset] = None
+            self._look_for_first()
         known.producer_epoch = producer_epoch
         known.offsets.update(OffsetSet.between_ends(base_offset, next_offset))
         self._noted(base_offset)
@@ -159,6 +157,7 @@ class Transactions:
                         ended.stable_offset,
                     )
                 )
+            self._look_for_first()
 
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with records in ``[start, end)``, or between two of their records."""
@@ -170,6 +169,13 @@ class Transactions:
             if it.stable_offset >= end:
                 break
         return found
+
+    def first_aborted_at(self, marker_offset: int) -> int | None:
+        """Where the transaction begins that the committed marker there aborts. From any thread."""
+        aborted = self.aborted
+        place = bisect_left(aborted, marker_offset, key=lambda it: it.last_offset)
+        is_there = place < len(aborted) and aborted[place].last_offset == marker_offset
+        return aborted[place].first_offset if is_there else None
 
     def cut(self, end_offset: int) -> bool:
         """The log ends there now. False: what was committed is cut, which only an unclean election does, and so the
@@ -200,12 +206,13 @@ class Transactions:
         self.latest_offset = self._settled_offset = NO_OFFSET
         self.unkept_offset = None
         self.version += 1
+        self._look_for_first()
 
     def forget_below(self, log_start_offset: int) -> None:
         """What was there is gone. A transaction that is open stays so until its marker comes."""
         place = bisect_left(self.aborted, log_start_offset, key=lambda it: it.last_offset)
         if place:
-            del self.aborted[:place]
+            self.aborted = self.aborted[place:]  # another thread may look at the old list
 
     def cleaned_below(self, offset: int) -> None:
         """Compaction has taken away what was aborted there."""
@@ -234,6 +241,10 @@ class Transactions:
         ended = (it.transaction.first_offset for it in self._pending)
         firsts = sorted([*(it.first_offset for it in transactions), *ended])
         self._unstable = dict.fromkeys(firsts)
+        self._look_for_first()
+
+    def _look_for_first(self) -> None:
+        self.first_unstable_offset = next(iter(self._unstable), None)
 
     def snapshot(self) -> "Transactions":
         """As it is now, for another thread."""
@@ -256,11 +267,14 @@ class AbortedBatches:
         for it in aborted:
             self._of.setdefault(it.producer_id, []).append(it)
 
-    def has(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or header.is_control:
-            return False
-        known = self._of.get(header.producer_id)
+    def has(self, producer_id: int, base_offset: int) -> bool:
+        """Of a batch of a transaction."""
+        known = self._of.get(producer_id)
         if known is None:
             return False
-        place = bisect_left(known, header.base_offset, key=lambda it: it.last_offset)
-        return place < len(known) and known[place].first_offset <= header.base_offset
+        place = bisect_left(known, base_offset, key=lambda it: it.last_offset)
+        is_before_marker = place < len(known) and known[place].last_offset > base_offset
+        return is_before_marker and known[place].first_offset <= base_offset
+
+    def has_batch(self, header: BatchHeader) -> bool:
+        return header.is_transactional and self.has(header.producer_id, header.base_offset)

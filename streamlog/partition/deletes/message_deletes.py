@@ -243,7 +243,8 @@ class MessageDeletes:
             self._state.high_watermark
         ):
             self._gone = None
-        log.transactions.commit(self._state.high_watermark)
+        if log.transactions.first_unstable_offset is not None:
+            log.transactions.commit(self._state.high_watermark)
 
     def was_cut(self) -> None:
         """The log is shorter now, or begins again."""

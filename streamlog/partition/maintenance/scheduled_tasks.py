@@ -270,11 +270,16 @@ class ScheduledTasks:
 
 
 def _offsets(partition: Partition) -> Offsets:
-    """A start looks for erasures and transactions from the recovery point on."""
+    """A start looks for erasures and transactions from the recovery point on. Who reads the files beside the node finds
+    in them all transactions below the high watermark.
+    """
     log = partition.state.log
     unkept = log.erasures.unkept_offset, log.transactions.unkept_offset
+    high_watermark = partition.high_watermark
+    if unkept[1] is not None:
+        high_watermark = min(high_watermark, max(unkept[1], partition.log_start_offset))
     return Offsets(
-        partition.high_watermark,
+        high_watermark,
         partition.log_start_offset,
         min([partition.recovery_point, *(it for it in unkept if it is not None)]),
         partition.first_dirty_offset,

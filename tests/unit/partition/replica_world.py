@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
-from streamlog.errors import StreamlogError
+from streamlog.errors import NoController, StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
@@ -93,6 +93,9 @@ class ReplicaNode:
         if self.refuse is not None:
             raise self.refuse
         return await self._world.ask(command)
+
+    async def create_stream(self, *_: object, **__: object) -> Granted:
+        raise NoController("no client makes streams here")
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         self.reports.append(tp)

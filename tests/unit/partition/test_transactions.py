@@ -169,7 +169,8 @@ async def test_a_marker_that_comes_twice_is_there_once(world: World) -> None:
         await end(partition)
         assert partition.log_end_offset == 2
         await write(partition, batch_of(0, epoch=1))
-        await end(partition)
+        with pytest.raises(InvalidProducerEpoch):
+            await end(partition)
         assert (partition.log_end_offset, partition.stable_offset) == (3, 2)
 
 
