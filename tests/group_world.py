@@ -6,13 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import NONE, KeptRecord, Now, SendReply, Write
 from streamlog.errors import InvalidRequest
 from streamlog.groups.consumer_group_records import Assigned
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.records import KeptRecord
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import (
-    NONE,
     CommitRequest,
     Effect,
     FoundOffset,
@@ -21,13 +20,10 @@ from streamlog.groups.requests import (
     Joined,
     JoinRequest,
     MatchTopics,
-    Now,
     OffsetToCommit,
     PartitionId,
-    SendReply,
     SyncedMember,
     SyncRequest,
-    Write,
 )
 from streamlog.groups.subscribed_topics import Matches, Topic, matching
 from streamlog.wire.error_codes import ErrorCode
@@ -169,10 +165,10 @@ class GroupWorld:
         for write in self.writing[:kept]:
             self.log += write.records
         self.writing.clear()
-        replay = Replay()
+        replay = GroupReplay()
         for key, value in self.log:
             replay.take(key, value)
-        self.coordinator = self._coordinator(replay.groups())
+        self.coordinator = self._coordinator(replay.built())
         self.topics_changed()
 
     def wait(self, ms: int) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import Now
 from streamlog.groups.classic_members import ClassicMembers
 from streamlog.groups.consumer_group import LEAVING_EPOCH
 from streamlog.groups.group import Group, State, refusal
@@ -33,7 +34,6 @@ from streamlog.groups.requests import (
     HeartbeatRequest,
     Joined,
     JoinRequest,
-    Now,
     PartitionId,
     SyncedMember,
     SyncRequest,

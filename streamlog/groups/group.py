@@ -22,11 +22,11 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from streamlog.coordination.effects import NONE
 from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.records import CommittedOffset, KeptGroup, KeptMember
 from streamlog.groups.requests import (
-    NONE,
     DescribedGroup,
     DescribedMember,
     GroupCaller,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from streamlog.coordination.effects import NONE, KeptRecord, Now
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.consumer_group_records import consumer_group_record
 from streamlog.groups.group import CONSUMER, Group, State, refusal
@@ -17,19 +18,11 @@ from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
     NO_TOPIC_ID,
     CommittedOffset,
-    KeptRecord,
     OffsetKey,
     group_record,
     offset_record,
 )
-from streamlog.groups.requests import (
-    NONE,
-    CommitRequest,
-    FoundOffset,
-    Now,
-    OffsetToCommit,
-    PartitionId,
-)
+from streamlog.groups.requests import CommitRequest, FoundOffset, OffsetToCommit, PartitionId
 from streamlog.wire.error_codes import ErrorCode
 
 Outcome = dict[PartitionId, ErrorCode]

@@ -4,10 +4,11 @@
 
 from typing import Final
 
+from streamlog.coordination.effects import NONE, Now
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.offset_commits import Commits
-from streamlog.groups.requests import NONE, Now, PartitionId
+from streamlog.groups.requests import PartitionId
 from streamlog.wire.error_codes import ErrorCode
 
 LOOKED_AT_ONCE: Final = 2_000

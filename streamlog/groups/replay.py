@@ -1,8 +1,6 @@
-"""From the log of a partition of ``__consumer_offsets`` to its groups. Pure.
+"""From the log of a partition of ``__consumer_offsets`` to its groups. Pure."""
 
-The last record of each key holds. What was read costs no more memory than what there is.
-"""
-
+from streamlog.coordination.replay import LogReplay
 from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
 from streamlog.groups.consumer_group_records import (
     ConsumerGroupKey,
@@ -19,53 +17,39 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import PartitionId
-from streamlog.record.batch import batches
-from streamlog.record.codec import iter_records
 
 
-class Replay:
-    """``feed`` the log, batch by batch, then take ``groups``. May be used in any one thread."""
+class GroupReplay(LogReplay):
+    """``feed`` the log, batch by batch, then take the groups that are ``built``."""
 
     def __init__(self) -> None:
-        self.next_offset = 0
-        """All below has been read."""
-        self.records = 0
+        super().__init__()
         self._groups: dict[str, KeptGroup] = {}
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
         self._consumers: dict[str, ConsumerGroupData] = {}
 
-    def feed(self, data: bytes | memoryview) -> None:
-        """Whole batches, back to back. Raises CorruptBatch."""
-        for header, batch in batches(data):
-            if not header.is_control:
-                for record in iter_records(batch):
-                    if record.offset >= self.next_offset and record.key is not None:
-                        self.take(record.key, record.value)
-            self.next_offset = max(self.next_offset, header.next_offset)
-
-    def take(self, key_bytes: bytes, value: bytes | None) -> None:
+    def take(self, key: bytes, value: bytes | None) -> None:
         """One record; those of kinds that are none of ours are passed over."""
-        self.records += 1
-        key = read_key(key_bytes)
-        if key is None:
-            consumer_key = read_consumer_group_key(key_bytes)
+        read = read_key(key)
+        if read is None:
+            consumer_key = read_consumer_group_key(key)
             if consumer_key is not None:
                 self._take_consumers(consumer_key, value)
             return
-        if not isinstance(key, OffsetKey):
-            self._take_group(key.group, value)
+        if not isinstance(read, OffsetKey):
+            self._take_group(read.group, value)
             return
-        place = (key.topic, key.partition)
+        place = (read.topic, read.partition)
         if value is not None:
-            self._offsets.setdefault(key.group, {})[place] = read_offset(value)
+            self._offsets.setdefault(read.group, {})[place] = read_offset(value)
             return
-        known = self._offsets.get(key.group)
+        known = self._offsets.get(read.group)
         if known is not None:
             known.pop(place, None)
             if not known:
-                del self._offsets[key.group]
+                del self._offsets[read.group]
 
-    def groups(self) -> list[Group]:
+    def built(self) -> list[Group]:
         """As they were when the last record was written."""
         made = []
         for name in {**self._groups, **self._consumers, **self._offsets}:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.groups import ForgottenOffset, StreamPartitions
+from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import NotLeader, StreamlogError
-from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import (
     CommitRequest,
@@ -241,7 +241,7 @@ async def offset_fetch(
     return {"groups": answers} if several else answers[0]
 
 
-def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
+def _confirm(group: str, context: Context) -> DelayedReply | ErrorCode:
     refusal = group_refusal(Operation.DESCRIBE, group, context)
     if refusal is not ErrorCode.none:
         return refusal

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
+from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE, State
-from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.requests import (
     DescribedGroup,
     GroupCaller,
@@ -32,7 +32,7 @@ NO_GENERATION: Final = -1
 
 
 async def result_of(
-    reply: GroupReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
+    reply: DelayedReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
 ) -> Any:
     """The result; an error code where there is none, nor will be in ``timeout_ms``.
 

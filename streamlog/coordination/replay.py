@@ -1,0 +1,32 @@
+"""From the log of a partition of an internal stream to what its coordinator keeps. Pure.
+
+The last record of each key holds. What was read costs no more memory than what there is.
+"""
+
+from abc import ABC, abstractmethod
+
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+
+
+class LogReplay(ABC):
+    """``feed`` the log, batch by batch. May be used in any one thread."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        """All below has been read."""
+        self.records = 0
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Whole batches, back to back. Raises CorruptBatch."""
+        for header, batch in batches(data):
+            if not header.is_control:
+                for record in iter_records(batch):
+                    if record.offset >= self.next_offset and record.key is not None:
+                        self.records += 1
+                        self.take(record.key, record.value)
+            self.next_offset = max(self.next_offset, header.next_offset)
+
+    @abstractmethod
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """One record. Raises CorruptBatch."""
