@@ -27,6 +27,8 @@
           OutOfOrderSequence      a producer's batch does not follow its last one
           InvalidProducerEpoch    the producer's epoch is older than one that has written
           UnknownProducer         the producer wrote to a cluster of which this one has been made
+        InvalidTransactionState   a batch or a marker is of no transaction that is open
+        CoordinatorFenced         a later transaction coordinator has spoken for the producer
         NoTransactions            transactions are not to be had here
         NotAuthorized             the client may not do it
           TopicForbidden
@@ -231,6 +233,14 @@ class InvalidProducerEpoch(ProducerRefused):
 
 class UnknownProducer(ProducerRefused):
     """A producer of a cluster that is lost goes on, and what it wrote before is not here."""
+
+
+class InvalidTransactionState(InvalidRequest):
+    """A batch does not belong to its producer's transaction, or to one that its coordinator knows."""
+
+
+class CoordinatorFenced(InvalidRequest):
+    """A transaction's end comes from a coordinator that another one has followed since."""
 
 
 class NoTransactions(InvalidRequest):

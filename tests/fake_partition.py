@@ -12,6 +12,7 @@ from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement, PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
+from streamlog.record.transaction_marker import TransactionMarker, marker_batch
 from tests.partition_statistics import partition_statistics
 from tests.record_batches import HandRecord, hand_batch
 
@@ -132,6 +133,17 @@ class FakePartition:
         if self.commits:
             self.commit_produced()
         return ProducerAppend(base_offset)
+
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        if self.producing_fails is not None:
+            raise self.producing_fails
+        batch = marker_batch(
+            marker,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_ms=1_000,
+        )
+        self.append_bytes(batch)
 
     def commit_produced(self) -> None:
         """As a timer would, when all that is there has been synced."""

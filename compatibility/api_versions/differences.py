@@ -66,7 +66,7 @@ REASONS: Final[Mapping[int, str]] = {
     10: "5 is for transactions, 6 for share groups, and there are neither",
     22: "6 is for two-phase commits (KIP-939), and a broker lists it only with unstable versions turned on; a node"
     " answers it as 5",
-    **dict.fromkeys((24, 25, 26, 27, 28, 61, 65, 66), _TRANSACTIONS),
+    **dict.fromkeys((24, 25, 26, 28, 61, 65, 66), _TRANSACTIONS),
     34: "a node has one folder for its logs",
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
     **dict.fromkeys((52, 53, 54, 58, 59), _BETWEEN),

@@ -24,6 +24,7 @@ from streamlog.kafka.handlers import (
     sasl,
     scram_credentials,
     topics,
+    transaction_markers,
 )
 from streamlog.kafka.handlers.produce import DelayedProduce
 from streamlog.kafka.net.channel import RequestWait
@@ -82,6 +83,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_QUORUM: quorum.describe_quorum,
     registry.ENVELOPE: quorum.envelope,
     registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
+    registry.WRITE_TXN_MARKERS: transaction_markers.write_txn_markers,
     registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
     registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }

@@ -56,11 +56,13 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
+from streamlog.partition.transaction_ends import TransactionEnds
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Buffer, Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -180,7 +182,7 @@ class Partition(PartitionEnd):
 
     __slots__ = (
         "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "origins", "places",
-        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
+        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp", "transaction_ends",
     )  # fmt: skip
 
     def __init__(
@@ -239,9 +241,12 @@ class Partition(PartitionEnd):
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
             first_id=surroundings.first_producer_id,
         )
+        self.transaction_ends = TransactionEnds(
+            self.state, appended=self._control_appended, failed=self.append_failed
+        )
         self.erasing = MessageDeletes(
             self.state,
-            appended=self._erasure_appended,
+            appended=self._control_appended,
             failed=self.append_failed,
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
@@ -434,7 +439,7 @@ class Partition(PartitionEnd):
         elif isinstance(error, StorageFull):
             self._surroundings.space.ran_out(error)
 
-    def _erasure_appended(self) -> None:
+    def _control_appended(self) -> None:
         self.keep()
         self.grown()
 
@@ -489,6 +494,10 @@ class Partition(PartitionEnd):
             metrics.produce_duplicates.inc()
         self.keep()
         return appended
+
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        """See ``TransactionEnds.end``."""
+        await self.transaction_ends.end(marker)
 
     def restore(self, records: memoryview, ack: Acknowledgement) -> None:
         """Append what a backup has, checked, in this leader's epoch, at the offsets that it had;

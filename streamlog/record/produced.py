@@ -32,6 +32,7 @@ from streamlog.record.batch import (
     MAX_TIMESTAMP_POSITION,
     PRODUCER_ID_POSITION,
     PUBLISHED,
+    TRANSACTIONAL,
     BatchHeader,
     check_bytes,
     read_header,
@@ -40,7 +41,6 @@ from streamlog.record.codec import opened, survey_records
 from streamlog.record.compiled.keys import keyless_of
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 
-TRANSACTIONAL: Final = 0x10
 RECORDS_NAMED_MAX: Final = 1_000
 """Of a batch that is refused for them: it may have millions."""
 

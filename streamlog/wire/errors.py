@@ -27,6 +27,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.OutOfOrderSequence, ErrorCode.out_of_order_sequence_number),
     (errors.InvalidProducerEpoch, ErrorCode.invalid_producer_epoch),
     (errors.UnknownProducer, ErrorCode.unknown_producer_id),
+    (errors.InvalidTransactionState, ErrorCode.invalid_txn_state),
+    (errors.CoordinatorFenced, ErrorCode.transaction_coordinator_fenced),
     (errors.NoTransactions, ErrorCode.transactional_id_authorization_failed),
     (errors.InvalidStreamName, ErrorCode.invalid_topic_exception),
     (errors.InvalidGroupName, ErrorCode.invalid_group_id),

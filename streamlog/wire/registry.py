@@ -24,6 +24,7 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+WRITE_TXN_MARKERS: Final = 27
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
@@ -118,6 +119,7 @@ APIS: Final[dict[int, Api]] = {
         Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
         Api(ENVELOPE, "Envelope", 0, 0, 0),
         Api(FETCH_SNAPSHOT, "FetchSnapshot", 1, 1, 0),
+        Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1),
     )
 }
 

@@ -42,6 +42,7 @@ from streamlog.wire.registry import (
     FETCH_SNAPSHOT,
     PRODUCE,
     VOTE,
+    WRITE_TXN_MARKERS,
     Api,
 )
 from tests import random_requests
@@ -205,6 +206,24 @@ async def test_nobody_but_a_node_speaks_as_one(node: KafkaNode, key: int) -> Non
         answer = await root.ask(data)
         assert answer is not None
         assert told(api, api.version_max, answer)["error_code"] == 31
+    assert {it.name for it in root.audit.refusals} == {api.name}
+    root.close()
+
+
+async def test_only_a_node_ends_transactions(node: KafkaNode) -> None:
+    """Not even a super user; each partition that was named is told."""
+    await fill(node, "flights")
+    root, api = Asker(node.context, super_users=("User:alice",)), APIS[WRITE_TXN_MARKERS]
+    end = node.local[TopicPartition("flights", 0)].log_end_offset
+    topics = [{"name": "flights", "partition_indexes": [0, 1]}]
+    marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "topics": topics}
+    asked = {"markers": [{**marker, "coordinator_epoch": 1}]}
+    body = api_messages.encode_request(api, 2, asked)
+    answer = await root.ask(encode_request_header(api, 2, 7, "raw") + body)
+    assert answer is not None
+    (found,) = told(api, 2, answer)["markers"]
+    assert [it["error_code"] for it in found["topics"][0]["partitions"]] == [31, 31]
+    assert node.local[TopicPartition("flights", 0)].log_end_offset == end
     assert {it.name for it in root.audit.refusals} == {api.name}
     root.close()
 

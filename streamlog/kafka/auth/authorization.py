@@ -78,6 +78,27 @@ def _users(request: Message, error: dict[str, Any]) -> Message:
     return {"results": [{"user": name, **error} for name in names]}
 
 
+def _markers(request: Message, error: dict[str, Any]) -> Message:
+    """An error for each partition of each marker."""
+    return {
+        "markers": [
+            {
+                "producer_id": marker["producer_id"],
+                "topics": [
+                    {
+                        "name": topic["name"],
+                        "partitions": [
+                            {"partition_index": n, **error} for n in topic["partition_indexes"]
+                        ],
+                    }
+                    for topic in marker["topics"]
+                ],
+            }
+            for marker in request["markers"]
+        ]
+    }
+
+
 OPEN: Final = Gate(_pass, _top())
 """For any client."""
 IN_HANDLER: Final = OPEN
@@ -138,6 +159,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.BEGIN_QUORUM_EPOCH: _NODES,
     registry.END_QUORUM_EPOCH: _NODES,
     registry.FETCH_SNAPSHOT: _NODES,
+    registry.WRITE_TXN_MARKERS: Gate(_node, _markers),
 }
 """By the API's key; one for each API that there is."""
 

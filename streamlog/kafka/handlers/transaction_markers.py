@@ -1,0 +1,57 @@
+"""WriteTxnMarkers: the coordinator of a transaction ends it in the partitions that this node leads."""
+
+import asyncio
+from typing import Any
+
+from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
+from streamlog.kafka.auth.resource_checks import led_partition
+from streamlog.kafka.context import Context
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
+from streamlog.wire.errors import code_of
+
+
+async def write_txn_markers(request: Message, _version: int, context: Context) -> Message:
+    """WriteTxnMarkers (27), versions 1 and 2: between nodes. Each marker is answered when all in-sync replicas
+    have it; one that is there already is a success.
+
+        v2  the version of the transaction is told (KIP-1228): a marker of version 2 has the producer's next epoch
+    """
+    return {
+        "markers": [
+            {
+                "producer_id": marker["producer_id"],
+                "topics": [
+                    {
+                        "name": topic["name"],
+                        "partitions": await asyncio.gather(
+                            *(
+                                _write(TopicPartition(topic["name"], index), marker, context)
+                                for index in topic["partition_indexes"]
+                            )
+                        ),
+                    }
+                    async for topic in cooperatively(marker["topics"])
+                ],
+            }
+            async for marker in cooperatively(request["markers"])
+        ]
+    }
+
+
+async def _write(tp: TopicPartition, asked: Message, context: Context) -> dict[str, Any]:
+    marker = TransactionMarker(
+        asked["producer_id"],
+        asked["producer_epoch"],
+        asked["transaction_result"],
+        asked["coordinator_epoch"],
+        asked.get("transaction_version", 0),
+    )
+    try:
+        await led_partition(tp, NO_EPOCH, context).end_transaction(marker)
+    except StreamlogError as error:
+        return {"partition_index": tp.partition, "error_code": code_of(error)}
+    return {"partition_index": tp.partition, "error_code": ErrorCode.none}
