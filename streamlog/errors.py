@@ -33,6 +33,7 @@
         NotAuthorized             the client may not do it
           TopicForbidden
           GroupForbidden
+          TransactionalIdForbidden
           ClusterForbidden
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
@@ -257,6 +258,10 @@ class TopicForbidden(NotAuthorized):
 
 class GroupForbidden(NotAuthorized):
     """Of a consumer group, whether there is one of that name or not."""
+
+
+class TransactionalIdForbidden(NotAuthorized):
+    """The client may not have transactions under that id."""
 
 
 class ClusterForbidden(NotAuthorized):

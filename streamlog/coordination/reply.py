@@ -1,5 +1,6 @@
 """A response to come, which a coordinator's core knows as a token."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,18 @@ class DelayedReply:
         self._result, self.is_there = result, True
         for watcher in tuple(self._watchers):
             watcher()
+
+    async def given(self, timeout_s: float) -> Any:
+        """The result, when it is there. Raises TimeoutError."""
+        there = asyncio.Event()
+        self.watch(there.set)
+        try:
+            if not self.is_there:
+                async with asyncio.timeout(timeout_s):
+                    await there.wait()
+        finally:
+            self.unwatch(there.set)
+        return self.result
 
     def forward(self, to: "DelayedReply") -> None:
         """Have ``to`` be given what this one is given."""

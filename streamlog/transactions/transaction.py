@@ -89,6 +89,11 @@ class Transaction(NamedTuple):
         return self.producer_epoch >= EPOCH_MAX - 1
 
     @property
+    def is_open(self) -> bool:
+        """Its outcome is not known to every partition yet."""
+        return self.state is TransactionState.ONGOING or self.state.is_prepared
+
+    @property
     def commits(self) -> bool:
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 

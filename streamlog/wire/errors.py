@@ -60,6 +60,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.AuthenticationFailed, ErrorCode.sasl_authentication_failed),
     (errors.TopicForbidden, ErrorCode.topic_authorization_failed),
     (errors.GroupForbidden, ErrorCode.group_authorization_failed),
+    (errors.TransactionalIdForbidden, ErrorCode.transactional_id_authorization_failed),
     (errors.NotAuthorized, ErrorCode.cluster_authorization_failed),
     (errors.Overloaded, ErrorCode.throttling_quota_exceeded),
     (errors.NodeUnreachable, ErrorCode.network_exception),

@@ -288,17 +288,10 @@ class LocalCoordinators:
         """The result. Raises what an error code of the whole request means, RequestTimedOut."""
         if isinstance(reply, ErrorCode):
             raise error_of(reply, group)
-        there = asyncio.Event()
-        reply.watch(there.set)
         try:
-            if not reply.is_there:
-                async with asyncio.timeout(self._service().settings.commit_timeout_ms / 1000):
-                    await there.wait()
+            result = await reply.given(self._service().settings.commit_timeout_ms / 1000)
         except TimeoutError:
             raise RequestTimedOut(f"group {group!r}: it may be done yet") from None
-        finally:
-            reply.unwatch(there.set)
-        result = reply.result
         if isinstance(result, ErrorCode) and result is not ErrorCode.none:
             raise error_of(result, group)
         return result

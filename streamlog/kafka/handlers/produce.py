@@ -357,15 +357,8 @@ NO_PRODUCER = -1
 
 
 async def init_producer_id(request: Message, _version: int, context: Context) -> Message:
-    """InitProducerId (22), versions 0 to 6: an id that no other producer has, in epoch 0.
-
-    Who has a transactional id is refused: there are no transactions.
-
-        v3  who gives its id and epoch goes on with that id in the next epoch (KIP-360)
-    """
+    """InitProducerId without a transactional id: an id that no other producer has, in epoch 0."""
     try:
-        if request["transactional_id"] is not None:
-            raise NoTransactions("transactions are not supported")
         _check_may_number(context)
         known, epoch = request.get("producer_id", NO_PRODUCER), request.get("producer_epoch", -1)
         given = 0 <= known < context.metadata.image.producer_ids_end
