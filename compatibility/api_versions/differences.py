@@ -67,7 +67,7 @@ REASONS: Final[Mapping[int, str]] = {
     22: "6 is for two-phase commits (KIP-939), and a broker lists it only with unstable versions turned on; a node"
     " answers it as 5",
     24: "4 and 5 are for brokers; nodes have a request of their own",
-    **dict.fromkeys((28, 61), _TRANSACTIONS),
+    28: _TRANSACTIONS,
     34: "a node has one folder for its logs",
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
     **dict.fromkeys((52, 53, 54, 58, 59), _BETWEEN),

@@ -18,13 +18,13 @@ from streamlog.kafka.handlers import (
     list_offsets,
     metadata,
     offset_for_leader_epoch,
+    partition_transactions,
     produce,
     quorum,
     replicas,
     sasl,
     scram_credentials,
     topics,
-    transaction_markers,
     transactions,
 )
 from streamlog.kafka.handlers.produce import DelayedProduce
@@ -83,7 +83,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_QUORUM: quorum.describe_quorum,
     registry.ENVELOPE: quorum.envelope,
     registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
-    registry.WRITE_TXN_MARKERS: transaction_markers.write_txn_markers,
+    registry.DESCRIBE_PRODUCERS: partition_transactions.describe_producers,
+    registry.WRITE_TXN_MARKERS: partition_transactions.write_txn_markers,
     registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
     registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }

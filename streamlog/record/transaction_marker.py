@@ -8,8 +8,10 @@ that decided.
 import struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from streamlog.errors import CorruptBatch
-from streamlog.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from streamlog.record.batch import CONTROL, CRC_POSITION, CRC_START, TRANSACTIONAL, BatchHeader
 from streamlog.record.codec import RecordRun, control_record
 from streamlog.record.compression import Buffer
 
@@ -22,6 +24,8 @@ VERSION_2: Final = 2
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _FORM: Final = 0
+_ATTRIBUTES: Final = struct.Struct(">h")
+_CRC: Final = struct.Struct(">I")
 
 
 class TransactionMarker(NamedTuple):
@@ -48,6 +52,15 @@ def marker_batch(
         timestamp_ms=timestamp_ms,
         producer=(marker.producer_id, marker.producer_epoch, NO_SEQUENCE),
     )
+
+
+def as_transactional(batch: bytes) -> bytes:
+    """The same batch, as one of its producer's transaction."""
+    data = bytearray(batch)
+    (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_START)
+    _ATTRIBUTES.pack_into(data, CRC_START, attributes | TRANSACTIONAL)
+    _CRC.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CRC_START:]))
+    return bytes(data)
 
 
 def marker_of(batch: Buffer, header: BatchHeader) -> TransactionMarker | None:

@@ -51,6 +51,7 @@ from streamlog.wire.registry import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_TRANSACTIONS,
     FETCH,
@@ -189,6 +190,9 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
             "topics": [
                 {"name": "topic", "partitions": [{**it, "timestamp": 1} for it in numbered]}
             ],
+        },
+        (DESCRIBE_PRODUCERS, 0): {
+            "topics": [{"name": "topic", "partition_indexes": list(range(size))}]
         },
         (OFFSET_FOR_LEADER_EPOCH, 4): {
             "replica_id": -1,

@@ -15,6 +15,7 @@ from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
+from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.commands import Granted
@@ -35,6 +36,7 @@ class ReplicaNode:
     """One life of a node. It is its registry's ``Cluster`` and its server's ``Metadata``."""
 
     controller_id = None
+    is_current = True
 
     def __init__(
         self, world: "ReplicaWorld", node_id: NodeId, *, disk: Disk | None, **log: object
@@ -77,6 +79,7 @@ class ReplicaNode:
                     metadata=metadata,
                     partitions=self.registry,
                 ),
+                transaction_partitions=world.transactions,
             )
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,6 +171,8 @@ class ReplicaWorld:
         self.nodes: dict[NodeId, ReplicaNode] = {}
         self.deaf: set[int] = set()
         """Nodes that hear nothing of what is decided."""
+        self.transactions: TransactionPartitions | None = None
+        """Of nodes that are started from now on."""
         self._count = count
         self._deciding = asyncio.Lock()
 

@@ -1,12 +1,15 @@
-"""WriteTxnMarkers: the coordinator of a transaction ends it in the partitions that this node leads."""
+"""Transactions in the partitions that this node leads: their coordinator ends them, and clients look at them."""
 
 import asyncio
 from typing import Any
 
+from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.kafka.auth.resource_checks import led_partition
+from streamlog.kafka.auth.resource_checks import check_topic, led_partition
 from streamlog.kafka.context import Context
+from streamlog.kafka.read_barrier import PartitionLookup
+from streamlog.kafka.refusal import told
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.api_messages import Message
@@ -55,3 +58,48 @@ async def _write(tp: TopicPartition, asked: Message, context: Context) -> dict[s
     except StreamlogError as error:
         return {"partition_index": tp.partition, "error_code": code_of(error)}
     return {"partition_index": tp.partition, "error_code": ErrorCode.none}
+
+
+async def describe_producers(request: Message, _version: int, context: Context) -> Message:
+    """DescribeProducers (61), version 0: who writes to a partition in numbered batches, and since where in a
+    transaction (KIP-664).
+    """
+    lookup = PartitionLookup(context)
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    await _described(TopicPartition(topic["name"], index), lookup, context)
+                    async for index in cooperatively(topic["partition_indexes"])
+                ],
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _described(
+    tp: TopicPartition, lookup: PartitionLookup, context: Context
+) -> dict[str, Any]:
+    try:
+        partition = await lookup.partition(tp)
+        check_topic(Operation.READ, tp.stream, context)
+        await partition.know_producers()
+    except StreamlogError as error:
+        return {"partition_index": tp.partition, **told(error)}
+    return {
+        "partition_index": tp.partition,
+        "error_code": ErrorCode.none,
+        "active_producers": [
+            {
+                "producer_id": it.producer_id,
+                "producer_epoch": it.producer_epoch,
+                "last_sequence": it.last_sequence,
+                "last_timestamp": it.last_ms,
+                "coordinator_epoch": it.coordinator_epoch,
+                "current_txn_start_offset": it.first_offset,
+            }
+            for it in partition.active_producers()
+        ],
+    }
