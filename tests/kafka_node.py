@@ -31,7 +31,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.metadata.read_barrier import catch_up
-from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
@@ -115,6 +115,16 @@ class KafkaNode:
             if sasl is None
             else Authenticator.load(sasl, lambda: self.metadata.image, is_demanded=not optional)
         )
+        control = ControlService(
+            node_id=NODE,
+            metadata=self.metadata,
+            partitions=cast("Any", self),
+            peers=cast("Any", None),
+            node_user=self.node_settings.sasl.node_user,
+            groups=self.groups,
+            transactions=self.transactions,
+            data_dir=self.directory,
+        )
         self.context = Context(
             node_id=NODE,
             address=lambda: self.listener.address,
@@ -128,20 +138,16 @@ class KafkaNode:
             node_settings=self.node_settings,
             authenticator=self.authenticator,
             tls=tls,
-            control_service=ControlService(
-                node_id=NODE,
-                metadata=self.metadata,
-                partitions=cast("Any", self),
-                peers=cast("Any", None),
-                node_user=self.node_settings.sasl.node_user,
-                groups=self.groups,
-                data_dir=self.directory,
-            ),
+            control_service=control,
+            transaction_partitions=control.transactions,
         )
         self.listener = Listener(self.context)
 
     async def _end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
-        await self.partition(tp).end_transaction(marker)
+        if tp.stream == OFFSETS_STREAM:
+            await self.groups.end_transaction(tp, marker)
+        else:
+            await self.partition(tp).end_transaction(marker)
 
     @property
     def address(self) -> str:

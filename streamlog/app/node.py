@@ -74,6 +74,7 @@ from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.read_barrier import catch_up
 from streamlog.metadata.service import MetadataService
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.auth.port_authenticator import PortAuthenticator
@@ -757,7 +758,10 @@ class Node:
         partition = self._registry.partition(tp)
         if not partition.is_leader:
             raise NotLeader(f"{tp} is led by another node")
-        await partition.end_transaction(marker)
+        if tp.stream == OFFSETS_STREAM:
+            await self._groups.end_transaction(tp, marker)
+        else:
+            await partition.end_transaction(marker)
 
     async def _start_page(self) -> None:
         async def begin(_: MetadataImage) -> None:

@@ -31,6 +31,15 @@ class SendReply(NamedTuple):
     result: Any
 
 
+class TransactionPart(NamedTuple):
+    """What is written belongs to a producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    verified: object
+    """What the partition has been told by the transaction's coordinator."""
+
+
 class Write(NamedTuple):
     """Append the records, as one batch; tell ``then`` when it is committed, or that it is not.
 
@@ -40,3 +49,4 @@ class Write(NamedTuple):
 
     records: tuple[KeptRecord, ...]
     then: Callable[[ErrorCode, Now], "list[Any]"]
+    transaction: TransactionPart | None = None

@@ -14,10 +14,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from streamlog.clock import wall_ms
-from streamlog.coordination.effects import NONE, KeptRecord, Now, SendReply, Write
+from streamlog.coordination.effects import NONE, KeptRecord, Now, SendReply, TransactionPart, Write
 from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import (
     BrokenInvariant,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
     NotLeader,
     Overloaded,
     RecordTooLarge,
@@ -27,6 +29,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.partition.internal_partition import InternalPartition
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 from streamlog.wire.error_codes import ErrorCode
 
@@ -202,10 +205,20 @@ class Shard(ABC, Generic[C]):
         run = RecordRun()
         for key, value in write.records:
             run.append(key, value)
-        self.partition.append(
-            run, _WriteAcknowledgement(self, write), leader_epoch=self.leader_epoch
-        )
+        ack = _WriteAcknowledgement(self, write)
+        if write.transaction is None:
+            self.partition.append(run, ack, leader_epoch=self.leader_epoch)
+        elif self.leads:
+            self._append_to_transaction(run, ack, write.transaction)
+        else:
+            raise NotLeader(f"{self.partition.tp} is led by another node now")
         self._writing += len(write.records)
+
+    def _append_to_transaction(
+        self, run: RecordRun, ack: Acknowledgement, part: TransactionPart
+    ) -> None:
+        """Raises as ``TransactionalPartition.append_to_transaction``."""
+        raise BrokenInvariant(f"{self.partition.tp} has no records of transactions")
 
     def _check_writable(self) -> None:
         if self.closed:
@@ -300,6 +313,10 @@ def code_of_failure(error: StreamlogError) -> ErrorCode:
     match error:
         case NotLeader() | StorageFailed():
             return ErrorCode.not_coordinator
+        case InvalidProducerEpoch():
+            return ErrorCode.invalid_producer_epoch
+        case InvalidTransactionState():
+            return ErrorCode.invalid_txn_state
         case Overloaded():
             return ErrorCode.coordinator_load_in_progress
         case RecordTooLarge():

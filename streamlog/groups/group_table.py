@@ -1,12 +1,12 @@
 """The groups of one partition of ``__consumer_offsets``, and their deadlines. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.deadlines import Deadlines
-from streamlog.coordination.effects import KeptRecord, Now, SendReply, Write
+from streamlog.coordination.effects import KeptRecord, Now, SendReply, TransactionPart, Write
 from streamlog.groups.group import Group
 from streamlog.groups.requests import Effect, MatchTopics
 from streamlog.groups.subscribed_topics import Matches
@@ -47,8 +47,14 @@ class GroupTable:
         self.new_id = new_id
         self.groups = {group.name: group for group in groups}
         self.deadlines: Deadlines[Due] = Deadlines()
-        self.offsets_count = sum(len(group.offsets) for group in self.groups.values())
-        """Over all groups, those on their way to the log among them."""
+        self.offsets_count = sum(
+            len(group.offsets) + len(group.transactional) for group in self.groups.values()
+        )
+        """Over all groups, those on their way to the log among them, and those of transactions."""
+        self.order = 1 + max((it.transactional.newest for it in self.groups.values()), default=0)
+        """Of the next write that is known to be in the log."""
+        self.in_transactions: dict[int, set[str]] = defaultdict(set)
+        """Groups that have offsets in transactions, by producer."""
         self.kept_bytes = 0
         """Of what members have us keep, over all groups, as they were weighed last."""
         self._weights: dict[str, int] = {}
@@ -59,8 +65,10 @@ class GroupTable:
         self.expired = 0
         """Offsets that were dropped because no member had wanted them for too long."""
         self._effects: list[Effect] = []
-        for name in self.groups:
+        for name, group in self.groups.items():
             self.weigh(name)
+            for producer_id in group.transactional.producers:
+                self.in_transactions[producer_id].add(name)
 
     def take(self) -> list[Effect]:
         """What has been gathered since the last time, in order."""
@@ -72,12 +80,18 @@ class GroupTable:
         if token is not None:
             self._effects.append(SendReply(token, result))
 
-    def write(self, records: Iterable[KeptRecord], then: Callable[[ErrorCode, Now], None]) -> None:
+    def write(
+        self,
+        records: Iterable[KeptRecord],
+        then: Callable[[ErrorCode, Now], None],
+        transaction: TransactionPart | None = None,
+    ) -> None:
         def settled(error: ErrorCode, now: Now) -> list[Effect]:
+            self.order += 1
             then(error, now)
             return self.take()
 
-        self._effects.append(Write(tuple(records), settled))
+        self._effects.append(Write(tuple(records), settled, transaction))
 
     def match(
         self, expressions: tuple[str, ...], then: Callable[[Matches, int, Now], None]
@@ -105,7 +119,9 @@ class GroupTable:
         """Nothing is known of it any more."""
         if self.has(group):
             del self.groups[group.name]
-            self.offsets_count -= len(group.offsets)
+            self.offsets_count -= len(group.offsets) + len(group.transactional)
+            for producer_id in group.transactional.producers:
+                self.in_transactions[producer_id].discard(group.name)
             self.deadlines.clear(Due("join", group.name))
             self.deadlines.clear(Due("sync", group.name))
             self.deadlines.clear(Due("regex", group.name))

@@ -47,7 +47,7 @@ class OffsetExpiration:
                 self._table.expired += len(gone)
 
         if group.is_empty and len(gone) == len(group.offsets):
-            if not group.writing and not group.pending:
+            if not (group.writing or group.pending or group.transactional):
                 self._commits.end_group(group, done, now)
         elif gone:
             self._commits.forget(group, gone, done)
@@ -56,7 +56,7 @@ class OffsetExpiration:
         """Kafka's rules (KIP-211, KIP-496). A group that has members keeps what they consume; one
         that lost them, all, for as long again; without members ever, each offset goes by its age.
         """
-        if place in group.writing:
+        if place in group.writing or place in group.transactional:
             return False
         committed = group.offsets[place]
         if group.is_empty:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from streamlog.config import GroupsSection
-from streamlog.coordination.effects import Now
+from streamlog.coordination.effects import Now, TransactionPart
 from streamlog.coordination.shard import Shard, clock
 from streamlog.errors import InvalidRequest
 from streamlog.groups.coordinator import Coordinator
@@ -16,7 +16,10 @@ from streamlog.groups.records import BARRIER
 from streamlog.groups.requests import Effect, MatchTopics
 from streamlog.groups.subscribed_topics import NoTopics, Topics, matching
 from streamlog.metadata.nodes.lease import Lease
-from streamlog.partition.internal_partition import InternalPartition
+from streamlog.partition.internal_partition import TransactionalPartition
+from streamlog.partition.state import Acknowledgement
+from streamlog.record.codec import RecordRun
+from streamlog.record.transaction_marker import TransactionMarker
 
 
 class GroupShard(Shard[Coordinator]):
@@ -24,7 +27,7 @@ class GroupShard(Shard[Coordinator]):
 
     def __init__(
         self,
-        partition: InternalPartition,
+        partition: TransactionalPartition,
         leader_epoch: int,
         settings: GroupsSection,
         lease: Lease,
@@ -41,6 +44,7 @@ class GroupShard(Shard[Coordinator]):
             pending_writes_max=settings.pending_writes_max,
             now=now,
         )
+        self.offsets = partition
         self._settings = settings
         self._start = start
         self._topics: Topics = NoTopics()
@@ -66,11 +70,27 @@ class GroupShard(Shard[Coordinator]):
             self.topics_changed(topics, None)
         self._perform(coordinator.only_streams(streams))
 
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        """Return once the marker is in the log, and what it says counts. Raises as ``Partition.end_transaction``."""
+        await self.offsets.end_transaction(marker)
+        self._tell_settled()  # what was written before it
+        if self.coordinator is not None and not self.closed:
+            self._perform(
+                self.coordinator.end_transaction(marker.producer_id, commit=marker.is_commit)
+            )
+
     def topics_changed(self, topics: Topics, names: Iterable[str] | None) -> None:
         """See ``Coordinator.topics_changed``."""
         if self.coordinator is not None:
             self._topics = topics
             self._perform(self.coordinator.topics_changed(topics, names, self._now()))
+
+    def _append_to_transaction(
+        self, run: RecordRun, ack: Acknowledgement, part: TransactionPart
+    ) -> None:
+        self.offsets.append_to_transaction(
+            run, part.producer_id, part.producer_epoch, ack, verified=part.verified
+        )
 
     def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         if not isinstance(effect, MatchTopics):

@@ -17,6 +17,10 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import PartitionId
+from streamlog.groups.transactional_offsets import PendingOffset, TransactionalOffsets
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compression import Buffer
+from streamlog.record.transaction_marker import marker_of
 
 
 class GroupReplay(LogReplay):
@@ -27,8 +31,11 @@ class GroupReplay(LogReplay):
         self._groups: dict[str, KeptGroup] = {}
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
         self._consumers: dict[str, ConsumerGroupData] = {}
+        self._pending: dict[str, TransactionalOffsets] = {}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def take(
+        self, key: bytes, value: bytes | None, offset: int = 0, header: BatchHeader | None = None
+    ) -> None:
         """One record; those of kinds that are none of ours are passed over."""
         read = read_key(key)
         if read is None:
@@ -40,22 +47,44 @@ class GroupReplay(LogReplay):
             self._take_group(read.group, value)
             return
         place = (read.topic, read.partition)
-        if value is not None:
-            self._offsets.setdefault(read.group, {})[place] = read_offset(value)
+        if header is not None and header.is_transactional and value is not None:
+            pending = self._pending.setdefault(read.group, TransactionalOffsets())
+            pending.add(header.producer_id, place, PendingOffset(read_offset(value), offset))
             return
-        known = self._offsets.get(read.group)
+        self._set_offset(read.group, place, None if value is None else read_offset(value), offset)
+
+    def _set_offset(
+        self, group: str, place: PartitionId, value: CommittedOffset | None, order: int
+    ) -> None:
+        if group in self._pending:
+            self._pending[group].supersede(place, order)
+        if value is not None:
+            self._offsets.setdefault(group, {})[place] = value
+            return
+        known = self._offsets.get(group)
         if known is not None:
             known.pop(place, None)
             if not known:
-                del self._offsets[read.group]
+                del self._offsets[group]
+
+    def _take_control(self, header: BatchHeader, batch: Buffer) -> None:
+        marker = marker_of(batch, header)
+        if marker is None:
+            return
+        for group, pending in self._pending.items():
+            for place, it in pending.take(marker.producer_id).items():
+                if marker.is_commit:
+                    self._set_offset(group, place, it.value, it.order)
 
     def built(self) -> list[Group]:
         """As they were when the last record was written."""
         made = []
-        for name in {**self._groups, **self._consumers, **self._offsets}:
+        pending = {name: it for name, it in self._pending.items() if it}
+        for name in {**self._groups, **self._consumers, **self._offsets, **pending}:
             kept = self._groups.get(name)
             group = Group(name) if kept is None else restored(name, kept)
             group.offsets = self._offsets.get(name, {})
+            group.transactional = pending.get(name, group.transactional)
             if name in self._consumers:
                 group.consumer = ConsumerGroup(name, self._consumers[name])
             made.append(group)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from streamlog.coordination.effects import Now, SendReply, Write
+from streamlog.coordination.effects import Now, SendReply, TransactionPart, Write
 from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment, MemberMetadata
 from streamlog.groups.records import CommittedOffset
 from streamlog.groups.subscribed_topics import Matches
@@ -107,6 +107,13 @@ class CommitRequest(NamedTuple):
     """How long they are wanted; -1: as the node is set."""
     knows_epochs: bool = True
     """The generation may be a member's epoch (version 9)."""
+
+
+class TransactionCommit(NamedTuple):
+    """TxnOffsetCommit: an OffsetCommit that counts once the producer's transaction is committed."""
+
+    commit: CommitRequest
+    transaction: TransactionPart
 
 
 class OffsetToCommit(NamedTuple):

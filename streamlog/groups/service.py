@@ -20,6 +20,7 @@ from streamlog.coordination.effects import NONE, Now
 from streamlog.coordination.led_shards import CoordinatorMetadata, CoordinatorTroubles, LedShards
 from streamlog.coordination.loader import CoordinatorLoader
 from streamlog.coordination.reply import DelayedReply
+from streamlog.errors import CoordinatorLoading, NotLeader
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import Group
@@ -33,7 +34,8 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.internal_stream import InternalStream
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.internal_partition import InternalPartition, InternalPartitions
+from streamlog.partition.internal_partition import InternalPartition, TransactionalPartitions
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.error_codes import ErrorCode
 
 
@@ -152,7 +154,7 @@ class GroupService(LedShards[GroupShard]):
         node_id: NodeId,
         settings: GroupsSection,
         metadata: CoordinatorMetadata,
-        partitions: InternalPartitions,
+        partitions: TransactionalPartitions,
     ) -> None:
         super().__init__(
             node_id=node_id,
@@ -163,6 +165,7 @@ class GroupService(LedShards[GroupShard]):
             troubles=CoordinatorTroubles(GROUPS_NOT_COORDINATED, NO_GROUPS_STREAM),
         )
         self.settings = settings
+        self._offsets = partitions
         self._loader = CoordinatorLoader(GroupReplay, "groups", GROUPS_NOT_READ)
         self._unopened: WeakKeyDictionary[DelayedReply, str] = WeakKeyDictionary()
         """Questions for the groups of shards that are not open yet; as long as a client waits."""
@@ -216,6 +219,18 @@ class GroupService(LedShards[GroupShard]):
         reply = DelayedReply()
         self._unopened[reply] = group
         return reply
+
+    async def end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
+        """End a producer's transaction in a partition of ``__consumer_offsets``: its offsets count then, or are
+        forgotten. Raises NotLeader, CoordinatorLoading, and as ``Partition.end_transaction``.
+        """
+        shard = self._shards.get(tp.partition)
+        error = ErrorCode.not_coordinator if shard is None else shard.why_not
+        if error is ErrorCode.coordinator_load_in_progress:
+            raise CoordinatorLoading(f"{tp} is being read")  # it would not be seen any more
+        if shard is None or error is not NONE:
+            raise NotLeader(f"{tp} is led by another node")
+        await shard.end_transaction(marker)
 
     @property
     def topic_names(self) -> Mapping[bytes, str]:
@@ -278,7 +293,7 @@ class GroupService(LedShards[GroupShard]):
 
     def _new_shard(self, partition: InternalPartition, leader_epoch: int) -> GroupShard:
         return GroupShard(
-            partition,
+            self._offsets.partition(partition.tp),
             leader_epoch,
             self.settings,
             self._metadata.lease,

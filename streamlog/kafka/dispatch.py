@@ -91,6 +91,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
 
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.OFFSET_COMMIT: group_offsets.offset_commit,
+    registry.TXN_OFFSET_COMMIT: group_offsets.txn_offset_commit,
     registry.OFFSET_FETCH: group_offsets.offset_fetch,
     registry.CONSUMER_GROUP_HEARTBEAT: consumer_groups.consumer_group_heartbeat,
     registry.INIT_PRODUCER_ID: transactions.init_producer_id,

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 from streamlog.coordination.replay import LogReplay
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compression import Buffer
 from streamlog.transactions.records import read_key, read_transaction
 from streamlog.transactions.transaction import Transaction
 
@@ -21,7 +23,9 @@ class TransactionReplay(LogReplay):
         super().__init__()
         self._known: dict[str, Transaction] = {}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def take(
+        self, key: bytes, value: bytes | None, _offset: int = 0, _header: BatchHeader | None = None
+    ) -> None:
         transactional_id = read_key(key)
         if transactional_id is None:
             return
@@ -29,6 +33,9 @@ class TransactionReplay(LogReplay):
             self._known.pop(transactional_id, None)
         else:
             self._known[transactional_id] = read_transaction(value)
+
+    def _take_control(self, header: BatchHeader, batch: Buffer) -> None:
+        """No control batch says anything of them."""
 
     def built(self) -> list[KnownTransaction]:
         return [KnownTransaction(*it) for it in self._known.items()]

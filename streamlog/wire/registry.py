@@ -102,6 +102,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 3, 3),
         Api(ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
         Api(END_TXN, "EndTxn", 0, 5, 3),
+        Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
         Api(LIST_TRANSACTIONS, "ListTransactions", 0, 2, 0),
         Api(DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),

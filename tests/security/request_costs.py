@@ -68,6 +68,7 @@ from streamlog.wire.registry import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Api,
 )
 from tests.kafka_node import KafkaNode
@@ -208,6 +209,18 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
         (OFFSET_COMMIT, 8): {
             "group_id": "group",
             "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [
+                {"name": it, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+                for it in names
+            ],
+        },
+        (TXN_OFFSET_COMMIT, 5): {
+            "transactional_id": "id",
+            "group_id": "group",
+            "producer_id": 1,
+            "producer_epoch": 0,
+            "generation_id": -1,
             "member_id": "",
             "topics": [
                 {"name": it, "partitions": [{"partition_index": 0, "committed_offset": 1}]}

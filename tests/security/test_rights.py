@@ -69,6 +69,13 @@ DESCRIBED = {"resource_type": 2, "resource_name": "orders", "configuration_keys"
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
 
 PRODUCER = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
+COMMITTED = {
+    **PRODUCER,
+    "group_id": "g",
+    "generation_id": -1,
+    "member_id": "",
+    "topics": topics(partition_index=0, committed_offset=1, committed_metadata=""),
+}
 ADDED = {
     **{f"v3_and_below_{name}": value for name, value in PRODUCER.items()},
     "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
@@ -160,6 +167,10 @@ CASES = [
          "write transactional_id t", TRANSACTION, rest=("read group g",)),
     Case(registry.ADD_OFFSETS_TO_TXN, {**PRODUCER, "group_id": "g"},
          "read group g", GROUP, rest=("write transactional_id t",)),
+    Case(registry.TXN_OFFSET_COMMIT, COMMITTED, "write transactional_id t", TRANSACTION,
+         rest=("read group g",)),
+    Case(registry.TXN_OFFSET_COMMIT, COMMITTED, "read group g", GROUP,
+         rest=("write transactional_id t",)),
     Case(registry.END_TXN, {**PRODUCER, "committed": True},
          "write transactional_id t", TRANSACTION),
     Case(registry.DESCRIBE_TRANSACTIONS, {"transactional_ids": ["t"]},

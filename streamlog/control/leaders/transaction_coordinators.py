@@ -98,15 +98,32 @@ class TransactionRouter:
         verify_only: bool,
     ) -> Codes:
         """Have these partitions belong to the producer's open transaction, which begins with them if none is open;
-        ``verify_only``: they do already, or that is an error (KIP-890). An error code for each.
+        ``verify_only``: they do already, or that is an error (KIP-890). An error code for each; a producer that is
+        fenced is told so as all of its versions understand it.
         """
+        codes = await self._added(
+            transactional_id, ProducerEpoch(producer_id, producer_epoch), partitions, verify_only
+        )
+        fenced = ErrorCode.producer_fenced
+        return {
+            tp: ErrorCode.invalid_producer_epoch if code is fenced else code
+            for tp, code in codes.items()
+        }
+
+    async def _added(
+        self,
+        transactional_id: str,
+        producer: ProducerEpoch,
+        partitions: Sequence[TopicPartition],
+        verify_only: bool,
+    ) -> Codes:
         node_id = self.node_of(transactional_id)
         if node_id is None:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if node_id == self._node_id:
             request = AddRequest(
                 transactional_id,
-                ProducerEpoch(producer_id, producer_epoch),
+                producer,
                 frozenset((it.stream, it.partition) for it in partitions),
                 VERSION_2,
             )
@@ -114,8 +131,8 @@ class TransactionRouter:
             return {TopicPartition(*place): code for place, code in here.items()}
         fields = {
             "transactional_id": transactional_id,
-            "producer_id": producer_id,
-            "producer_epoch": producer_epoch,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
             "partitions": [(it.stream, it.partition) for it in partitions],
             "verify_only": verify_only,
         }

@@ -135,6 +135,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.ADD_PARTITIONS_TO_TXN: IN_HANDLER,
     registry.ADD_OFFSETS_TO_TXN: IN_HANDLER,
     registry.END_TXN: IN_HANDLER,
+    registry.TXN_OFFSET_COMMIT: IN_HANDLER,
     registry.LIST_TRANSACTIONS: IN_HANDLER,
     registry.DESCRIBE_TRANSACTIONS: IN_HANDLER,
     registry.DELETE_RECORDS: IN_HANDLER,

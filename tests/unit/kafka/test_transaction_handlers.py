@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from streamlog.config import TransactionsSection
-from streamlog.errors import NotLeader
+from streamlog.coordination.keys import partition_of
+from streamlog.errors import CoordinatorLoading, NotLeader
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -17,6 +18,7 @@ from streamlog.model import TopicPartition
 from streamlog.record.batch import batches
 from streamlog.record.transaction_marker import TransactionMarker, marker_of
 from streamlog.wire import registry as r
+from streamlog.wire.error_codes import ErrorCode
 from tests.fake_metadata import CLUSTER_ID
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
@@ -254,3 +256,87 @@ async def test_until_all_nodes_can_have_them_transactions_are_refused(node: Kafk
     assert (await ask(node, r.INIT_PRODUCER_ID, 5, INIT))["error_code"] == 53
     assert await add(node, producer, ("flights", [0])) == {("flights", 0): 53}
     assert (await end(node, producer, commit=True))[0] == 53
+
+
+@pytest.fixture
+async def grouped(node: KafkaNode) -> AsyncIterator[KafkaNode]:
+    """It leads all of ``__consumer_offsets``, too."""
+    running = asyncio.create_task(node.groups.run())
+    await node.groups.find("g")
+    node.groups.apply(MetadataImage(CLUSTER_ID), node.metadata.image)
+    await until(lambda: not node.groups.statistics().loading)
+    yield node
+    await node.groups.stop()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def commit_offset(
+    node: KafkaNode, producer: dict[str, Any], offset: int, version: int, **fields: Any
+) -> list[int]:
+    one = {
+        "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 4,
+        "committed_metadata": "note",
+    }  # fmt: skip
+    request = {
+        **producer,
+        "group_id": "g",
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "flights", "partitions": [one, {**one, "partition_index": 9}]}],
+        **fields,
+    }
+    answer = await ask(node, r.TXN_OFFSET_COMMIT, version, request)
+    return [it["error_code"] for topic in answer["topics"] for it in topic["partitions"]]
+
+
+async def fetched(node: KafkaNode) -> tuple[int, int]:
+    """The offset and the error."""
+    asked = [{"group_id": "g", "topics": [{"name": "flights", "partition_indexes": [0]}]}]
+    request = {"groups": asked, "require_stable": True}
+    answer = await ask(node, r.OFFSET_FETCH, 8, request)
+    (found,) = answer["groups"][0]["topics"][0]["partitions"]
+    return found["committed_offset"], found["error_code"]
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("commit", [True, False])
+async def test_txn_offset_commit(grouped: KafkaNode, version: int, commit: bool) -> None:
+    producer = await initialised(grouped)
+    if version < 5:
+        unknown = 120 if version >= 4 else 48
+        assert await commit_offset(grouped, producer, 7, version) == [unknown, 3]
+        asked = {**producer, "group_id": "g"}
+        assert (await ask(grouped, r.ADD_OFFSETS_TO_TXN, 3, asked))["error_code"] == 0
+    assert await commit_offset(grouped, producer, 7, version) == [0, 3]
+    assert await fetched(grouped) == (-1, 88)
+    assert (await end(grouped, producer, commit=commit, version=version))[0] == 0
+    await until(lambda: not grouped.markers.unsent)
+    assert await fetched(grouped) == (7 if commit else -1, 0)
+    zombie = {**producer, "producer_epoch": -1}
+    assert await commit_offset(grouped, zombie, 7, version) == [47, 3]
+    if version >= 3:
+        codes = await commit_offset(grouped, producer, 8, version, generation_id=4, member_id="x")
+        assert codes[0] != 0
+
+
+async def test_offsets_of_a_transaction_whose_coordinator_is_not_known(grouped: KafkaNode) -> None:
+    producer = await initialised(grouped)
+    await grouped.transactions.stop()
+    assert await commit_offset(grouped, producer, 7, 5) == [14, 3]
+
+
+async def test_while_offsets_are_read_no_marker_is_taken(grouped: KafkaNode) -> None:
+    """It would stand behind what is read."""
+    number = partition_of("g", len(grouped.metadata.image.stream(OFFSETS_STREAM).partitions))
+    shard = grouped.groups.shard("g")
+    assert not isinstance(shard, ErrorCode)
+    coordinator, shard.coordinator = shard.coordinator, None
+    marker = TransactionMarker(1, 0, True, 0)
+    with pytest.raises(CoordinatorLoading):
+        await grouped.groups.end_transaction(TopicPartition(OFFSETS_STREAM, number), marker)
+    shard.coordinator = coordinator
+    await grouped.groups.end_transaction(TopicPartition(OFFSETS_STREAM, number), marker)
+    with pytest.raises(NotLeader):
+        await grouped.groups.end_transaction(TopicPartition(OFFSETS_STREAM, 999), marker)

@@ -92,7 +92,7 @@ async def test_partitions_are_added_and_verified(world: World, where: str) -> No
     assert added == dict.fromkeys(PLACES, NONE)
     assert await router.add(ID, producer_id, 0, PLACES, verify_only=True) == added
     stale = await router.add(ID, producer_id, -1, PLACES, verify_only=False)
-    assert stale == dict.fromkeys(PLACES, ErrorCode.producer_fenced)
+    assert stale == dict.fromkeys(PLACES, ErrorCode.invalid_producer_epoch)
 
 
 async def test_a_coordinator_that_cannot_be_asked(world: World) -> None:
