@@ -340,6 +340,8 @@ class Node:
                 metadata=self._metadata,
                 metrics=metrics,
                 groups=self._groups,
+                transactions=self._transactions,
+                transaction_partitions=self._control.transactions,
                 producer_ids=self._producer_ids,
                 node_settings=self._settings,
                 authenticator=authenticator,
