@@ -1,6 +1,5 @@
 """Transactions of librdkafka's producer, through kill -9 of coordinators: all of a transaction, or nothing."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,9 +8,9 @@ from typing import Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from streamlog.coordination.keys import partition_of
+from tests.coordinator_kills import Killing
 from tests.history import Lane
 from tests.integration.group_clients import PATIENCE_S, create, produce
 from tools.nodes.cluster import Cluster
@@ -19,7 +18,6 @@ from tools.nodes.cluster import Cluster
 STATE: Final = "__transaction_state"
 OFFSETS: Final = "__consumer_offsets"
 PARTITIONS: Final = 2
-KILLS: Final = 3
 QUICK: Final = {
     "socket.timeout.ms": 5_000,
     "reconnect.backoff.ms": 20,
@@ -84,44 +82,6 @@ def read(cluster: Cluster, topic: str, isolation: str = "read_committed") -> lis
 
 def text_of(message: Message) -> str:
     return (message.value() or b"").decode()
-
-
-class Killing:
-    """Kills leaders of these partitions, one after the other, while the body runs, and at least ``KILLS``."""
-
-    def __init__(self, cluster: Cluster, lanes: list[Lane]) -> None:
-        self.kills = 0
-        self._cluster = cluster
-        self._lanes = lanes
-        self._problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Killing":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-        if self._problem is not None:
-            raise self._problem
-
-    @property
-    def is_over(self) -> bool:
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        pause = threading.Event()
-        try:
-            for number in range(KILLS):
-                pause.wait(0.7)
-                victim = self._cluster.leader(self._lanes[number % len(self._lanes)])
-                self._cluster.kill(victim)
-                pause.wait(0.5)
-                self._cluster.start(victim)
-                self.kills += 1
-                self._cluster.wait_settled(self._lanes)
-        except BaseException as error:
-            self._problem = error
 
 
 def coordinator_of(cluster: Cluster, name: str) -> Lane:
@@ -272,13 +232,3 @@ def rewind(consumer: Consumer) -> None:
     """To what is committed."""
     for it in consumer.committed(consumer.assignment(), PATIENCE_S):
         consumer.seek(TopicPartition(it.topic, it.partition, max(0, it.offset)))
-
-
-def test_transactions_are_listed(cluster: Cluster) -> None:
-    producer = producer_of(cluster, "shown")
-    create(cluster.servers, "shown", PARTITIONS, 3)
-    producer.begin_transaction()
-    producer.produce("shown", b"x", partition=0)
-    assert producer.flush(PATIENCE_S) == 0
-    assert AdminClient({"bootstrap.servers": cluster.servers}).list_topics(STATE).topics
-    producer.abort_transaction(PATIENCE_S)
