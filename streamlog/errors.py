@@ -43,6 +43,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        TransactionNotFound       no producer has had that transactional id, or it was forgotten
+        NoOpenTransaction         nothing is left to be aborted
         AuthenticationFailed      the client has not proved who it is
         UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
@@ -298,6 +300,14 @@ class OtherCluster(InvalidRequest):
 
 class GroupNotFound(InvalidRequest):
     """There is no consumer group of that name, and nothing was ever committed for it."""
+
+
+class TransactionNotFound(InvalidRequest):
+    """There is no such transactional id, or none any more."""
+
+
+class NoOpenTransaction(InvalidRequest):
+    """The transactional id has no open transaction, or its end is decided."""
 
 
 class AuthenticationFailed(InvalidRequest):

@@ -27,6 +27,7 @@ from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
 from streamlog.app.status import NodeStatus, why_no_tail
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.clock import wall_ms
 from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
@@ -48,6 +49,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.http.gauges.transaction_gauges import TransactionGauges
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
@@ -602,7 +604,10 @@ class Node:
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
         consumers = ConsumerGauges(self._admin.consumer_statistics())
         mirrors = MirrorGauges(self._admin.fed_statistics())
-        of_streams = [GroupGauges(groups), consumers, mirrors, lags, partitions]
+        transactions = TransactionGauges(
+            self._transactions.statistics(wall_ms()), self._markers.unsent
+        )
+        of_streams = [GroupGauges(groups), transactions, consumers, mirrors, lags, partitions]
         return [ClusterGauges(cluster), *of_streams, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:

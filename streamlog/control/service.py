@@ -100,7 +100,7 @@ class ControlService:
         here = LocalTransactions(transactions)
         here.register(self.nodes)
         self.transactions = TransactionRouter(
-            node_id, here, self.nodes, image=lambda: metadata.image
+            node_id, here, self.nodes, self.leaders, image=lambda: metadata.image
         )
         self.stream_names = SortedNames()
         """Of the image without regard to callers."""

@@ -81,8 +81,8 @@ class TransactionCoordinator:
         self._deadlines: Deadlines[TransactionDue] = Deadlines()
         self._effects: list[Effect] = []
         self.ended = Counter[str]()
-        """Transactions that this leadership has ended: ``commit``, ``abort``, ``timeout``, or ``fence`` for the
-        next producer.
+        """Transactions that this leadership has ended: ``commit``, ``abort``, ``timeout``, ``fence`` for the
+        next producer, or ``operator``.
         """
 
     def begin(self, now: Now) -> list[Effect]:
@@ -122,6 +122,28 @@ class TransactionCoordinator:
     def end(self, request: EndRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``GivenProducer``, once it is decided how the transaction ends."""
         self._end(request, token, now)
+        return self._take()
+
+    def abort(self, transactional_id: str, token: object, now: Now) -> list[Effect]:
+        """An operator wants the open transaction aborted, and its producer fenced. ``token`` is answered with an error
+        code.
+        """
+        entry = self._entries.get(transactional_id)
+        kept = None if entry is None else entry.kept
+        if entry is None or kept is None:
+            self._answer(token, ErrorCode.transactional_id_not_found)
+        elif entry.is_changing:
+            self._answer(token, ErrorCode.concurrent_transactions)
+        elif kept.state is not TransactionState.ONGOING:
+            self._answer(token, ErrorCode.invalid_txn_state)
+        else:
+
+            def done(error: ErrorCode) -> None:
+                if error is NONE:
+                    self.ended["operator"] += 1
+                self._answer(token, error)
+
+            self._end_with_next_epoch(entry, kept, done, commit=False, may_retry=False, now=now)
         return self._take()
 
     def marked(

@@ -54,6 +54,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.OtherCluster, ErrorCode.inconsistent_cluster_id),
     (errors.UnsupportedMechanism, ErrorCode.unsupported_sasl_mechanism),
     (errors.GroupNotFound, ErrorCode.group_id_not_found),
+    (errors.TransactionNotFound, ErrorCode.transactional_id_not_found),
     (errors.GroupSubscribed, ErrorCode.group_subscribed_to_topic),
     (errors.GroupNotEmpty, ErrorCode.non_empty_group),
     (errors.StalePartition, ErrorCode.invalid_update_version),

@@ -304,6 +304,8 @@ class _Verification(NamedTuple):
     code: ErrorCode
 
 
+_ABORTABLE_FROM: Final = 11
+"""Producers of earlier versions do not know TRANSACTION_ABORTABLE (KIP-890)."""
 _ASK_AGAIN: Final = frozenset(
     {
         ErrorCode.not_coordinator,
@@ -349,7 +351,10 @@ async def _verify(
             name, producer_id, epoch, wanted, verify_only=version < wire.TRANSACTIONS_2_FROM
         )
         for tp in wanted:
-            found[tp] = _Verification(asked[tp], codes.get(tp, ErrorCode.invalid_txn_state))
+            code = codes.get(tp, ErrorCode.invalid_txn_state)
+            if code is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
+                code = ErrorCode.invalid_txn_state
+            found[tp] = _Verification(asked[tp], code)
     return found
 
 

@@ -1,6 +1,7 @@
 """What a partition's leader asks of a transaction's coordinator, wherever that is."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from streamlog.config import TransactionsSection
 from streamlog.control.leaders.node_requests import NodeAnswer
 from streamlog.control.leaders.transaction_coordinators import LocalTransactions, TransactionRouter
-from streamlog.errors import NodeUnreachable
+from streamlog.errors import NodeUnreachable, NoOpenTransaction, TransactionNotFound
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
@@ -39,7 +40,17 @@ class Wire:
         if self.error is not None:
             raise self.error
         answer: NodeAnswer = await self.handlers[name](fields)
-        return answer
+        return NodeAnswer(json.loads(json.dumps(answer.fields)))
+
+
+class Leaders:
+    """``LeaderRouter`` that asks over the wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def at_leader(self, tp: Any, verb: str, fields: Any, *, decode: Any, **_: Any) -> Any:
+        return decode(await self._wire.ask(1, verb, json.loads(json.dumps(fields)), timeout_s=1))
 
 
 class World:
@@ -48,10 +59,13 @@ class World:
         self.wire = cast("Any", Wire())
         here = LocalTransactions(node.transactions)
         here.register(self.wire)
-        self.local = TransactionRouter(NODE, here, self.wire, image=lambda: node.metadata.image)
+        leaders = cast("Any", Leaders(self.wire))
+        self.local = TransactionRouter(
+            NODE, here, self.wire, leaders, image=lambda: node.metadata.image
+        )
         elsewhere = LocalTransactions(None)
         self.remote = TransactionRouter(
-            NodeId(99), elsewhere, self.wire, image=lambda: node.metadata.image
+            NodeId(99), elsewhere, self.wire, leaders, image=lambda: node.metadata.image
         )
 
     async def producer(self) -> int:
@@ -108,3 +122,29 @@ async def test_there_is_no_coordinator_yet() -> None:
     async with KafkaNode() as node:
         found = await World(node).local.add(ID, 100, 0, PLACES, verify_only=False)
     assert found == dict.fromkeys(PLACES, ErrorCode.coordinator_not_available)
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+async def test_transactions_are_listed_described_and_aborted(world: World, where: str) -> None:
+    router: TransactionRouter = getattr(world, where)
+    producer_id = await world.producer()
+    with pytest.raises(NoOpenTransaction):
+        await router.abort(ID)
+    await router.add(ID, producer_id, 0, PLACES, verify_only=False)
+    found, missing = await router.all()
+    assert ([it.transactional_id for it in found], missing) == ([ID], [])
+    known = await router.known(ID)
+    assert known == found[0].transaction
+    assert (known.state.shown, known.partitions) == ("Ongoing", {("t", 0), ("t", 3)})
+    await router.abort(ID)
+    assert (await router.known(ID)).state.shown in ("PrepareAbort", "CompleteAbort")
+    stale = await router.add(ID, producer_id, 0, PLACES, verify_only=False)
+    assert stale == dict.fromkeys(PLACES, ErrorCode.invalid_producer_epoch)
+    for ask in (router.known, router.abort):
+        with pytest.raises(TransactionNotFound):
+            await ask("another")
+
+
+async def test_ids_of_a_node_that_does_not_answer_are_missing(world: World) -> None:
+    world.wire.error = NodeUnreachable("it is down")
+    assert await world.remote.all() == ([], [NODE])
