@@ -1,5 +1,7 @@
 """Transactions of librdkafka's producer, through kill -9 of coordinators: all of a transaction, or nothing."""
 
+import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from streamlog.coordination.keys import partition_of
 from tests.coordinator_kills import Killing
 from tests.history import Lane
+from tests.in_process import streamlog
 from tests.integration.group_clients import PATIENCE_S, create, produce
 from tools.nodes.cluster import Cluster
 
@@ -232,3 +235,34 @@ def rewind(consumer: Consumer) -> None:
     """To what is committed."""
     for it in consumer.committed(consumer.assignment(), PATIENCE_S):
         consumer.seek(TopicPartition(it.topic, it.partition, max(0, it.offset)))
+
+
+def command(cluster: Cluster, *words: str) -> str:
+    done = streamlog(
+        ["transaction", *words, "--bootstrap-server", cluster.servers], environment=dict(os.environ)
+    )
+    assert (done.returncode, done.stderr) == (0, b""), done
+    return done.stdout.decode()
+
+
+def test_open_transactions_are_shown_and_aborted(cluster: Cluster) -> None:
+    create(cluster.servers, "shown", PARTITIONS, 3)
+    producer = producer_of(cluster, "shown")
+    producer.begin_transaction()
+    producer.produce("shown", b"x", partition=1)
+    assert producer.flush(PATIENCE_S) == 0
+    listed = json.loads(command(cluster, "ls", "--state", "ongoing", "--json"))
+    (found,) = [it for it in listed if it["transactional_id"] == "shown"]
+    assert found["state"] == "Ongoing"
+    assert "shown" in command(cluster, "ls")
+    described = json.loads(command(cluster, "info", "shown", "--json"))
+    assert described["partitions"] == [{"stream": "shown", "partition": 1}]
+    assert "60 s" in command(cluster, "info", "shown")
+    assert "is aborted" in command(cluster, "abort", "shown", "--yes")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(PATIENCE_S)
+    assert refused.value.args[0].fatal()
+    assert read(cluster, "shown") == []
+    again = ["transaction", "abort", "shown", "--yes", "--bootstrap-server", cluster.servers]
+    done = streamlog(again, environment=dict(os.environ))
+    assert b"no open transaction" in done.stderr
