@@ -33,6 +33,7 @@
         NotAuthorized             the client may not do it
           TopicForbidden
           GroupForbidden
+          TransactionalIdForbidden
           ClusterForbidden
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
@@ -42,6 +43,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        TransactionNotFound       no producer has had that transactional id, or it was forgotten
+        NoOpenTransaction         nothing is left to be aborted
         AuthenticationFailed      the client has not proved who it is
         UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
@@ -259,6 +262,10 @@ class GroupForbidden(NotAuthorized):
     """Of a consumer group, whether there is one of that name or not."""
 
 
+class TransactionalIdForbidden(NotAuthorized):
+    """The client may not have transactions under that id."""
+
+
 class ClusterForbidden(NotAuthorized):
     """Of the cluster as a whole, or of what only its nodes ask of each other."""
 
@@ -293,6 +300,14 @@ class OtherCluster(InvalidRequest):
 
 class GroupNotFound(InvalidRequest):
     """There is no consumer group of that name, and nothing was ever committed for it."""
+
+
+class TransactionNotFound(InvalidRequest):
+    """There is no such transactional id, or none any more."""
+
+
+class NoOpenTransaction(InvalidRequest):
+    """The transactional id has no open transaction, or its end is decided."""
 
 
 class AuthenticationFailed(InvalidRequest):

@@ -4,7 +4,7 @@ A group belongs to one partition of the internal stream ``__consumer_offsets``; 
 partition is its coordinator. What must outlive it is in the partition's log, under Kafka's own keys
 and values: offsets, and each generation of a group with what it assigns to whom.
 
-- ``offsets_topic_config`` the internal stream and a group's partition of it; ``records`` its keys and values.
+- ``offsets_topic_config`` the internal stream; ``records`` its keys and values.
 - ``coordinator`` the core of one partition: ``requests`` and the time in, replies and records to write
   out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations), ``offset_commits``
   and ``offset_expiration``, over a ``group_table``; ``group`` one group and its members; ``replay`` from
@@ -13,8 +13,8 @@ and values: offsets, and each generation of a group with what it assigns to whom
   comes to its part; ``consumer_group_records`` these records; ``assignors`` who is to have what;
   ``consumer_membership`` heartbeats, epochs, fencing; ``subscribed_topics`` names and expressions;
   ``classic_members`` classic members in such groups, and the change from one kind to the other. Pure.
-- ``offsets_topic`` the shell of one leadership: appends, timers, and ``GroupReply``, a response to come;
-  ``coordinator_loader`` reads the log; ``service`` all of it, for ``kafka``.
+- ``offsets_topic`` the shell of one leadership; ``service`` all of it, for ``kafka``. Both are what
+  ``coordination`` makes of them.
 
 Invariants: no client is told of an assignment or a commit before it is committed in the log; a shard
 appends in its own leader epoch alone, and answers OffsetFetch only after a record of its own has

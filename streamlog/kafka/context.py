@@ -23,6 +23,7 @@ from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import ClientQuotas
 from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.metrics import NodeMetrics
+from streamlog.transactions.service import TransactionService
 
 
 class Requester(NamedTuple):
@@ -41,8 +42,10 @@ class Context(ClusterView):
     settings: KafkaSection
     metrics: NodeMetrics
     groups: GroupService
-    transactions: TransactionPartitions | None = None
-    """The coordinators of transactions; None: there are none, and producers of transactions are refused."""
+    transactions: TransactionService | None = None
+    """None: clients have no transactions."""
+    transaction_partitions: TransactionPartitions | None = None
+    """The coordinators of all transactional ids; None: there are no transactions."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

@@ -544,15 +544,28 @@ class Partition(PartitionEnd):
         """See ``ProducerStateManager.verify``; ``know_producers`` comes before."""
         return self.producing.verify(header)
 
+    def verify_producer(self, producer_id: int, producer_epoch: int) -> VerifiedTransaction | None:
+        """As ``verify_transaction``, for records that the node itself writes."""
+        return self.producing.verify_producer(producer_id, producer_epoch)
+
     def append_to_transaction(
-        self, run: RecordRun, producer_id: int, producer_epoch: int, ack: Acknowledgement
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
     ) -> int:
-        """Append ``run`` as one batch of a producer's transaction, which the caller has had verified; its base offset.
-        As ``append``, and ``know_producers`` comes before. Raises InvalidProducerEpoch, InvalidTransactionState, too.
+        """Append ``run`` as one batch of a producer's transaction; its base offset. ``verified``: of
+        ``verify_producer``, once the coordinator has said that the transaction has this partition. As ``append``, and
+        ``know_producers`` comes before. Raises InvalidProducerEpoch, InvalidTransactionState, too.
         """
         count, metrics = run.count, self._metrics
         try:
-            base_offset = self.producing.append_unnumbered(run, producer_id, producer_epoch, ack)
+            base_offset = self.producing.append_unnumbered(
+                run, producer_id, producer_epoch, ack, verified=verified
+            )
         except StreamlogError as error:
             self.append_failed(error)
             raise

@@ -202,7 +202,12 @@ class ProducerStateManager:
         """What the transaction of this batch is to be verified by; None: it is open here. ``know`` comes before. It
         stays where the answer is no: a later batch must not come first when the answer to it is yes.
         """
-        producer_id, epoch = header.producer_id, header.producer_epoch
+        return self.verify_producer(header.producer_id, header.producer_epoch, header.base_sequence)
+
+    def verify_producer(
+        self, producer_id: int, epoch: int, first_sequence: int = NO_SEQUENCE
+    ) -> VerifiedTransaction | None:
+        """As ``verify``; without a sequence, for what the node itself writes."""
         known = self._state.log.transactions.open.get(producer_id)
         if known is not None and known.producer_epoch == epoch:
             return None
@@ -210,17 +215,17 @@ class ProducerStateManager:
         if verified is None or verified.epoch < epoch:
             if len(self._verified) >= PRODUCERS_MAX:
                 del self._verified[next(iter(self._verified))]  # its batch is to be verified again
-            verified = VerifiedTransaction(producer_id, epoch, header.base_sequence)
+            verified = VerifiedTransaction(producer_id, epoch, first_sequence)
             self._verified[producer_id] = verified
         elif verified.epoch == epoch:
-            verified.first_sequence = min(verified.first_sequence, header.base_sequence)
+            verified.first_sequence = min(verified.first_sequence, first_sequence)
         return verified
 
     def was_deposed(self) -> None:
         """Another leader may have written a marker: what was verified before counts no more."""
         self._verified.clear()
 
-    def _check_transaction(self, header: BatchHeader, verified: VerifiedTransaction | None) -> None:
+    def _check_transaction(self, header: BatchHeader, verified: object) -> None:
         """Raises InvalidTransactionState, OutOfOrderSequence."""
         known = self._state.log.transactions.open.get(header.producer_id)
         about = f"{self._state.tp}: producer {header.producer_id}"
@@ -243,10 +248,16 @@ class ProducerStateManager:
                 )
 
     def append_unnumbered(
-        self, run: RecordRun, producer_id: int, producer_epoch: int, ack: Acknowledgement
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
     ) -> int:
-        """As ``append``, records that the node itself writes for a producer's transaction, which was verified; the
-        base offset. The run is empty afterwards. Raises as that.
+        """As ``append``, records that the node itself writes for a producer's transaction; the base offset. The run is
+        empty afterwards. Raises as that.
         """
         state, log, now_ms = self._state, self._state.log, wall_ms()
         try:
@@ -254,12 +265,6 @@ class ProducerStateManager:
             if not self.complete:
                 raise NotLeader(f"{state.tp}: its producers are not known any more")
             self._table.check_epoch(producer_id, producer_epoch)
-            known = log.transactions.open.get(producer_id)
-            if known is not None and known.producer_epoch != producer_epoch:
-                raise InvalidTransactionState(
-                    f"{state.tp}: producer {producer_id} has a transaction of epoch"
-                    f" {known.producer_epoch} that is yet to end"
-                )
             base_offset = log.log_end_offset
             batch = run.seal(
                 base_offset=base_offset,
@@ -270,9 +275,11 @@ class ProducerStateManager:
         finally:
             run.clear()
         batch = as_transactional(batch)
+        header = read_header(batch)
+        self._check_transaction(header, verified)
         state.write(batch, now_ms)
         state.appended_bytes = len(batch)
-        self._noted(read_header(batch), base_offset, now_ms)
+        self._noted(header, base_offset, now_ms)
         state.await_commit(base_offset, len(batch), time.perf_counter(), ack)
         return base_offset
 

@@ -10,6 +10,7 @@ from streamlog.kafka.auth.resource_checks import check_topic, led_partition
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import told
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.api_messages import Message
@@ -54,7 +55,11 @@ async def _write(tp: TopicPartition, asked: Message, context: Context) -> dict[s
         asked.get("transaction_version", 0),
     )
     try:
-        await led_partition(tp, NO_EPOCH, context).end_transaction(marker)
+        partition = led_partition(tp, NO_EPOCH, context)
+        if tp.stream == OFFSETS_STREAM:
+            await context.groups.end_transaction(tp, marker)
+        else:
+            await partition.end_transaction(marker)
     except StreamlogError as error:
         return {"partition_index": tp.partition, "error_code": code_of(error)}
     return {"partition_index": tp.partition, "error_code": ErrorCode.none}

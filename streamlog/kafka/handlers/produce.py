@@ -263,7 +263,7 @@ def _check_request(request: wire.ProduceRequest, version: int, context: Context)
     if version < wire.VERSION_MIN:
         raise UnsupportedVersion(f"Produce version {version}: 3 and later are served")
     if request.transactional_id is not None:
-        if context.transactions is None:
+        if context.transaction_partitions is None:
             raise NoTransactions("transactions are not supported")
         if request.acks != wire.ACKS_ALL:
             raise InvalidRequiredAcks(f"acks of {request.acks}, where a transaction's are -1")
@@ -306,6 +306,8 @@ class _Verification(NamedTuple):
     code: ErrorCode
 
 
+_ABORTABLE_FROM: Final = 11
+"""Producers of earlier versions do not know TRANSACTION_ABORTABLE (KIP-890)."""
 _ASK_AGAIN: Final = frozenset(
     {
         ErrorCode.not_coordinator,
@@ -325,7 +327,7 @@ async def _verify(
     """What the coordinator says of those partitions in which the producer's transaction is not open yet. It is asked
     once for all of them. A marker that comes between its answer and the append makes the answer void.
     """
-    transactions, name = context.transactions, request.transactional_id
+    transactions, name = context.transaction_partitions, request.transactional_id
     if transactions is None or name is None or version < wire.VERSION_MIN:
         return {}
     asked: dict[TopicPartition, VerifiedTransaction] = {}
@@ -351,7 +353,10 @@ async def _verify(
             name, producer_id, epoch, wanted, verify_only=version < wire.TRANSACTIONS_2_FROM
         )
         for tp in wanted:
-            found[tp] = _Verification(asked[tp], codes.get(tp, ErrorCode.invalid_txn_state))
+            code = codes.get(tp, ErrorCode.invalid_txn_state)
+            if code is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
+                code = ErrorCode.invalid_txn_state
+            found[tp] = _Verification(asked[tp], code)
     return found
 
 
@@ -451,15 +456,8 @@ NO_PRODUCER = -1
 
 
 async def init_producer_id(request: Message, _version: int, context: Context) -> Message:
-    """InitProducerId (22), versions 0 to 6: an id that no other producer has, in epoch 0.
-
-    Who has a transactional id is refused: there are no transactions.
-
-        v3  who gives its id and epoch goes on with that id in the next epoch (KIP-360)
-    """
+    """InitProducerId without a transactional id: an id that no other producer has, in epoch 0."""
     try:
-        if request["transactional_id"] is not None:
-            raise NoTransactions("transactions are not supported")
         _check_may_number(context)
         known, epoch = request.get("producer_id", NO_PRODUCER), request.get("producer_epoch", -1)
         given = 0 <= known < context.metadata.image.producer_ids_end

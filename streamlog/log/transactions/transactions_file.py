@@ -21,7 +21,7 @@ from streamlog.log.transactions.transactions import (
 )
 from streamlog.record.offset_set import OffsetSet
 
-FILE_NAME: Final = "transactions.snapshot"
+FILE_NAME: Final = "transaction.snapshot"
 _MAGIC: Final = b"SLTX\x00\x00\x00\x01"
 _CRC: Final = struct.Struct(">I")
 _OWNER: Final = struct.Struct(">H")

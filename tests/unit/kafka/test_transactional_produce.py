@@ -147,6 +147,15 @@ async def test_what_the_coordinator_refuses_is_not_stored(
         assert await produce(client, batch_of(0)) == (0, 0)
 
 
+@pytest.mark.parametrize(("version", "code"), [(10, 48), (11, 120)])
+async def test_older_producers_are_told_what_they_know(
+    world: ReplicaWorld, coordinator: Coordinator, version: int, code: int
+) -> None:
+    coordinator.code = ErrorCode.transaction_abortable
+    async with client_of(world) as client:
+        assert await produce(client, batch_of(0), version=version) == (code, -1)
+
+
 async def test_a_marker_that_comes_before_the_batch_makes_the_answer_void(
     world: ReplicaWorld, coordinator: Coordinator
 ) -> None:

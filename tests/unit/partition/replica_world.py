@@ -79,7 +79,7 @@ class ReplicaNode:
                     metadata=metadata,
                     partitions=self.registry,
                 ),
-                transactions=world.transactions,
+                transaction_partitions=world.transactions,
             )
         )
         self._tasks: list[asyncio.Task[None]] = []

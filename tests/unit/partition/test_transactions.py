@@ -205,13 +205,20 @@ async def test_records_that_the_node_writes_itself(world: World) -> None:
 
         told = Told()
         await partition.know_producers()
-        assert partition.append_to_transaction(run(), 7, 3, told) == 0
+        with pytest.raises(InvalidTransactionState):
+            partition.append_to_transaction(run(), 7, 3, UNAWAITED, verified=None)
+        verified = partition.verify_producer(7, 3)
+        assert partition.append_to_transaction(run(), 7, 3, told, verified=verified) == 0
         assert await told.answer == 0
         assert partition.stable_offset == 0
         with pytest.raises(InvalidProducerEpoch):
-            partition.append_to_transaction(run(), 7, 2, UNAWAITED)
+            partition.append_to_transaction(run(), 7, 2, UNAWAITED, verified=verified)
+        verified = partition.verify_producer(8, 0)
+        await end(partition, producer=8, epoch=0, version=0)
+        with pytest.raises(InvalidTransactionState):  # the marker came first
+            partition.append_to_transaction(run(), 8, 0, UNAWAITED, verified=verified)
         await end(partition, epoch=4)
-        assert partition.stable_offset == 2
+        assert partition.stable_offset == 3
 
 
 async def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
