@@ -6,7 +6,7 @@ from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 
 def why_no_transactions(context: Context) -> str | None:
     """In words; None: there are transactions."""
-    if context.transactions is None:
+    if context.transaction_partitions is None:
         return "transactions are not supported"
     if context.metadata.image.level < TRANSACTIONS_LEVEL:
         return (

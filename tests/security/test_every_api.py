@@ -24,6 +24,7 @@ from streamlog.metadata.commands import (
     Granted,
     encode_command,
 )
+from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.model import TopicPartition
@@ -294,6 +295,45 @@ async def test_records_as_they_were_stored_are_for_who_may_alter_the_stream(
     answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
     (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
     assert topic["partition_responses"][0]["error_code"] == error_code  # it is not read-only
+    asker.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "error_code"),
+    [
+        (("write topic flights",), ErrorCode.transactional_id_authorization_failed),
+        (
+            ("write topic flights", "describe transactional_id t"),
+            ErrorCode.transactional_id_authorization_failed,
+        ),
+        (("write topic flights", "write transactional_id t"), ErrorCode.none),
+        (("write transactional_id t", "read topic flights"), ErrorCode.topic_authorization_failed),
+    ],
+)
+async def test_transactions_are_for_who_may_write_by_the_id(
+    node: KafkaNode, rules: tuple[str, ...], error_code: ErrorCode
+) -> None:
+    await fill(node, "flights")
+    node.metadata.image = replace(node.metadata.image, level=TRANSACTIONS_LEVEL)
+    asker = Asker(node.context, *rules)
+    batch = {"index": 0, "records": make_batch(0, [b"x"])}
+    values = {
+        "transactional_id": "t",
+        "acks": -1,
+        "timeout": 1_000,
+        "topic_data": [{"name": "flights", "partition_data": [batch]}],
+    }
+    body = api_messages.encode_request(APIS[PRODUCE], 9, values)
+    answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
+    (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
+    code = ErrorCode(topic["partition_responses"][0]["error_code"])
+    if error_code is ErrorCode.none:
+        assert code not in (
+            ErrorCode.transactional_id_authorization_failed,
+            ErrorCode.topic_authorization_failed,
+        )
+    else:
+        assert code is error_code
     asker.close()
 
 

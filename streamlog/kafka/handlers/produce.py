@@ -32,6 +32,7 @@ from streamlog.kafka.auth.resource_checks import led_partition
 from streamlog.kafka.context import Context
 from streamlog.kafka.producer_ids import EPOCH_MAX
 from streamlog.kafka.refusal import RequestRefused
+from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.log.segment.append_validation import check_batch_size
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import check_writable_by_clients
@@ -263,8 +264,11 @@ def _check_request(request: wire.ProduceRequest, version: int, context: Context)
     if version < wire.VERSION_MIN:
         raise UnsupportedVersion(f"Produce version {version}: 3 and later are served")
     if request.transactional_id is not None:
-        if context.transaction_partitions is None:
-            raise NoTransactions("transactions are not supported")
+        reason = why_no_transactions(context)
+        if reason is not None:
+            raise NoTransactions(reason)
+        if context.access is not None:
+            context.access.check_transactional_id(Operation.WRITE, request.transactional_id)
         if request.acks != wire.ACKS_ALL:
             raise InvalidRequiredAcks(f"acks of {request.acks}, where a transaction's are -1")
     if request.acks not in KNOWN_ACKS:

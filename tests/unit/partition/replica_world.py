@@ -5,6 +5,7 @@ directly, and every node hears at once what it decides, unless a test says other
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,7 @@ from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.commands import Granted
+from streamlog.metadata.image.feature_level import LEVEL_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -168,6 +170,7 @@ class ReplicaWorld:
     def __init__(self, path: Path, count: int, **settings: int) -> None:
         self.path = path
         self.controller = World()
+        self.controller.image = replace(self.controller.image, level=LEVEL_MAX)
         self.settings = ReplicationSection.model_validate(
             {"replica_lag_time_max_ms": 60_000, "fetch_backoff_ms": 10, **settings}
         )
