@@ -70,8 +70,10 @@ async def test_a_transaction_holds_up_what_comes_after_it(world: World) -> None:
         await publish(partition, b"nats")
         assert await write(partition, batch_of(2)) == 4
         assert (partition.stable_offset, partition.high_watermark) == (1, 5)
+        assert partition.statistics().undecided == 4
         await end(partition)
         assert (partition.stable_offset, partition.high_watermark) == (6, 6)
+        assert partition.statistics().undecided == 0
         assert partition.aborted_between(0, 6) == []
         assert set(partition.erased) == {5}
 
