@@ -103,6 +103,8 @@ class PartitionStatistics:
     is_leader: bool
     log_start_offset: int
     high_watermark: int
+    undecided: int
+    """Offsets below the high watermark, from the first open transaction on (Kafka's LastStableOffsetLag)."""
     log_end_offset: int
     size_bytes: int
     segment_count: int
@@ -576,6 +578,7 @@ class PartitionState(StateEnd):
             is_leader=self.is_leader,
             log_start_offset=log.log_start_offset,
             high_watermark=self.high_watermark,
+            undecided=self.high_watermark - self.stable_offset,
             log_end_offset=log.log_end_offset,
             size_bytes=log.size_bytes,
             segment_count=log.segment_count,

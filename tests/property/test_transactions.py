@@ -178,10 +178,20 @@ class TransactionMachine(RuleBasedStateMachine):
             assert not set(log.log.erasures.unremoved) & transactional
 
 
-TransactionMachine.TestCase.settings = settings(
-    max_examples=80,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class EncryptedTransactionMachine(TransactionMachine):
+    """Likewise, each log being encrypted for some of the time."""
+
+    @rule(encrypts=st.booleans(), of_follower=st.booleans())
+    def switch(self, encrypts: bool, of_follower: bool) -> None:
+        (self.follower if of_follower else self.leader).encrypt(encrypts)
+
+
+for machine, examples in ((TransactionMachine, 80), (EncryptedTransactionMachine, 40)):
+    machine.TestCase.settings = settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 TestTransactions = TransactionMachine.TestCase
+TestEncryptedTransactions = EncryptedTransactionMachine.TestCase

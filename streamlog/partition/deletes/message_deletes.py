@@ -40,6 +40,9 @@ ERASURES_NOT_WRITTEN: Final = Condition(
 
 WAITS: Final = 10
 """How often ``say`` passes over what is foreseen for later, once or twice: five seconds and more."""
+KEPT_BYTES_PER_S: Final = 256 * 1024
+"""The files are written as a whole. Those of a log with many transactions change all the time, and have a bit for most
+of its offsets: they are written no more than comes to that."""
 _NEVER: Final = 2**63
 
 
@@ -48,6 +51,7 @@ class MessageDeletes:
 
     __slots__ = (
         "_appended",
+        "_due_s",
         "_failed",
         "_foresaw",
         "_foreseen",
@@ -93,6 +97,8 @@ class MessageDeletes:
         """How often something that was foreseen was forgotten."""
         self._kept = 0, 0
         """The files have these versions of the erasures and of the transactions."""
+        self._due_s = 0.0
+        """They are not written again before that."""
         self.committed()
 
     @property
@@ -255,9 +261,10 @@ class MessageDeletes:
 
     @property
     def is_unkept(self) -> bool:
-        """A file is behind."""
+        """A file is behind, and it is time to write it: a start reads more of the log meanwhile."""
         log = self._state.log
-        return self._kept != (log.erasures.version, log.transactions.version)
+        is_behind = self._kept != (log.erasures.version, log.transactions.version)
+        return is_behind and time.monotonic() >= self._due_s
 
     async def keep(self, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
         """Write the files. A disk that refuses is told of, and tried again.
@@ -276,12 +283,18 @@ class MessageDeletes:
         beside, owner = log.beside, owner_of(log.beside.directory)
         are_new = versions[0] != self._kept[0], versions[1] != self._kept[1]
 
+        size_bytes = 0
+
         def write() -> None:
+            nonlocal size_bytes
             if are_new[0]:
-                beside.write(erasures_file.FILE_NAME, erasures_file.encode(erased, owner))
+                data = erasures_file.encode(erased, owner)
+                beside.write(erasures_file.FILE_NAME, data)
+                size_bytes += len(data)
             if are_new[1]:
                 data = transactions_file.encode(ongoing, history, owner)
                 beside.write(transactions_file.FILE_NAME, data)
+                size_bytes += len(data)
 
         try:
             await in_worker(write)
@@ -293,6 +306,7 @@ class MessageDeletes:
             logger.warning(ERASURES_NOT_WRITTEN, extra=extra)
         else:
             self._kept = versions
+            self._due_s = time.monotonic() + size_bytes / KEPT_BYTES_PER_S
             erasures.kept_end = erased.latest_offset + 1
             transactions.kept_end = ongoing.latest_offset + 1
 

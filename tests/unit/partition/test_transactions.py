@@ -11,6 +11,7 @@ from streamlog.errors import (
     NotLeader,
     OutOfOrderSequence,
 )
+from streamlog.partition.deletes import message_deletes
 from streamlog.partition.partition import Partition
 from streamlog.partition.producer_state_manager import VerifiedTransaction
 from streamlog.partition.state import UNAWAITED
@@ -70,8 +71,10 @@ async def test_a_transaction_holds_up_what_comes_after_it(world: World) -> None:
         await publish(partition, b"nats")
         assert await write(partition, batch_of(2)) == 4
         assert (partition.stable_offset, partition.high_watermark) == (1, 5)
+        assert partition.statistics().undecided == 4
         await end(partition)
         assert (partition.stable_offset, partition.high_watermark) == (6, 6)
+        assert partition.statistics().undecided == 0
         assert partition.aborted_between(0, 6) == []
         assert set(partition.erased) == {5}
 
@@ -191,6 +194,30 @@ async def test_a_restart_forgets_no_transaction(world: World) -> None:
         assert await write(partition, batch_of(2)) == 4
         await end(partition)
         assert partition.stable_offset == 6
+
+
+async def test_large_files_are_written_seldom(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And until then the checkpoints say no more than the files know."""
+    async with world.node() as registry:
+        await world.create("s")
+        partition, tasks = registry.partition(tp("s")), registry._tasks
+        await write(partition, batch_of(0))
+        await tasks.write_checkpoints()
+        known = tasks._checkpoints.get(partition.log_id)
+        assert (known.high_watermark, known.recovery_point, known.transactions_end) == (1, 1, 1)
+        monkeypatch.setattr(message_deletes, "KEPT_BYTES_PER_S", 0.001)
+        await end(partition)
+        await tasks.write_checkpoints()
+        await write(partition, batch_of(0, epoch=1))
+        assert not partition.erasing.is_unkept
+        await tasks.write_checkpoints()
+        known = tasks._checkpoints.get(partition.log_id)
+        assert (known.high_watermark, known.recovery_point, known.transactions_end) == (2, 2, 2)
+    async with world.node() as registry:
+        partition = registry.partition(tp("s"))
+        assert (partition.stable_offset, partition.high_watermark) == (2, 3)
 
 
 async def test_records_that_the_node_writes_itself(world: World) -> None:
