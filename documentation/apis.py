@@ -17,6 +17,7 @@ INTERNAL: Final = {
     registry.END_QUORUM_EPOCH,
     registry.ENVELOPE,
     registry.FETCH_SNAPSHOT,
+    registry.WRITE_TXN_MARKERS,
 }
 
 HEAD: Final = """\

@@ -27,10 +27,13 @@
           OutOfOrderSequence      a producer's batch does not follow its last one
           InvalidProducerEpoch    the producer's epoch is older than one that has written
           UnknownProducer         the producer wrote to a cluster of which this one has been made
+        InvalidTransactionState   a batch or a marker is of no transaction that is open
+        CoordinatorFenced         a later transaction coordinator has spoken for the producer
         NoTransactions            transactions are not to be had here
         NotAuthorized             the client may not do it
           TopicForbidden
           GroupForbidden
+          TransactionalIdForbidden
           ClusterForbidden
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
@@ -40,6 +43,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        TransactionNotFound       no producer has had that transactional id, or it was forgotten
+        NoOpenTransaction         nothing is left to be aborted
         AuthenticationFailed      the client has not proved who it is
         UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
@@ -233,6 +238,14 @@ class UnknownProducer(ProducerRefused):
     """A producer of a cluster that is lost goes on, and what it wrote before is not here."""
 
 
+class InvalidTransactionState(InvalidRequest):
+    """A batch does not belong to its producer's transaction, or to one that its coordinator knows."""
+
+
+class CoordinatorFenced(InvalidRequest):
+    """A transaction's end comes from a coordinator that another one has followed since."""
+
+
 class NoTransactions(InvalidRequest):
     """A producer wants a transaction, which there are none of."""
 
@@ -247,6 +260,10 @@ class TopicForbidden(NotAuthorized):
 
 class GroupForbidden(NotAuthorized):
     """Of a consumer group, whether there is one of that name or not."""
+
+
+class TransactionalIdForbidden(NotAuthorized):
+    """The client may not have transactions under that id."""
 
 
 class ClusterForbidden(NotAuthorized):
@@ -283,6 +300,14 @@ class OtherCluster(InvalidRequest):
 
 class GroupNotFound(InvalidRequest):
     """There is no consumer group of that name, and nothing was ever committed for it."""
+
+
+class TransactionNotFound(InvalidRequest):
+    """There is no such transactional id, or none any more."""
+
+
+class NoOpenTransaction(InvalidRequest):
+    """The transactional id has no open transaction, or its end is decided."""
 
 
 class AuthenticationFailed(InvalidRequest):

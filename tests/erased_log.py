@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from streamlog.log.compaction.cleaner import Terms
+from streamlog.log.control_batches import note_all
+from streamlog.log.control_load import load
 from streamlog.log.erasure.erasures_file import FILE_NAME, encode
-from streamlog.log.erasure.erasures_load import load, note_all
 from streamlog.log.erasure.expunging import Expunging, due_segments
 from streamlog.log.settings import LogSettings
 from streamlog.record.erasure import erasure_batches
@@ -30,12 +31,12 @@ class ErasedLog(KeyedLog):
         )
         for batch in batches:
             self.log.append(batch, 1_000)
-            note_all(self.log.erasures, batch)
+            note_all(self.log.erasures, self.log.transactions, batch)
 
     def fetch(self, data: memoryview) -> None:
         while data:
             size = self.log.append_fetched(data)
-            note_all(self.log.erasures, data[:size])
+            note_all(self.log.erasures, self.log.transactions, data[:size])
             data = data[size:]
 
     def keep(self) -> None:
@@ -54,7 +55,7 @@ class ErasedLog(KeyedLog):
     def come_back(self, checkpoint: int, high_watermark: int) -> None:
         self.open(recovery_point=checkpoint)
         known_offset = self.log.recovery_limit.bound(checkpoint)
-        self.log.erasures = load(self.log, known_offset=known_offset)
+        self.log.erasures, self.log.transactions = load(self.log, known_offset=known_offset)
         self.log.erasures.commit(high_watermark)
 
     def expunge(self, upper: int, *, overdue: bool = True, **terms: object) -> Expunging:

@@ -7,11 +7,17 @@ from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import NotEnoughReplicas, OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.log.segment.file_slice import FileSlice
+from streamlog.log.transactions.transactions import AbortedTransaction
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.producer_state_manager import (
+    ActiveProducer,
+    ProducerAppend,
+    VerifiedTransaction,
+)
 from streamlog.partition.state import Acknowledgement, PartitionStatistics
 from streamlog.record.produced import ProducedBatch, stamp
+from streamlog.record.transaction_marker import TransactionMarker, marker_batch
 from tests.partition_statistics import partition_statistics
 from tests.record_batches import HandRecord, hand_batch
 
@@ -67,6 +73,9 @@ class FakePartition:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
+        self.first_unstable_offset: int | None = None
+        self.aborted: list[AbortedTransaction] = []
+        """What is told of the records that are read."""
         self.batches: list[Batch] = []
         self.slices: list[FileRange] = []
         self.reads = 0
@@ -122,7 +131,16 @@ class FakePartition:
     async def know_producers(self) -> None:
         pass
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
+    def active_producers(self) -> list[ActiveProducer]:
+        return []
+
+    def produce(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        verified: VerifiedTransaction | None = None,
+    ) -> ProducerAppend:
         if self.producing_fails is not None:
             raise self.producing_fails
         base_offset = self.log_end_offset
@@ -132,6 +150,17 @@ class FakePartition:
         if self.commits:
             self.commit_produced()
         return ProducerAppend(base_offset)
+
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        if self.producing_fails is not None:
+            raise self.producing_fails
+        batch = marker_batch(
+            marker,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_ms=1_000,
+        )
+        self.append_bytes(batch)
 
     def commit_produced(self) -> None:
         """As a timer would, when all that is there has been synced."""
@@ -243,11 +272,26 @@ class FakePartition:
         self.watchers.pop(watcher, None)
         self.end_watchers.pop(watcher, None)
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        found = (b for b in self.batches if b.timestamp_ms >= timestamp_ms)
+    @property
+    def stable_offset(self) -> int:
+        first = self.first_unstable_offset
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    async def read_committed(
+        self, offset: int, max_bytes: int
+    ) -> tuple[FileRange, list[AbortedTransaction]]:
+        return await self._read(offset, max_bytes, self.stable_offset), self.aborted
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, stable: bool = False
+    ) -> tuple[int, int] | None:
+        upper = self.stable_offset if stable else self.high_watermark
+        found = (
+            b for b in self.batches if b.timestamp_ms >= timestamp_ms and b.next_offset <= upper
+        )
         return next(((b.base_offset, b.timestamp_ms) for b in found), None)
 
-    async def latest_timestamp(self) -> tuple[int, int] | None:
+    async def latest_timestamp(self, *, stable: bool = False) -> tuple[int, int] | None:
         if not self.batches:
             return None
         latest = max(self.batches, key=lambda batch: batch.timestamp_ms)

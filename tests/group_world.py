@@ -6,13 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import NONE, KeptRecord, Now, SendReply, TransactionPart, Write
 from streamlog.errors import InvalidRequest
 from streamlog.groups.consumer_group_records import Assigned
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.records import KeptRecord
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import (
-    NONE,
     CommitRequest,
     Effect,
     FoundOffset,
@@ -21,15 +20,19 @@ from streamlog.groups.requests import (
     Joined,
     JoinRequest,
     MatchTopics,
-    Now,
     OffsetToCommit,
     PartitionId,
-    SendReply,
     SyncedMember,
     SyncRequest,
-    Write,
+    TransactionCommit,
 )
 from streamlog.groups.subscribed_topics import Matches, Topic, matching
+from streamlog.record.codec import RecordRun
+from streamlog.record.transaction_marker import (
+    TransactionMarker,
+    as_transactional,
+    marker_batch,
+)
 from streamlog.wire.error_codes import ErrorCode
 
 TOPIC_ID = UUID(int=7)
@@ -103,6 +106,10 @@ class GroupWorld:
         self.ms = 0
         self.log: list[KeptRecord] = []
         """What is committed."""
+        self.parts: dict[int, int] = {}
+        """Producers of records of transactions, by their place in the log."""
+        self.ends: list[tuple[int, int, bool]] = []
+        """Of transactions: place, producer, whether it is committed."""
         self.writing: list[Write] = []
         """What is appended, and waits."""
         self.refuse: ErrorCode | None = None
@@ -161,18 +168,52 @@ class GroupWorld:
         """What waits is in the log; the oldest ``at_most``."""
         waiting, self.writing = self.writing[:at_most], self.writing[len(self.writing[:at_most]) :]
         for write in waiting:
-            self.log += write.records
+            self._append(write)
             self.carry_out(write.then(NONE, self.now))
+
+    def _append(self, write: Write) -> None:
+        for record in write.records:
+            if write.transaction is not None:
+                self.parts[len(self.log)] = write.transaction.producer_id
+            self.log.append(record)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its marker is in the log, after all that waits."""
+        self.commit_log()
+        self.ends.append((len(self.log), producer_id, commit))
+        self.carry_out(self.coordinator.end_transaction(producer_id, commit=commit))
+
+    def replayed(self) -> GroupReplay:
+        """Of the log, batch by batch."""
+        replay, ends = GroupReplay(), list(self.ends)
+        for offset in range(len(self.log) + 1):
+            while ends and ends[0][0] == offset:
+                _, producer_id, commit = ends.pop(0)
+                marker = TransactionMarker(producer_id, 0, commit, 1)
+                replay.feed(
+                    marker_batch(marker, base_offset=offset, leader_epoch=1, timestamp_ms=1)
+                )
+                replay.next_offset = offset
+            if offset < len(self.log):
+                run = RecordRun()
+                run.append(*self.log[offset])
+                producer_id = self.parts.get(offset, -1)
+                batch = run.seal(
+                    base_offset=offset,
+                    leader_epoch=1,
+                    timestamp_ms=1,
+                    producer=(producer_id, 0, -1),
+                )
+                replay.feed(as_transactional(batch) if offset in self.parts else batch)
+        return replay
 
     def crash(self, kept: int = 0) -> None:
         """Another node coordinates, from the log, which has the first ``kept`` of what waits."""
         for write in self.writing[:kept]:
-            self.log += write.records
+            self._append(write)
         self.writing.clear()
-        replay = Replay()
-        for key, value in self.log:
-            replay.take(key, value)
-        self.coordinator = self._coordinator(replay.groups())
+        replay = self.replayed()
+        self.coordinator = self._coordinator(replay.built())
         self.topics_changed()
 
     def wait(self, ms: int) -> None:
@@ -247,6 +288,22 @@ class GroupWorld:
         offsets = {place: OffsetToCommit(offset, 3, metadata, TOPIC_ID)}
         request = CommitRequest(group, caller, offsets, retention_ms)
         self.carry_out(self.coordinator.commit(request, token, self.now))
+        return token
+
+    def commit_in_transaction(
+        self,
+        offset: int,
+        producer_id: int = 7,
+        caller: GroupCaller = ANYBODY,
+        *,
+        group: str = "g",
+        place: PartitionId = ("t", 0),
+    ) -> Token:
+        token = Token(f"commit {offset} of {producer_id}")
+        offsets = {place: OffsetToCommit(offset, 3, "", TOPIC_ID)}
+        commit = CommitRequest(group, caller, offsets)
+        request = TransactionCommit(commit, TransactionPart(producer_id, 0, object()))
+        self.carry_out(self.coordinator.commit_in_transaction(request, token, self.now))
         return token
 
     def committed(

@@ -5,6 +5,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -20,16 +21,22 @@ from streamlog.config import (
     SecuritySection,
     Settings,
     TlsSection,
+    TransactionsSection,
 )
 from streamlog.control.service import ControlService
-from streamlog.errors import PartitionNotFound
+from streamlog.errors import NodeUnreachable, PartitionNotFound
 from streamlog.groups.service import GroupService
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
-from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.kafka.producer_ids import ProducerIds
+from streamlog.metadata.read_barrier import catch_up
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.transactions.marker_sender import MarkerSender
+from streamlog.transactions.service import TransactionService
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE, FakePartition
 from tests.offsets_partition import OffsetsPartitions
@@ -42,12 +49,23 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+class NoOtherNodes:
+    """``marker_sender.MarkerNodes`` of a node that is alone."""
+
+    async def write_markers(self, *_: Any, **__: Any) -> Any:
+        raise NodeUnreachable("there is no other node")
+
+    def close(self) -> None:
+        pass
+
+
 class KafkaNode:
     """A listener on a free port, over fake partitions and metadata that are not logged."""
 
     def __init__(
         self,
         groups: GroupsSection | None = None,
+        transactions: TransactionsSection | None = None,
         *,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         sasl: SaslSection | None = None,
@@ -76,10 +94,36 @@ class KafkaNode:
             metadata=self.metadata,
             partitions=self.offsets,  # type: ignore[arg-type]
         )
+        self.markers = MarkerSender(
+            NODE,
+            lambda: self.metadata.image,
+            NoOtherNodes(),
+            here=self._end_transaction,
+            catch_up=partial(catch_up, self.metadata),
+        )
+        self.producer_ids = ProducerIds()
+        self.transactions = TransactionService(
+            node_id=NODE,
+            settings=transactions or TransactionsSection(),
+            metadata=self.metadata,
+            partitions=self.offsets,  # type: ignore[arg-type]
+            markers=self.markers,
+            new_producer_id=partial(self.producer_ids.take, self.metadata, NODE),
+        )
         self.authenticator = (
             None
             if sasl is None
             else Authenticator.load(sasl, lambda: self.metadata.image, is_demanded=not optional)
+        )
+        control = ControlService(
+            node_id=NODE,
+            metadata=self.metadata,
+            partitions=cast("Any", self),
+            peers=cast("Any", None),
+            node_user=self.node_settings.sasl.node_user,
+            groups=self.groups,
+            transactions=self.transactions,
+            data_dir=self.directory,
         )
         self.context = Context(
             node_id=NODE,
@@ -89,20 +133,21 @@ class KafkaNode:
             metadata=self.metadata,
             metrics=self.metrics,
             groups=self.groups,
+            transactions=self.transactions,
+            producer_ids=self.producer_ids,
             node_settings=self.node_settings,
             authenticator=self.authenticator,
             tls=tls,
-            control_service=ControlService(
-                node_id=NODE,
-                metadata=self.metadata,
-                partitions=cast("Any", self),
-                peers=cast("Any", None),
-                node_user=self.node_settings.sasl.node_user,
-                groups=self.groups,
-                data_dir=self.directory,
-            ),
+            control_service=control,
+            transaction_partitions=control.transactions,
         )
         self.listener = Listener(self.context)
+
+    async def _end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
+        if tp.stream == OFFSETS_STREAM:
+            await self.groups.end_transaction(tp, marker)
+        else:
+            await self.partition(tp).end_transaction(marker)
 
     @property
     def address(self) -> str:

@@ -227,8 +227,12 @@ class FakePartition:
     async def read_files(self, offset: int, max_bytes: int, *, is_appended: bool = False) -> Any:
         return await (self.read_appended if is_appended else self.read)(offset, max_bytes)
 
+    @property
+    def stable_offset(self) -> int:
+        return self.high_watermark
+
     async def offset_for_timestamp(
-        self, timestamp_ms: int, *, from_files_start: bool = False
+        self, timestamp_ms: int, *, from_files_start: bool = False, stable: bool = False
     ) -> tuple[int, int] | None:
         self.readings += 1
         await self.may_read.wait()

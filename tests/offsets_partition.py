@@ -3,12 +3,24 @@
 import asyncio
 from collections.abc import Callable
 
-from streamlog.errors import NotEnoughReplicas, NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.errors import (
+    InvalidTransactionState,
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    StreamlogError,
+)
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import TopicPartition
+from streamlog.partition.producer_state_manager import VerifiedTransaction
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun
+from streamlog.record.transaction_marker import (
+    TransactionMarker,
+    as_transactional,
+    marker_batch,
+)
 
 
 class MemorySlice:
@@ -54,6 +66,8 @@ class OffsetsPartition:
         self.data = b""
         self.waiting: list[tuple[int, Acknowledgement]] = []
         self.watchers: list[Callable[[], None]] = []
+        self.open: set[tuple[int, int]] = set()
+        """Producers and epochs of transactions that are open here."""
         self._end = 0
 
     def check_min_isr(self) -> None:
@@ -68,13 +82,59 @@ class OffsetsPartition:
         if not self.is_leader or leader_epoch not in (None, self.leader_epoch):
             raise NotLeader(f"led in epoch {self.leader_epoch}, not {leader_epoch}")
         base_offset, self._end = self._end, self._end + run.count
-        self.data += run.seal(
+        batch = run.seal(
             base_offset=base_offset, leader_epoch=self.leader_epoch, timestamp_ms=1_000
         )
+        self._appended(batch, base_offset, ack)
+        return base_offset
+
+    async def know_producers(self) -> None:
+        pass
+
+    def verify_producer(self, producer_id: int, producer_epoch: int) -> VerifiedTransaction | None:
+        if (producer_id, producer_epoch) in self.open:
+            return None
+        return VerifiedTransaction(producer_id, producer_epoch, -1)
+
+    def append_to_transaction(
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
+    ) -> int:
+        if self.fault is not None:
+            raise self.fault
+        if (producer_id, producer_epoch) not in self.open and verified is None:
+            raise InvalidTransactionState("not verified")
+        self.open.add((producer_id, producer_epoch))
+        base_offset, self._end = self._end, self._end + run.count
+        batch = run.seal(
+            base_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_ms=1_000,
+            producer=(producer_id, producer_epoch, -1),
+        )
+        self._appended(as_transactional(batch), base_offset, ack)
+        return base_offset
+
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.open = {it for it in self.open if it[0] != marker.producer_id}
+        base_offset, self._end = self._end, self._end + 1
+        self.data += marker_batch(
+            marker, base_offset=base_offset, leader_epoch=self.leader_epoch, timestamp_ms=1_000
+        )
+        self.commit()
+
+    def _appended(self, batch: bytes, base_offset: int, ack: Acknowledgement) -> None:
+        self.data += batch
         self.waiting.append((base_offset, ack))
         if self.commits:
             asyncio.get_running_loop().call_soon(self.commit)
-        return base_offset
 
     def commit(self) -> None:
         self.high_watermark = self._end

@@ -14,6 +14,7 @@ def partition_statistics(tp: TopicPartition, **values: Any) -> PartitionStatisti
         "is_leader": True,
         "log_start_offset": 0,
         "high_watermark": 10,
+        "undecided": 0,
         "log_end_offset": 12,
         "size_bytes": 1000,
         "segment_count": 1,

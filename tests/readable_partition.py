@@ -54,7 +54,13 @@ class FakePartition:
         self.subjects = FakeSubjects([data for _, _, data in self._batches])
         self.reads = 0
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    @property
+    def stable_offset(self) -> int:
+        return self.high_watermark
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, stable: bool = False
+    ) -> tuple[int, int] | None:
         found = (base for base, _, _ in self._batches if TIME_MS + base >= timestamp_ms)
         return next(((base, TIME_MS + base) for base in found), None)
 

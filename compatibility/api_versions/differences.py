@@ -44,7 +44,6 @@ KAFKA: Final[Mapping[int, KafkaApi]] = {
     it["key"]: KafkaApi(it["name"], Versions(it["min"], it["max"])) for it in _TABLE["apis"]
 }
 
-_TRANSACTIONS: Final = "there are no transactions"
 _SHARES: Final = (
     "there are no share groups: JetStream's consumers share the messages of a stream. Java's KafkaShareConsumer ends"
     " at its first poll with UnsupportedVersionException: `The cluster does not support the share group protocol …`"
@@ -63,10 +62,10 @@ _BETWEEN: Final = (
 REASONS: Final[Mapping[int, str]] = {
     0: "0 to 2 are listed, and refused: an old librdkafka compresses only for a broker that lists them"
     " (KAFKA-18659)",
-    10: "5 is for transactions, 6 for share groups, and there are neither",
+    10: "6 is for share groups, and there are none",
     22: "6 is for two-phase commits (KIP-939), and a broker lists it only with unstable versions turned on; a node"
     " answers it as 5",
-    **dict.fromkeys((24, 25, 26, 27, 28, 61, 65, 66), _TRANSACTIONS),
+    24: "4 and 5 are for brokers; nodes have a request of their own",
     34: "a node has one folder for its logs",
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
     **dict.fromkeys((52, 53, 54, 58, 59), _BETWEEN),

@@ -43,11 +43,12 @@ class Operation(StrEnum):
 
 
 class ResourceType(StrEnum):
-    """What is guarded. Transactional ids and delegation tokens are not: there are none."""
+    """What is guarded. Delegation tokens are not: there are none."""
 
     TOPIC = "topic"
     GROUP = "group"
     CLUSTER = "cluster"
+    TRANSACTIONAL_ID = "transactional_id"
 
 
 class PatternType(StrEnum):
@@ -99,6 +100,7 @@ OPERATIONS: Final[dict[ResourceType, frozenset[Operation]]] = {
     ResourceType.GROUP: frozenset(
         {Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.ALL}
     ),
+    ResourceType.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE, Operation.ALL}),
     ResourceType.CLUSTER: frozenset(
         {
             Operation.CREATE,

@@ -10,6 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -26,11 +27,12 @@ from streamlog.app.security import NodeSecurity, build_authenticator, to_nodes
 from streamlog.app.status import NodeStatus, why_no_tail
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.clock import wall_ms
 from streamlog.condition import Condition
 from streamlog.config import Settings
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer
 from streamlog.control.service import ControlService
-from streamlog.errors import ConfigError, StreamlogError, TopicForbidden
+from streamlog.errors import ConfigError, NotLeader, StreamlogError, TopicForbidden
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupProgressPage, GroupService
 from streamlog.http.access import may_read, may_stay, sees_by
@@ -47,6 +49,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.http.gauges.transaction_gauges import TransactionGauges
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
@@ -57,6 +60,7 @@ from streamlog.jetstream.errors import api_error
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
+from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.reserve import Reserve, ReservingDisk
@@ -70,7 +74,9 @@ from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
+from streamlog.metadata.read_barrier import catch_up
 from streamlog.metadata.service import MetadataService
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats.auth.port_authenticator import PortAuthenticator
@@ -83,7 +89,10 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.tls.certificates import CertificateReload, Certificates
+from streamlog.transactions.marker_sender import MarkerSender
+from streamlog.transactions.service import TransactionService
 
 
 class LifecycleStep(NamedTuple):
@@ -219,6 +228,22 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
+        self._markers = MarkerSender(
+            data_dir.node_id,
+            lambda: self._metadata.image,
+            Peers(data_dir.cluster_id, data_dir.node_id, security=security),
+            here=self._end_transaction,
+            catch_up=partial(catch_up, self._metadata),
+        )
+        self._producer_ids = ProducerIds()
+        self._transactions = TransactionService(
+            node_id=data_dir.node_id,
+            settings=settings.transactions,
+            metadata=self._metadata,
+            partitions=self._registry,
+            markers=self._markers,
+            new_producer_id=partial(self._producer_ids.take, self._metadata, data_dir.node_id),
+        )
         self._activity = ActivityService(
             node_id=data_dir.node_id,
             settings=settings.activity,
@@ -239,6 +264,7 @@ class Node:
             authorization=self._security.authorization,
             node_user=settings.sasl.node_user,
             groups=self._groups,
+            transactions=self._transactions,
             log=settings.log,
             data_dir=settings.node.data_dir,
             metrics=metrics,
@@ -316,6 +342,9 @@ class Node:
                 metadata=self._metadata,
                 metrics=metrics,
                 groups=self._groups,
+                transactions=self._transactions,
+                transaction_partitions=self._control.transactions,
+                producer_ids=self._producer_ids,
                 node_settings=self._settings,
                 authenticator=authenticator,
                 tls=self._certificates.kafka,
@@ -493,6 +522,7 @@ class Node:
                 LifecycleStep("registration", self._register),
                 LifecycleStep("partitions", self._start_partitions),
                 LifecycleStep("groups", self._start_groups),
+                LifecycleStep("transactions", self._start_transactions),
                 LifecycleStep("page", self._start_page),
                 LifecycleStep("activity", self._start_activity),
                 LifecycleStep("NATS sockets", self._start_sockets),
@@ -510,6 +540,7 @@ class Node:
                 LifecycleStep("NATS sockets", self._stop_sockets),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
+                LifecycleStep("transactions", self._stop_transactions),
                 LifecycleStep("groups", self._groups.stop),
                 LifecycleStep("server", self._stop_server),
                 LifecycleStep("metadata", self._metadata.close),
@@ -573,7 +604,10 @@ class Node:
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
         consumers = ConsumerGauges(self._admin.consumer_statistics())
         mirrors = MirrorGauges(self._admin.fed_statistics())
-        of_streams = [GroupGauges(groups), consumers, mirrors, lags, partitions]
+        transactions = TransactionGauges(
+            self._transactions.statistics(wall_ms()), self._markers.unsent
+        )
+        of_streams = [GroupGauges(groups), transactions, consumers, mirrors, lags, partitions]
         return [ClusterGauges(cluster), *of_streams, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
@@ -712,6 +746,29 @@ class Node:
         await self._metadata.attach(self._groups.apply, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
+
+    async def _start_transactions(self) -> None:
+        async def begin(image: MetadataImage) -> None:
+            self._transactions.apply(MetadataImage(image.cluster_id), image)
+            self._registry.add_listener(self._transactions.look)
+
+        await self._metadata.attach(self._transactions.apply, begin)
+        self._run(self._transactions.run())
+        self._run(self._markers.run())
+
+    async def _stop_transactions(self) -> None:
+        await self._transactions.stop()
+        self._markers.close()
+
+    async def _end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
+        """In a partition that this node leads. Raises StreamlogError."""
+        partition = self._registry.partition(tp)
+        if not partition.is_leader:
+            raise NotLeader(f"{tp} is led by another node")
+        if tp.stream == OFFSETS_STREAM:
+            await self._groups.end_transaction(tp, marker)
+        else:
+            await partition.end_transaction(marker)
 
     async def _start_page(self) -> None:
         async def begin(_: MetadataImage) -> None:

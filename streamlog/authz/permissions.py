@@ -5,7 +5,13 @@ from streamlog.acl.rules import CLUSTER_NAME, Operation, ResourceType
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal, shortened
 from streamlog.authz.decision_cache import DecisionCache, Question
-from streamlog.errors import ClusterForbidden, GroupForbidden, StreamNotFound, TopicForbidden
+from streamlog.errors import (
+    ClusterForbidden,
+    GroupForbidden,
+    StreamNotFound,
+    TopicForbidden,
+    TransactionalIdForbidden,
+)
 from streamlog.metadata.stream.origin_circles import all_origins
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metadata.stream.stream_subjects import bound_subjects
@@ -145,6 +151,18 @@ class Permissions:
         """A list may name it, without a word to anybody: as in Kafka with DESCRIBE of it, or of the cluster."""
         describe = Operation.DESCRIBE
         return self.allows_cluster(describe) or self.allows(describe, ResourceType.GROUP, name)
+
+    def check_transactional_id(self, operation: Operation, name: str) -> None:
+        """Raises TransactionalIdForbidden, whether there is such an id or not."""
+        if not self.allows(operation, ResourceType.TRANSACTIONAL_ID, name):
+            self._refused(operation, ResourceType.TRANSACTIONAL_ID, name)
+            raise TransactionalIdForbidden(
+                f"{self.principal} may not {operation} transactional id {shortened(name)!r}"
+            )
+
+    def sees_transactional_id(self, name: str) -> bool:
+        """A list may name it, without a word to anybody."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
 
     def check_cluster(self, operation: Operation) -> None:
         """Raises ClusterForbidden."""

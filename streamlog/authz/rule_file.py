@@ -59,13 +59,16 @@ class RuleEntry(BaseModel):
     operations: Annotated[list[Operation], Field(min_length=1)]
     topics: list[str] = Field(default_factory=list)
     groups: list[str] = Field(default_factory=list)
+    transactional_ids: list[str] = Field(default_factory=list)
     cluster: bool = False
 
     def rules(self, permission: Permission) -> Iterator[Rule]:
         """Raises InvalidRequest."""
         resources = list(self._resources())
         if not resources:
-            raise InvalidRequest("names no resource: write topics, groups, or cluster = true")
+            raise InvalidRequest(
+                "names no resource: write topics, groups, transactional_ids, or cluster = true"
+            )
         kinds = {kind for kind, _, _ in resources}
         for principal, host, operation in product(self.principals, self.hosts, self.operations):
             if not any(operation in OPERATIONS[kind] for kind in kinds):
@@ -84,7 +87,11 @@ class RuleEntry(BaseModel):
                     )
 
     def _resources(self) -> Iterator[tuple[ResourceType, PatternType, str]]:
-        for kind, names in ((ResourceType.TOPIC, self.topics), (ResourceType.GROUP, self.groups)):
+        for kind, names in (
+            (ResourceType.TOPIC, self.topics),
+            (ResourceType.GROUP, self.groups),
+            (ResourceType.TRANSACTIONAL_ID, self.transactional_ids),
+        ):
             for name in names:
                 yield (kind, *pattern_of(name))
         if self.cluster:

@@ -20,21 +20,24 @@ from streamlog.backup.placement import directory_id, node_file, placements, rest
 from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.control_load import history_of, load
 from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.erasure.erasures_file import FILE_NAME, encode, owner_of
-from streamlog.log.erasure.erasures_load import load
+from streamlog.log.erasure import erasures_file
+from streamlog.log.erasure.erasures_file import owner_of
 from streamlog.log.layout import METADATA_NAME, encode_mark
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.transactions import transactions_file
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import LogId, NodeId, TopicPartition
+from streamlog.record.batch import CONTROL, TRANSACTIONAL
 
 RESTORING: Final = "restoring"
 FILES_MAX: Final = 16
@@ -220,13 +223,13 @@ class _NewDataDir:
     ) -> None:
         source = self._backup.partition(stream, partition.number)
         log.truncate_fully_to(partition.start_offset)
-        waiting, erases = bytearray(), False
+        waiting, has_control = bytearray(), False
         for piece in partition.pieces:
             if piece.next_offset <= partition.log_start_offset and piece != partition.pieces[-1]:
                 log.truncate_fully_to(piece.next_offset)  # it was gone in the cluster
                 continue
             for header, batch in batches_of(source / piece.name, piece, self._files.keys):
-                erases |= header.is_control
+                has_control |= bool(header.attributes & (CONTROL | TRANSACTIONAL))
                 waiting += batch
                 if len(waiting) >= RUN_BYTES:
                     waiting = _append(log, waiting)
@@ -240,8 +243,8 @@ class _NewDataDir:
         if ticket is not None:
             ticket.run()
             log.finish_sync(ticket)
-        if erases:
-            _note_erasures(log)
+        if has_control:
+            _note_control_batches(log)
 
     def _write_groups(
         self, log: PartitionLog, stream: StreamBackup, partition: PartitionBackup
@@ -280,11 +283,15 @@ def _settings(stream: StreamBackup) -> LogSettings:
     )
 
 
-def _note_erasures(log: PartitionLog) -> None:
-    """A node reads none that lie below the recovery point: the file has them."""
-    erasures = load(log, known_offset=0)
+def _note_control_batches(log: PartitionLog) -> None:
+    """A node reads none that lie below the recovery point: the files have them."""
+    erasures, transactions = load(log, known_offset=0)
     erasures.commit(log.log_end_offset)
-    log.beside.write(FILE_NAME, encode(erasures.snapshot(), owner_of(log.beside.directory)))
+    transactions.commit(log.log_end_offset)
+    beside, owner = log.beside, owner_of(log.beside.directory)
+    beside.write(erasures_file.FILE_NAME, erasures_file.encode(erasures.snapshot(), owner))
+    kept = transactions_file.encode(transactions.snapshot(), history_of(log), owner)
+    beside.write(transactions_file.FILE_NAME, kept)
 
 
 def _append(log: PartitionLog, records: bytearray) -> bytearray:

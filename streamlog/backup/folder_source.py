@@ -38,13 +38,16 @@ from streamlog.log.layout import (
 from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.segment.batch_scan import BatchPlace, scan
 from streamlog.log.storage.disk import OsDisk, storage_errors
+from streamlog.log.transactions.folder_transactions import FolderTransactions
+from streamlog.log.transactions.transactions_file import FILE_NAME as TRANSACTIONS_NAME
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, snapshot_path
 from streamlog.metadata.nodes.data_dir import NodeFile
 from streamlog.metadata.quorum.store import METADATA_LOG_ID, decode_batches
 from streamlog.model import TopicPartition
-from streamlog.record.batch import BatchHeader
+from streamlog.record.aborted import without_records
+from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compression import Buffer
 
 HIGH_WATERMARKS = "high-watermark-checkpoint"
@@ -141,7 +144,15 @@ class KeptFolders:
         self._places[tp] = path / "streams" / tp.stream / str(tp.partition)
         first = _bases(self._places[tp])[:1]
         start = max(log_start, first[0] if first else log_start)
-        return BackupExtent(start, max(start, end))
+        transactions = self._transactions_of(self._places[tp])
+        return BackupExtent(start, max(start, transactions.stable_offset(end, start)))
+
+    def _transactions_of(self, place: Path) -> FolderTransactions:
+        try:
+            data = self._disk.read_small(str(place / TRANSACTIONS_NAME))
+        except FileNotFoundError:
+            data = b""
+        return FolderTransactions(data, str(place))
 
     def _offset(
         self, path: Path, name: str, tp: TopicPartition, metadata: PartitionMetadata
@@ -171,9 +182,14 @@ class KeptFolders:
     ) -> AsyncGenerator[Batch, None]:
         place = self._places[TopicPartition(stream.name, number)]
         found = _read(place, start, stop, self._keys)
+        transactions = await asyncio.to_thread(self._transactions_of, place)
         while run := await asyncio.to_thread(lambda: list(islice(found, RUN_BATCHES))):
-            for batch in run:
-                yield batch
+            for header, batch in run:
+                if transactions.is_aborted(header):
+                    left = without_records(header)
+                    yield read_header(left), left
+                else:
+                    yield header, batch
 
 
 def _node_file(path: Path) -> NodeFile:

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.backup.manifest import StreamBackup
+from streamlog.coordination.effects import KeptRecord
 from streamlog.groups.group import Group
 from streamlog.groups.records import (
     NO_TOPIC_ID,
     CommittedOffset,
     KeptGroup,
-    KeptRecord,
     OffsetKey,
     group_record,
     offset_record,

@@ -11,7 +11,7 @@ from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends, restored
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.groups.group import Group
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.record.codec import RecordRun
 
@@ -24,11 +24,11 @@ def groups_of(
     """As its coordinator would read them. Raises CorruptFile, CorruptBatch, EncryptionKeyMissing,
     Unavailable.
     """
-    replay = Replay()
+    replay = GroupReplay()
     replay.next_offset = partition.log_start_offset
     for _, batch in kept_batches(folder, stream, partition, keys):
         replay.feed(memoryview(batch))
-    return replay.groups()
+    return replay.built()
 
 
 def carried_on(

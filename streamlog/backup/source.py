@@ -17,6 +17,7 @@ class BackupExtent(NamedTuple):
 
     log_start_offset: int
     high_watermark: int
+    """Or where the first transaction begins that is open."""
 
 
 class BackupSource(Protocol):
@@ -42,5 +43,5 @@ class BackupSource(Protocol):
         self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
         """Whole batches with right checksums, as they were appended, dense, from the one with
-        ``start`` on; the last may reach over ``stop``.
+        ``start`` on; the last may reach over ``stop``. Those of aborted transactions come without their records.
         """

@@ -180,7 +180,11 @@ async def _restore(
     the new stream begins.
     """
     start = backup.start_offset if whole else max(backup.start_offset, backup.log_start_offset)
-    end = origin if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
+    end = (
+        origin
+        if is_new
+        else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp, committed=False))
+    )
     first = next((it.base_offset for it in backup.pieces if it.next_offset > start), start)
     requests = _requests(_batches(path, backup, keys, range(origin, first), end))
     # In a thread: batches are read by the log's own scan, which knows no event loop.

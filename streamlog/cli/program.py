@@ -97,6 +97,11 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     "group": CommandPlace(
         "group", "app", "Look at consumer groups, and change what they committed."
     ),
+    "transaction": CommandPlace(
+        "transaction",
+        "app",
+        "Look at transactions of Kafka's producers, and abort what is left open.",
+    ),
     "cluster": CommandPlace("cluster", "app", "Look at the cluster, and change its nodes."),
     "top": CommandPlace(
         "top",
@@ -110,7 +115,9 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
     ),
     "user": CommandPlace("security.user", "app", "Who may log in by a password."),
     "acl": CommandPlace(
-        "security.acl", "app", "Who may do what with streams, groups and the cluster."
+        "security.acl",
+        "app",
+        "Who may do what with streams, groups, transactional ids and the cluster.",
     ),
     "log": CommandPlace(
         "messages.log",

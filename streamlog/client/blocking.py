@@ -292,12 +292,12 @@ class BlockingCluster:
         raise NodeUnreachable("; ".join(problems))
 
     def list_offsets(
-        self, tps: Iterable[TopicPartition], timestamp: int
+        self, tps: Iterable[TopicPartition], timestamp: int, *, committed: bool = True
     ) -> dict[TopicPartition, int]:
-        """LATEST: the high watermarks; EARLIEST: the log starts; else the first offsets of that
-        time (ms) or later, NOT_FOUND where there is none. All of them or none.
+        """LATEST: where readers of committed records end, or the high watermarks; EARLIEST: the log starts; else the
+        first offsets of that time (ms) or later, NOT_FOUND where there is none. All of them or none.
         """
-        found = self._run(self._metadata.list_offsets(tps, timestamp))
+        found = self._run(self._metadata.list_offsets(tps, timestamp, committed=committed))
         return {tp: it.offset for tp, it in found.items()}
 
     def log_bytes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

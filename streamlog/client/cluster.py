@@ -149,9 +149,11 @@ class Cluster:
     async def earliest_offset(self, tp: TopicPartition) -> int:
         return (await self._list_offset(tp, EARLIEST))[0]
 
-    async def latest_offset(self, tp: TopicPartition) -> int:
-        """The high watermark."""
-        return (await self._list_offset(tp, LATEST))[0]
+    async def latest_offset(self, tp: TopicPartition, *, committed: bool = True) -> int:
+        """Where readers of committed records end (Kafka's last stable offset); not ``committed``: the high watermark,
+        below which there may be open transactions.
+        """
+        return (await self._list_offset(tp, LATEST, committed=committed))[0]
 
     async def latest_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks, by one request to each leader.
@@ -161,7 +163,7 @@ class Cluster:
         return await self._run(self._metadata.latest_offsets(tps))
 
     async def offset_for_timestamp(self, tp: TopicPartition, timestamp_ms: int) -> int | None:
-        """The first offset of that time or later."""
+        """The first offset of that time or later, below ``latest_offset``."""
         offset, _ = await self._list_offset(tp, timestamp_ms)
         return None if offset == NOT_FOUND else offset
 
@@ -170,8 +172,11 @@ class Cluster:
         offset, timestamp_ms = await self._list_offset(tp, MAX_TIMESTAMP)
         return None if offset == NOT_FOUND else (offset, timestamp_ms)
 
-    async def _list_offset(self, tp: TopicPartition, timestamp: int) -> tuple[int, int]:
-        found = (await self._run(self._metadata.list_offsets([tp], timestamp)))[tp]
+    async def _list_offset(
+        self, tp: TopicPartition, timestamp: int, *, committed: bool = True
+    ) -> tuple[int, int]:
+        steps = self._metadata.list_offsets([tp], timestamp, committed=committed)
+        found = (await self._run(steps))[tp]
         return found.offset, found.timestamp_ms
 
     async def _run(self, steps: Steps[T]) -> T:

@@ -14,12 +14,19 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.model import NO_EPOCH, TopicPartition
-from streamlog.record.batch import BatchHeader, batches, check_batch
+from streamlog.record.aborted import aborted_batches, without_records
+from streamlog.record.batch import BatchHeader, batches, check_batch, read_header
 from streamlog.record.codec import Record, decode_records, opened, opened_at_once
 from streamlog.record.compression import Buffer
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
-from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.fetch import (
+    READ_COMMITTED,
+    FetchedRecords,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 MAX_WAIT_MS: Final = 1_000
@@ -32,7 +39,9 @@ T = TypeVar("T")
 
 
 class PartitionReader:
-    """The committed records of one partition, in order, none twice and none left out."""
+    """The committed records of one partition, in order, none twice and none left out: also none of a transaction that
+    is open, nor of one that was aborted, whose batches come without their records.
+    """
 
     def __init__(
         self,
@@ -49,7 +58,7 @@ class PartitionReader:
         """
         self.tp = tp
         self.next_offset: int | None = None  # of the next record to be given; None until resolved
-        self.high_watermark = 0  # as last heard of
+        self.high_watermark = 0  # or where the first open transaction begins; as last heard of
         self._cluster = cluster
         self._start = start
         self._fetch_bytes = fetch_bytes
@@ -114,7 +123,10 @@ class PartitionReader:
                 raise OffsetOutOfRange(self._position, start, stop)
         while stop is None or self._position < stop:
             fetched = await self._patiently(self._fetch)
-            for header, batch in self._whole_batches(fetched.records):
+            aborted: set[int] = set()
+            if fetched.fetched.aborted:
+                aborted = aborted_batches(fetched.records, fetched.fetched.aborted)
+            for header, batch in self._whole_batches(fetched.records, aborted):
                 yield header, batch
                 self.next_offset = max(self._position, header.next_offset)
                 if stop is not None and self._position >= stop:
@@ -138,8 +150,8 @@ class PartitionReader:
     async def _earliest_offset(self) -> int:
         return await self._cluster.earliest_offset(self.tp)
 
-    def _whole_batches(self, records: memoryview) -> list[Batch]:
-        """Checked; those that end before the position are left out."""
+    def _whole_batches(self, records: memoryview, aborted: set[int]) -> list[Batch]:
+        """Checked; those that end before the position are left out. ``aborted``: base offsets."""
         found = []
         for header, batch in batches(records):
             if header.next_offset > self._position:
@@ -147,7 +159,11 @@ class PartitionReader:
                     check_batch(batch)
                 except CorruptBatch as error:
                     raise CorruptBatch(self._damaged(header, str(error))) from None
-                found.append((header, batch))
+                if header.base_offset in aborted:
+                    left = memoryview(without_records(header))
+                    found.append((read_header(left), left))
+                else:
+                    found.append((header, batch))
         if len(records) > 0 and not found:
             raise CorruptBatch(f"{self.tp}: no whole batch at offset {self._position}")
         return found
@@ -171,7 +187,8 @@ class PartitionReader:
         except StreamlogError:
             self._lose_leader()
             raise
-        self.high_watermark = fetched.fetched.high_watermark
+        stable, end = fetched.fetched.stable_offset, fetched.fetched.high_watermark
+        self.high_watermark = end if stable is None else stable
         return fetched
 
     def _request(self) -> FetchRequest:
@@ -179,7 +196,9 @@ class PartitionReader:
             self.tp.partition, self._position, self._fetch_bytes, self._leader_epoch
         )
         topic = FetchTopic(self.tp.stream, [partition], self._topic_id)
-        return FetchRequest([topic], MAX_WAIT_MS, 1, self._fetch_bytes)
+        return FetchRequest(
+            [topic], MAX_WAIT_MS, 1, self._fetch_bytes, isolation_level=READ_COMMITTED
+        )
 
     def _check(self, fetched: FetchedRecords) -> None:
         code, end = fetched.fetched.error_code, fetched.fetched.high_watermark

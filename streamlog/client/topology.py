@@ -20,6 +20,7 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.api_messages import Message
 from streamlog.wire.errors import check
+from streamlog.wire.fetch import READ_COMMITTED
 from streamlog.wire.special_offsets import LATEST
 
 _CONSUMER: Final = -1
@@ -98,8 +99,12 @@ class FoundOffsets(NamedTuple):
     timestamp_ms: int
 
 
-def list_offsets_request(epochs: Mapping[TopicPartition, int], timestamp: int) -> Message:
-    """``epochs``: of the leader, as the asker knows it. ``timestamp``: or one of the markers."""
+def list_offsets_request(
+    epochs: Mapping[TopicPartition, int], timestamp: int, *, committed: bool = False
+) -> Message:
+    """``epochs``: of the leader, as the asker knows it. ``timestamp``: or one of the markers. ``committed``: nothing
+    from the first open transaction on.
+    """
     topics: dict[str, list[dict[str, Any]]] = {}
     for tp, epoch in epochs.items():
         topics.setdefault(tp.stream, []).append(
@@ -110,7 +115,8 @@ def list_offsets_request(epochs: Mapping[TopicPartition, int], timestamp: int) -
             }
         )
     named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
-    return {"replica_id": _CONSUMER, "topics": named}
+    level = READ_COMMITTED if committed else 0
+    return {"replica_id": _CONSUMER, "isolation_level": level, "topics": named}
 
 
 def listed_offsets(answer: Message) -> dict[TopicPartition, FoundOffsets]:
@@ -193,17 +199,17 @@ class MetadataCache:
         return node, info.leader_epoch
 
     def list_offsets(
-        self, tps: Iterable[TopicPartition], timestamp: int
+        self, tps: Iterable[TopicPartition], timestamp: int, *, committed: bool = False
     ) -> Steps[dict[TopicPartition, FoundOffsets]]:
-        """LATEST: the high watermarks; EARLIEST: the log starts; else the first offsets of that
-        time (ms) or later, NOT_FOUND where there is none. By one request to each leader.
+        """LATEST: the high watermarks, or where readers of committed records end; EARLIEST: the log starts; else the
+        first offsets of that time (ms) or later, NOT_FOUND where there is none. By one request to each leader.
 
         All of them or none: raises what any partition's leader answers, or that it has none.
         """
         offsets: dict[TopicPartition, FoundOffsets] = {}
         for node, epochs in (yield from self._by_leader(tps)).items():
             with self._forgetting(epochs):
-                request = list_offsets_request(epochs, timestamp)
+                request = list_offsets_request(epochs, timestamp, committed=committed)
                 answer = yield Ask(node, registry.LIST_OFFSETS, request)
                 for tp, found in listed_offsets(answer).items():
                     check(found.error_code, str(tp))

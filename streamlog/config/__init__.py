@@ -40,6 +40,7 @@ from streamlog.config.node_settings import (
     SyncPolicy,
     TlsSection,
     TracingSection,
+    TransactionsSection,
 )
 from streamlog.config.secret_file import SECRET_BYTES_MIN, SecretFile
 from streamlog.config.settings_loader import (
@@ -88,6 +89,7 @@ __all__ = [
     "SyncPolicy",
     "TlsSection",
     "TracingSection",
+    "TransactionsSection",
     "check_folders",
     "load_node",
     "load_nodes",

@@ -657,6 +657,31 @@ class GroupsSection(Section):
             yield "consumer_heartbeat_interval_ms < consumer_session_timeout_ms is needed"
 
 
+class TransactionsSection(Section):
+    """Transactions of Kafka's producers. Times have the defaults of Kafka's brokers."""
+
+    state_partitions: Annotated[int, Field(ge=1, le=1_000)] = 12
+    """Number of partitions of ``__transaction_state``. It applies when the stream is created, and
+    cannot be changed later."""
+    state_replicas: Annotated[int, Field(ge=1, le=5)] = 3
+    """Replicas of each of these partitions, or the number of nodes if that is smaller."""
+    timeout_ms_max: Annotated[int, Field(ge=1, le=DAY_MS)] = 900_000
+    """Maximum ``transaction.timeout.ms`` that a producer may ask for. A transaction that is open for longer
+    than its producer has asked for is aborted."""
+    id_expiration_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 7 * 86_400_000
+    """A transactional id that is not used for this long is forgotten."""
+    write_timeout_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
+    """A change of a transaction that takes longer to be written is answered with COORDINATOR_NOT_AVAILABLE."""
+    ids_per_partition_max: Annotated[int, Field(ge=1, le=10 * MILLION)] = 100_000
+    """Maximum number of transactional ids in one partition of ``__transaction_state``. Further ids are
+    rejected with POLICY_VIOLATION."""
+    partitions_per_transaction_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    """Maximum number of partitions of one transaction. Further partitions are rejected with POLICY_VIOLATION."""
+    pending_writes_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    """Maximum number of records in one partition of ``__transaction_state`` that wait for their
+    commit. Beyond it requests are answered with COORDINATOR_LOAD_IN_PROGRESS."""
+
+
 class ConsumersSection(Section):
     """JetStream consumers."""
 

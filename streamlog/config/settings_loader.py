@@ -44,6 +44,7 @@ from streamlog.config.node_settings import (
     SecuritySection,
     TlsSection,
     TracingSection,
+    TransactionsSection,
 )
 from streamlog.errors import ConfigError
 
@@ -79,6 +80,7 @@ class Settings(BaseSettings):
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
     groups: GroupsSection = GroupsSection()
+    transactions: TransactionsSection = TransactionsSection()
     consumers: ConsumersSection = ConsumersSection()
     activity: ActivitySection = ActivitySection()
     log: LogSection = LogSection()

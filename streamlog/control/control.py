@@ -12,6 +12,7 @@ from streamlog.control.placement import PlacementOperations
 from streamlog.control.security import QuotaOperations, RuleOperations, UserOperations
 from streamlog.control.service import ControlService
 from streamlog.control.streams import StreamOperations
+from streamlog.control.transactions import TransactionOperations
 from streamlog.errors import InvalidRequest
 
 OPERATIONS: Final[dict[str, OperationSpec]] = {
@@ -20,6 +21,7 @@ OPERATIONS: Final[dict[str, OperationSpec]] = {
         StreamOperations,
         MessageOperations,
         GroupOperations,
+        TransactionOperations,
         PlacementOperations,
         ClusterOperations,
         UserOperations,
@@ -49,6 +51,10 @@ class Control:
     @cached_property
     def groups(self) -> GroupOperations:
         return GroupOperations(self._service, self.caller)
+
+    @cached_property
+    def transactions(self) -> TransactionOperations:
+        return TransactionOperations(self._service, self.caller)
 
     @cached_property
     def placement(self) -> PlacementOperations:

@@ -14,6 +14,10 @@ from streamlog.control.leaders.group_coordinators import CoordinatorRouter, Loca
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
 from streamlog.control.leaders.node_requests import NodeRequests
+from streamlog.control.leaders.transaction_coordinators import (
+    LocalTransactions,
+    TransactionRouter,
+)
 from streamlog.control.read_barrier import ReadBarrier
 from streamlog.groups.service import GroupService
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -23,6 +27,7 @@ from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.transactions.service import TransactionService
 
 LOOKED_AT_ONCE: Final = 2_000
 """Streams and their subjects, before others have their turn of the event loop."""
@@ -65,6 +70,7 @@ class ControlService:
         authorization: AuthorizationService | None = None,
         node_user: str | None = None,
         groups: GroupService | None = None,
+        transactions: TransactionService | None = None,
         log: LogSection | None = None,
         data_dir: Path = Path(),
         metrics: NodeMetrics | None = None,
@@ -90,6 +96,11 @@ class ControlService:
         coordinators.register(self.nodes)
         self.coordinators = CoordinatorRouter(
             node_id, coordinators, self.nodes, self.leaders, image=lambda: metadata.image
+        )
+        here = LocalTransactions(transactions)
+        here.register(self.nodes)
+        self.transactions = TransactionRouter(
+            node_id, here, self.nodes, self.leaders, image=lambda: metadata.image
         )
         self.stream_names = SortedNames()
         """Of the image without regard to callers."""

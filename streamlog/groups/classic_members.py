@@ -11,6 +11,8 @@ is gone, the others are a classic group again, and rebalance.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from streamlog.coordination.effects import NONE, Now
+from streamlog.coordination.keys import KEY_BYTES_MAX
 from streamlog.errors import MalformedFrame
 from streamlog.groups.consumer_group import NOT_ASSIGNED, ConsumerGroup
 from streamlog.groups.consumer_group_records import (
@@ -29,16 +31,14 @@ from streamlog.groups.consumer_group_records import (
 )
 from streamlog.groups.consumer_membership import ConsumerMembership, ConsumerStep, names_of
 from streamlog.groups.group import CONSUMER, Group, State, refusal
-from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
+from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import KeptGroup, KeptMember, group_record
 from streamlog.groups.requests import (
     NO_MEMBER,
-    NONE,
     GroupCaller,
     Joined,
     JoinRequest,
-    Now,
     SyncedMember,
     SyncRequest,
 )
@@ -271,7 +271,7 @@ class ClassicMembers:
         if not shortest <= request.session_timeout_ms <= longest:
             return ErrorCode.invalid_session_timeout
         texts = (request.caller.instance_id or "", request.client_id, request.caller.member_id)
-        if any(len(text.encode()) > NAME_BYTES_MAX for text in texts):
+        if any(len(text.encode()) > KEY_BYTES_MAX for text in texts):
             return ErrorCode.invalid_request
         if request.protocol_type != CONSUMER or not request.protocols:
             return ErrorCode.inconsistent_group_protocol

@@ -21,8 +21,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from streamlog.coordination.effects import KeptRecord
 from streamlog.errors import CorruptBatch, MalformedFrame
-from streamlog.groups.records import KeptRecord
 from streamlog.wire.cursor import (
     Cursor,
     encode_array_length,

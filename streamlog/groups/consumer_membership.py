@@ -15,6 +15,8 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from streamlog.coordination.effects import NONE, KeptRecord, Now
+from streamlog.coordination.keys import KEY_BYTES_MAX
 from streamlog.groups.consumer_group import (
     JOINING_EPOCH,
     NOT_ASSIGNED,
@@ -41,15 +43,12 @@ from streamlog.groups.consumer_group_records import (
     consumer_group_record,
 )
 from streamlog.groups.group import Group, State
-from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
-from streamlog.groups.records import KeptRecord
+from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.requests import (
-    NONE,
     DescribedConsumer,
     DescribedConsumerGroup,
     HeartbeatAnswer,
     HeartbeatRequest,
-    Now,
 )
 from streamlog.groups.subscribed_topics import Matches, NoTopics, Topics
 from streamlog.wire.error_codes import ErrorCode
@@ -137,8 +136,8 @@ class ConsumerMembership:
             invalid = "InstanceId can't be empty."
         elif request.rack_id == "":
             invalid = "RackId can't be empty."
-        elif any(text is not None and len(text.encode()) > NAME_BYTES_MAX for text in texts):
-            invalid = f"MemberId, InstanceId, RackId and the client's id have at most {NAME_BYTES_MAX} bytes."
+        elif any(text is not None and len(text.encode()) > KEY_BYTES_MAX for text in texts):
+            invalid = f"MemberId, InstanceId, RackId and the client's id have at most {KEY_BYTES_MAX} bytes."
         elif epoch < STATIC_LEAVING_EPOCH:
             invalid = f"MemberEpoch is {epoch}."
         elif epoch == STATIC_LEAVING_EPOCH and request.instance_id is None:

@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import Now
 from streamlog.groups.classic_members import ClassicMembers
 from streamlog.groups.consumer_group import LEAVING_EPOCH
 from streamlog.groups.group import Group, State, refusal
@@ -33,10 +34,10 @@ from streamlog.groups.requests import (
     HeartbeatRequest,
     Joined,
     JoinRequest,
-    Now,
     PartitionId,
     SyncedMember,
     SyncRequest,
+    TransactionCommit,
 )
 from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
@@ -129,6 +130,20 @@ class Coordinator:
     def commit(self, request: CommitRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with an error code for each partition."""
         self._commits.commit(request, token, now)
+        return self._table.take()
+
+    def commit_in_transaction(
+        self, request: TransactionCommit, token: object, now: Now
+    ) -> list[Effect]:
+        """``token`` is answered with an error code for each partition; the offsets count once ``end_transaction`` says
+        that the transaction is committed.
+        """
+        self._commits.commit(request.commit, token, now, request.transaction)
+        return self._table.take()
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> list[Effect]:
+        """The end of this producer's transaction is in the log."""
+        self._commits.end_transaction(producer_id, commit=commit)
         return self._table.take()
 
     def fetch(

@@ -22,17 +22,18 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from streamlog.coordination.effects import NONE
 from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.records import CommittedOffset, KeptGroup, KeptMember
 from streamlog.groups.requests import (
-    NONE,
     DescribedGroup,
     DescribedMember,
     GroupCaller,
     JoinedMember,
     PartitionId,
 )
+from streamlog.groups.transactional_offsets import TransactionalOffsets
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.error_codes import ErrorCode
 
@@ -181,6 +182,8 @@ class Group:
         """A member has joined since that delay began."""
         self.offsets: dict[PartitionId, CommittedOffset] = {}
         """What is committed."""
+        self.transactional = TransactionalOffsets()
+        """What counts once its transaction is committed."""
         self.writing: dict[PartitionId, deque[UUID]] = {}
         """Commits that are on their way to the log, in order, by the id of the stream that each is
         of: one of the same name may have taken its place before the commit is there.
@@ -232,7 +235,7 @@ class Group:
     def is_idle(self) -> bool:
         """It keeps nothing that a client could miss."""
         is_empty = self.is_empty and self.consumer is None and not self.pending
-        return is_empty and not self.offsets and not self.writing
+        return is_empty and not (self.offsets or self.writing or self.transactional)
 
     @property
     def has_all_joined(self) -> bool:

@@ -1,86 +1,16 @@
-"""The groups of one partition of ``__consumer_offsets``, and their deadlines. Pure.
+"""The groups of one partition of ``__consumer_offsets``, and their deadlines. Pure."""
 
-Most deadlines are put off again and again.
-"""
-
-import heapq
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from itertools import count
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.deadlines import Deadlines
+from streamlog.coordination.effects import KeptRecord, Now, SendReply, TransactionPart, Write
 from streamlog.groups.group import Group
-from streamlog.groups.records import KeptRecord
-from streamlog.groups.requests import Effect, MatchTopics, Now, SendReply, Write
+from streamlog.groups.requests import Effect, MatchTopics
 from streamlog.groups.subscribed_topics import Matches
 from streamlog.wire.error_codes import ErrorCode
-
-K = TypeVar("K", bound=Hashable)
-
-
-class GroupDeadlines(Generic[K]):
-    """One deadline for each key. To put one off costs nothing: its entry moves when it comes up.
-
-    Invariant: each key in ``_at`` has an entry in the heap that is not later than its deadline.
-    """
-
-    def __init__(self) -> None:
-        self._at: dict[K, int] = {}
-        self._queued: dict[K, int] = {}
-        """Of the one entry of a key that counts; others are left over."""
-        self._heap: list[tuple[int, int, K]] = []
-        self._numbers = count()
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-    def set(self, key: K, at_ms: int) -> None:
-        """Instead of the one before."""
-        self._at[key] = at_ms
-        queued = self._queued.get(key)
-        if queued is None or at_ms < queued:
-            self._queue(key, at_ms)
-
-    def clear(self, key: K) -> None:
-        self._at.pop(key, None)
-
-    def get(self, key: K) -> int | None:
-        return self._at.get(key)
-
-    def put_off(self, delay_ms: int) -> None:
-        """All of them, by so long."""
-        for key in self._at:
-            self._at[key] += delay_ms
-
-    @property
-    def next_ms(self) -> int | None:
-        """When to look at ``due`` next: the first deadline, or earlier."""
-        return self._heap[0][0] if self._heap else None
-
-    def due(self, now_ms: int) -> Iterator[K]:
-        """Each key whose deadline has come, once, without its deadline."""
-        while self._heap and self._heap[0][0] <= now_ms:
-            queued_ms, _, key = heapq.heappop(self._heap)
-            if self._queued.get(key) != queued_ms:
-                continue
-            del self._queued[key]
-            at_ms = self._at.get(key)
-            if at_ms is None:
-                continue
-            if at_ms > now_ms:
-                self._queue(key, at_ms)
-                continue
-            del self._at[key]
-            yield key
-
-    def _queue(self, key: K, at_ms: int) -> None:
-        self._queued[key] = at_ms
-        heapq.heappush(self._heap, (at_ms, next(self._numbers), key))
-
-
-NAME_BYTES_MAX: Final = 4096
-"""Of a group's name, and of whatever else clients name: member, instance, protocol."""
 
 
 class Due(NamedTuple):
@@ -116,9 +46,15 @@ class GroupTable:
         self.since_ms = since_ms
         self.new_id = new_id
         self.groups = {group.name: group for group in groups}
-        self.deadlines: GroupDeadlines[Due] = GroupDeadlines()
-        self.offsets_count = sum(len(group.offsets) for group in self.groups.values())
-        """Over all groups, those on their way to the log among them."""
+        self.deadlines: Deadlines[Due] = Deadlines()
+        self.offsets_count = sum(
+            len(group.offsets) + len(group.transactional) for group in self.groups.values()
+        )
+        """Over all groups, those on their way to the log among them, and those of transactions."""
+        self.order = 1 + max((it.transactional.newest for it in self.groups.values()), default=0)
+        """Of the next write that is known to be in the log."""
+        self.in_transactions: dict[int, set[str]] = defaultdict(set)
+        """Groups that have offsets in transactions, by producer."""
         self.kept_bytes = 0
         """Of what members have us keep, over all groups, as they were weighed last."""
         self._weights: dict[str, int] = {}
@@ -129,8 +65,10 @@ class GroupTable:
         self.expired = 0
         """Offsets that were dropped because no member had wanted them for too long."""
         self._effects: list[Effect] = []
-        for name in self.groups:
+        for name, group in self.groups.items():
             self.weigh(name)
+            for producer_id in group.transactional.producers:
+                self.in_transactions[producer_id].add(name)
 
     def take(self) -> list[Effect]:
         """What has been gathered since the last time, in order."""
@@ -142,12 +80,18 @@ class GroupTable:
         if token is not None:
             self._effects.append(SendReply(token, result))
 
-    def write(self, records: Iterable[KeptRecord], then: Callable[[ErrorCode, Now], None]) -> None:
+    def write(
+        self,
+        records: Iterable[KeptRecord],
+        then: Callable[[ErrorCode, Now], None],
+        transaction: TransactionPart | None = None,
+    ) -> None:
         def settled(error: ErrorCode, now: Now) -> list[Effect]:
+            self.order += 1
             then(error, now)
             return self.take()
 
-        self._effects.append(Write(tuple(records), settled))
+        self._effects.append(Write(tuple(records), settled, transaction))
 
     def match(
         self, expressions: tuple[str, ...], then: Callable[[Matches, int, Now], None]
@@ -175,7 +119,9 @@ class GroupTable:
         """Nothing is known of it any more."""
         if self.has(group):
             del self.groups[group.name]
-            self.offsets_count -= len(group.offsets)
+            self.offsets_count -= len(group.offsets) + len(group.transactional)
+            for producer_id in group.transactional.producers:
+                self.in_transactions[producer_id].discard(group.name)
             self.deadlines.clear(Due("join", group.name))
             self.deadlines.clear(Due("sync", group.name))
             self.deadlines.clear(Due("regex", group.name))

@@ -5,17 +5,17 @@ Who may join a group, whether that begins another generation, and who leaves it.
 
 from typing import Final, NamedTuple
 
+from streamlog.coordination.effects import NONE, Now
+from streamlog.coordination.keys import KEY_BYTES_MAX
 from streamlog.groups.group import Group, Member, Protocols, State, refusal, same_subscription
-from streamlog.groups.group_table import NAME_BYTES_MAX, Due, GroupTable
+from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import group_record
 from streamlog.groups.requests import (
     NO_MEMBER,
-    NONE,
     GroupCaller,
     Joined,
     JoinRequest,
-    Now,
     SyncedMember,
     SyncRequest,
 )
@@ -84,7 +84,7 @@ class Joining:
             <= (settings.session_timeout_ms_max)
         ):
             return ErrorCode.invalid_session_timeout
-        if any(len(text.encode()) > NAME_BYTES_MAX for text in texts):
+        if any(len(text.encode()) > KEY_BYTES_MAX for text in texts):
             return ErrorCode.invalid_request
         return NONE
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from streamlog.coordination.effects import NONE, KeptRecord, Now, TransactionPart
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.consumer_group_records import consumer_group_record
 from streamlog.groups.group import CONSUMER, Group, State, refusal
@@ -17,22 +18,23 @@ from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
     NO_TOPIC_ID,
     CommittedOffset,
-    KeptRecord,
     OffsetKey,
     group_record,
     offset_record,
 )
 from streamlog.groups.requests import (
-    NONE,
     CommitRequest,
     FoundOffset,
-    Now,
+    GroupCaller,
     OffsetToCommit,
     PartitionId,
 )
+from streamlog.groups.transactional_offsets import PendingOffset
 from streamlog.wire.error_codes import ErrorCode
 
 Outcome = dict[PartitionId, ErrorCode]
+ANONYMOUS: Final = GroupCaller("")
+"""A client that does not say that it is a member."""
 NOTHING: Final = FoundOffset(None)
 
 
@@ -45,11 +47,19 @@ class Commits:
 
     # OffsetCommit
 
-    def commit(self, request: CommitRequest, token: object, now: Now) -> None:
-        """``token`` is answered with an ``Outcome``, when what is kept of it is in the log."""
+    def commit(
+        self,
+        request: CommitRequest,
+        token: object,
+        now: Now,
+        transaction: TransactionPart | None = None,
+    ) -> None:
+        """``token`` is answered with an ``Outcome``, when what is kept of it is in the log. ``transaction``: what
+        counts once that is committed.
+        """
         table = self._table
         group = table.groups.get(request.group)
-        error = self._may_commit(group, request)
+        error = self._may_commit(group, request, is_in_transaction=transaction is not None)
         if group is None and error is NONE:
             if table.may_add_group():
                 group = table.add(request.group, now)
@@ -68,10 +78,14 @@ class Commits:
         for place, value in accepted.items():
             group.writing.setdefault(place, deque()).append(value.topic_id)
         table.offsets_count += len(accepted)
-        self._write(group, accepted, outcome, token)
+        self._write(group, accepted, outcome, token, transaction)
 
-    def _may_commit(self, group: Group | None, request: CommitRequest) -> ErrorCode:
-        """Who keeps offsets without being a member may do so while there are none."""
+    def _may_commit(
+        self, group: Group | None, request: CommitRequest, *, is_in_transaction: bool
+    ) -> ErrorCode:
+        """A client that keeps offsets without being a member may do so while there are none; in a transaction, a client
+        that does not say that it is one may at any time: older producers do not know what to say.
+        """
         caller = request.caller
         is_anonymous = caller.generation < 0
         if group is None:
@@ -80,12 +94,14 @@ class Commits:
             return ErrorCode.coordinator_not_available
         if is_anonymous and group.is_empty:
             return NONE
+        if is_in_transaction and caller == ANONYMOUS:
+            return NONE
         if group.consumer is not None:
             return _standing(group.consumer, request)
         error = refusal(group, caller)
         if error is NONE and caller.generation != group.generation:
             error = ErrorCode.illegal_generation
-        if error is NONE and group.state is State.COMPLETING:
+        if error is NONE and group.state is State.COMPLETING and not is_in_transaction:
             error = ErrorCode.rebalance_in_progress
         return error
 
@@ -112,16 +128,19 @@ class Commits:
         accepted: Mapping[PartitionId, CommittedOffset],
         outcome: Outcome,
         token: object,
+        transaction: TransactionPart | None,
     ) -> None:
         table = self._table
 
         def written(error: ErrorCode, _now: Now) -> None:
             for place, value in accepted.items():
                 _settle(group, place)
-                if place in group.offsets or error is not NONE or not table.has(group):
+                if error is not NONE or not table.has(group):
                     table.offsets_count -= 1
-                if error is NONE:
-                    group.offsets[place] = value
+                elif transaction is None:
+                    self._count(group, place, value, table.order)
+                else:
+                    self._keep_pending(group, place, value, transaction.producer_id)
             if error is NONE:
                 table.commits += len(accepted)
                 table.answer(token, outcome)
@@ -133,7 +152,40 @@ class Commits:
         records = [
             offset_record(OffsetKey(group.name, *place), value) for place, value in accepted.items()
         ]
-        table.write(records, written)
+        table.write(records, written, transaction)
+
+    def _count(self, group: Group, place: PartitionId, value: CommittedOffset, order: int) -> None:
+        """It is one of ``offsets_count``, and counts from now on."""
+        table = self._table
+        if place in group.offsets:
+            table.offsets_count -= 1
+        group.offsets[place] = value
+        table.offsets_count -= group.transactional.supersede(place, order)
+
+    def _keep_pending(
+        self, group: Group, place: PartitionId, value: CommittedOffset, producer_id: int
+    ) -> None:
+        table = self._table
+        pending = PendingOffset(value, table.order)
+        if not group.transactional.add(producer_id, place, pending):
+            table.offsets_count -= 1
+        table.in_transactions[producer_id].add(group.name)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """The end of the producer's transaction is in the log: its offsets count, or are forgotten."""
+        table = self._table
+        for name in table.in_transactions.pop(producer_id, ()):
+            group = table.groups.get(name)
+            if group is None:
+                continue
+            ended = group.transactional.take(producer_id)
+            if commit:
+                for place, it in ended.items():
+                    self._count(group, place, it.value, it.order)
+                table.commits += len(ended)
+            else:
+                table.offsets_count -= len(ended)
+                self._drop_if_idle(group)
 
     # OffsetFetch
 
@@ -209,7 +261,11 @@ class Commits:
         self, group: Group, places: Iterable[PartitionId], done: Callable[[ErrorCode], None]
     ) -> None:
         """These offsets, be they committed or about to be."""
-        gone = [place for place in places if place in group.offsets or place in group.writing]
+        gone = [
+            place
+            for place in places
+            if place in group.offsets or place in group.writing or place in group.transactional
+        ]
         if not gone:
             done(NONE)
             return
@@ -217,8 +273,10 @@ class Commits:
         def forgotten(error: ErrorCode, _now: Now) -> None:
             if error is NONE:
                 for place in gone:
-                    if group.offsets.pop(place, None) is not None and self._table.has(group):
-                        self._table.offsets_count -= 1
+                    dropped = group.transactional.supersede(place, self._table.order)
+                    dropped += group.offsets.pop(place, None) is not None
+                    if self._table.has(group):
+                        self._table.offsets_count -= dropped
             done(error)
 
         self._table.write(_tombstones(group, gone), forgotten)
@@ -270,7 +328,7 @@ def _committed(wanted: OffsetToCommit, retention_ms: int, now: Now) -> Committed
 
 
 def _found(group: Group, place: PartitionId, *, stable: bool) -> FoundOffset:
-    if stable and place in group.writing:
+    if stable and (place in group.writing or place in group.transactional):
         return FoundOffset(None, ErrorCode.unstable_offset_commit)
     return FoundOffset(group.offsets.get(place))
 
@@ -282,7 +340,7 @@ def _settle(group: Group, place: PartitionId) -> None:
 
 
 def _places(group: Group) -> list[PartitionId]:
-    return [*group.offsets, *(place for place in group.writing if place not in group.offsets)]
+    return [*{**group.offsets, **group.writing, **dict.fromkeys(group.transactional.places)}]
 
 
 def _tombstones(group: Group, places: Iterable[PartitionId]) -> list[KeptRecord]:

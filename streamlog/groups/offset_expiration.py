@@ -4,10 +4,11 @@
 
 from typing import Final
 
+from streamlog.coordination.effects import NONE, Now
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.offset_commits import Commits
-from streamlog.groups.requests import NONE, Now, PartitionId
+from streamlog.groups.requests import PartitionId
 from streamlog.wire.error_codes import ErrorCode
 
 LOOKED_AT_ONCE: Final = 2_000
@@ -46,7 +47,7 @@ class OffsetExpiration:
                 self._table.expired += len(gone)
 
         if group.is_empty and len(gone) == len(group.offsets):
-            if not group.writing and not group.pending:
+            if not (group.writing or group.pending or group.transactional):
                 self._commits.end_group(group, done, now)
         elif gone:
             self._commits.forget(group, gone, done)
@@ -55,7 +56,7 @@ class OffsetExpiration:
         """Kafka's rules (KIP-211, KIP-496). A group that has members keeps what they consume; one
         that lost them, all, for as long again; without members ever, each offset goes by its age.
         """
-        if place in group.writing:
+        if place in group.writing or place in group.transactional:
             return False
         committed = group.offsets[place]
         if group.is_empty:

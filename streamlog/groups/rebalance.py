@@ -11,10 +11,11 @@ it is in the log.
 
 from typing import Final
 
+from streamlog.coordination.effects import NONE, Now
 from streamlog.groups.group import Group, Member, State
 from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.records import group_record
-from streamlog.groups.requests import NONE, Joined, Now, SyncedMember
+from streamlog.groups.requests import Joined, SyncedMember
 from streamlog.wire.error_codes import ErrorCode
 
 NEW_MEMBER_JOIN_MS: Final = 300_000

@@ -15,6 +15,7 @@ import struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from streamlog.coordination.effects import KeptRecord
 from streamlog.errors import CorruptBatch, MalformedFrame
 from streamlog.wire.cursor import (
     Cursor,
@@ -92,13 +93,6 @@ class KeptGroup(NamedTuple):
     state_ms: int
     """Wall clock, of its last change of state; -1: not known."""
     members: tuple[KeptMember, ...]
-
-
-class KeptRecord(NamedTuple):
-    """A record of the log, as bytes; ``value`` None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
 
 
 def offset_record(key: OffsetKey, value: CommittedOffset | None) -> KeptRecord:

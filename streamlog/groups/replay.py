@@ -1,8 +1,6 @@
-"""From the log of a partition of ``__consumer_offsets`` to its groups. Pure.
+"""From the log of a partition of ``__consumer_offsets`` to its groups. Pure."""
 
-The last record of each key holds. What was read costs no more memory than what there is.
-"""
-
+from streamlog.coordination.replay import LogReplay
 from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
 from streamlog.groups.consumer_group_records import (
     ConsumerGroupKey,
@@ -19,59 +17,74 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import PartitionId
-from streamlog.record.batch import batches
-from streamlog.record.codec import iter_records
+from streamlog.groups.transactional_offsets import PendingOffset, TransactionalOffsets
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compression import Buffer
+from streamlog.record.transaction_marker import marker_of
 
 
-class Replay:
-    """``feed`` the log, batch by batch, then take ``groups``. May be used in any one thread."""
+class GroupReplay(LogReplay):
+    """``feed`` the log, batch by batch, then take the groups that are ``built``."""
 
     def __init__(self) -> None:
-        self.next_offset = 0
-        """All below has been read."""
-        self.records = 0
+        super().__init__()
         self._groups: dict[str, KeptGroup] = {}
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
         self._consumers: dict[str, ConsumerGroupData] = {}
+        self._pending: dict[str, TransactionalOffsets] = {}
 
-    def feed(self, data: bytes | memoryview) -> None:
-        """Whole batches, back to back. Raises CorruptBatch."""
-        for header, batch in batches(data):
-            if not header.is_control:
-                for record in iter_records(batch):
-                    if record.offset >= self.next_offset and record.key is not None:
-                        self.take(record.key, record.value)
-            self.next_offset = max(self.next_offset, header.next_offset)
-
-    def take(self, key_bytes: bytes, value: bytes | None) -> None:
+    def take(
+        self, key: bytes, value: bytes | None, offset: int = 0, header: BatchHeader | None = None
+    ) -> None:
         """One record; those of kinds that are none of ours are passed over."""
-        self.records += 1
-        key = read_key(key_bytes)
-        if key is None:
-            consumer_key = read_consumer_group_key(key_bytes)
+        read = read_key(key)
+        if read is None:
+            consumer_key = read_consumer_group_key(key)
             if consumer_key is not None:
                 self._take_consumers(consumer_key, value)
             return
-        if not isinstance(key, OffsetKey):
-            self._take_group(key.group, value)
+        if not isinstance(read, OffsetKey):
+            self._take_group(read.group, value)
             return
-        place = (key.topic, key.partition)
+        place = (read.topic, read.partition)
+        if header is not None and header.is_transactional and value is not None:
+            pending = self._pending.setdefault(read.group, TransactionalOffsets())
+            pending.add(header.producer_id, place, PendingOffset(read_offset(value), offset))
+            return
+        self._set_offset(read.group, place, None if value is None else read_offset(value), offset)
+
+    def _set_offset(
+        self, group: str, place: PartitionId, value: CommittedOffset | None, order: int
+    ) -> None:
+        if group in self._pending:
+            self._pending[group].supersede(place, order)
         if value is not None:
-            self._offsets.setdefault(key.group, {})[place] = read_offset(value)
+            self._offsets.setdefault(group, {})[place] = value
             return
-        known = self._offsets.get(key.group)
+        known = self._offsets.get(group)
         if known is not None:
             known.pop(place, None)
             if not known:
-                del self._offsets[key.group]
+                del self._offsets[group]
 
-    def groups(self) -> list[Group]:
+    def _take_control(self, header: BatchHeader, batch: Buffer) -> None:
+        marker = marker_of(batch, header)
+        if marker is None:
+            return
+        for group, pending in self._pending.items():
+            for place, it in pending.take(marker.producer_id).items():
+                if marker.is_commit:
+                    self._set_offset(group, place, it.value, it.order)
+
+    def built(self) -> list[Group]:
         """As they were when the last record was written."""
         made = []
-        for name in {**self._groups, **self._consumers, **self._offsets}:
+        pending = {name: it for name, it in self._pending.items() if it}
+        for name in {**self._groups, **self._consumers, **self._offsets, **pending}:
             kept = self._groups.get(name)
             group = Group(name) if kept is None else restored(name, kept)
             group.offsets = self._offsets.get(name, {})
+            group.transactional = pending.get(name, group.transactional)
             if name in self._consumers:
                 group.consumer = ConsumerGroup(name, self._consumers[name])
             made.append(group)

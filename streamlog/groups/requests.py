@@ -1,42 +1,14 @@
 """What members ask for, what the core answers, and what it wants written. Pure."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
+from streamlog.coordination.effects import Now, SendReply, TransactionPart, Write
 from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment, MemberMetadata
-from streamlog.groups.records import CommittedOffset, KeptRecord
+from streamlog.groups.records import CommittedOffset
 from streamlog.groups.subscribed_topics import Matches
 from streamlog.wire.error_codes import ErrorCode
-
-NONE = ErrorCode.none
-
-
-class Now(NamedTuple):
-    """The two clocks."""
-
-    ms: int
-    """Monotonic: all deadlines are by it."""
-    wall_ms: int
-    """Of the day: when offsets were committed, and when they expire."""
-
-
-class SendReply(NamedTuple):
-    """``token`` stands for a request that waits; it is answered once, with ``result``."""
-
-    token: object
-    result: Any
-
-
-class Write(NamedTuple):
-    """Append the records, as one batch; tell ``then`` when it is committed, or that it is not.
-
-    ``then(error, now)`` gives further effects. An error leaves open whether the records are in the
-    log, unless the partition is still led in the same epoch: then they are not.
-    """
-
-    records: tuple[KeptRecord, ...]
-    then: Callable[[ErrorCode, Now], "list[Effect]"]
 
 
 class MatchTopics(NamedTuple):
@@ -135,6 +107,13 @@ class CommitRequest(NamedTuple):
     """How long they are wanted; -1: as the node is set."""
     knows_epochs: bool = True
     """The generation may be a member's epoch (version 9)."""
+
+
+class TransactionCommit(NamedTuple):
+    """TxnOffsetCommit: an OffsetCommit that counts once the producer's transaction is committed."""
+
+    commit: CommitRequest
+    transaction: TransactionPart
 
 
 class OffsetToCommit(NamedTuple):

@@ -1,33 +1,41 @@
 """Consumer groups as the server sees them: a group's coordinator node, and requests to it."""
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from streamlog.condition import CHECK_NODES, CORRECT_THEN_RESTART, CRITICAL, Condition
+from streamlog.condition import (
+    ANOTHER_REPLICA,
+    CHECK_NODES,
+    CORRECT_THEN_RESTART,
+    CRITICAL,
+    Condition,
+)
 from streamlog.config import GroupsSection
-from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.coordination.effects import NONE, Now
+from streamlog.coordination.led_shards import CoordinatorMetadata, CoordinatorTroubles, LedShards
+from streamlog.coordination.loader import CoordinatorLoader
+from streamlog.coordination.reply import DelayedReply
+from streamlog.errors import CoordinatorLoading, NotLeader
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.coordinator_loader import CoordinatorLoader
 from streamlog.groups.group import Group
-from streamlog.groups.group_table import NAME_BYTES_MAX
-from streamlog.groups.offsets_topic import GroupReply, Shard
-from streamlog.groups.offsets_topic_config import config_of, partition_of
+from streamlog.groups.offsets_topic import GroupShard
+from streamlog.groups.offsets_topic_config import config_of
 from streamlog.groups.records import CommittedOffset
-from streamlog.groups.requests import NONE, Effect, Now, PartitionId
+from streamlog.groups.replay import GroupReplay
+from streamlog.groups.requests import Effect, PartitionId
 from streamlog.groups.subscribed_topics import Topic
-from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
-from streamlog.metadata.nodes.lease import Lease
-from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.internal_stream import InternalStream
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
-from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.internal_partition import InternalPartitions
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.internal_partition import InternalPartition, TransactionalPartitions
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.error_codes import ErrorCode
 
 
@@ -86,6 +94,13 @@ GROUPS_NOT_COORDINATED: Final = Condition(
     meaning="The node leads a partition of __consumer_offsets that it cannot open.",
     severity=CRITICAL,
 )
+GROUPS_NOT_READ: Final = Condition(
+    "SL-0507",
+    "groups cannot be read from the log",
+    ANOTHER_REPLICA,
+    meaning="The coordinator cannot read the committed offsets of its groups. These groups wait.",
+    severity=CRITICAL,
+)
 NO_GROUPS_STREAM: Final = Condition(
     "SL-0509",
     "no stream for consumer groups",
@@ -113,20 +128,6 @@ class ImageTopics:
         return (it for it in self._image.streams if not it.startswith("__"))
 
 
-class GroupMetadata(StreamMetadata, Protocol):
-    """What is needed of ``metadata.service.MetadataService``."""
-
-    @property
-    def lease(self) -> Lease: ...
-
-
-class FoundCoordinator(NamedTuple):
-    """Who coordinates a group; ``node`` None, and why, where that is not to be said."""
-
-    node: NodeImage | None
-    error: ErrorCode = NONE
-
-
 class GroupStatistics(NamedTuple):
     """Of the groups that this node coordinates."""
 
@@ -142,7 +143,7 @@ class GroupStatistics(NamedTuple):
     """Partitions of which the groups are not known yet."""
 
 
-class GroupService:
+class GroupService(LedShards[GroupShard]):
     """``run`` as a task, ``apply`` at each change of the image, after the partitions have; ``look``
     when a partition follows later.
     """
@@ -152,52 +153,30 @@ class GroupService:
         *,
         node_id: NodeId,
         settings: GroupsSection,
-        metadata: GroupMetadata,
-        partitions: InternalPartitions,
+        metadata: CoordinatorMetadata,
+        partitions: TransactionalPartitions,
     ) -> None:
-        self.settings = settings
-        self._node_id = node_id
-        self._metadata = metadata
-        self._partitions = partitions
-        self._offsets = InternalStream(
-            metadata, node_id, OFFSETS_STREAM, partial(config_of, settings)
+        super().__init__(
+            node_id=node_id,
+            metadata=metadata,
+            partitions=partitions,
+            stream=InternalStream(metadata, node_id, OFFSETS_STREAM, partial(config_of, settings)),
+            no_key=ErrorCode.invalid_group_id,
+            troubles=CoordinatorTroubles(GROUPS_NOT_COORDINATED, NO_GROUPS_STREAM),
         )
-        self._shards: dict[int, Shard] = {}
-        """Those led here, by the number of their partition."""
-        self._loader = CoordinatorLoader()
-        self._begun: asyncio.Queue[Shard] = asyncio.Queue()
-        """To be loaded; never more than partitions have begun to be led."""
-        self._tasks: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
-        """To be carried out; never more than clients wait for."""
-        self._unopened: WeakKeyDictionary[GroupReply, str] = WeakKeyDictionary()
+        self.settings = settings
+        self._offsets = partitions
+        self._loader = CoordinatorLoader(GroupReplay, "groups", GROUPS_NOT_READ)
+        self._unopened: WeakKeyDictionary[DelayedReply, str] = WeakKeyDictionary()
         """Questions for the groups of shards that are not open yet; as long as a client waits."""
         self._closed = Counter[str]()
         """What shards that are closed had counted."""
-        self._stopping = False
 
     # What the server asks
 
-    async def find(self, group: str) -> FoundCoordinator:
-        """The node that coordinates ``group``; makes the stream of offsets, if there is none."""
-        if not is_name(group):
-            return FoundCoordinator(None, ErrorCode.invalid_group_id)
-        if self._offsets.stream is None:
-            try:
-                await self._offsets.make()
-            except StreamlogError as error:
-                logger.warning(NO_GROUPS_STREAM, extra={"error": str(error)})
-        stream = self._offsets.stream
-        if stream is None or not stream.partitions:
-            return FoundCoordinator(None, ErrorCode.coordinator_not_available)
-        leader = stream.partitions[partition_of(group, len(stream.partitions))].leader
-        node = None if leader == NO_LEADER else self._metadata.image.nodes.get(leader)
-        if node is None or node.fenced:
-            return FoundCoordinator(None, ErrorCode.coordinator_not_available)
-        return FoundCoordinator(node)
-
     def coordinator(self, group: str, *, may_be_empty: bool = False) -> Coordinator | ErrorCode:
         """Of ``group``, if that is this node's to answer for; else what to say instead."""
-        shard = self._shard(group, may_be_empty=may_be_empty)
+        shard = self.shard(group, may_be_empty=may_be_empty)
         if isinstance(shard, ErrorCode):
             return shard
         assert shard.coordinator is not None
@@ -206,23 +185,23 @@ class GroupService:
     def call(
         self,
         group: str,
-        ask: Callable[[Coordinator, GroupReply, Now], list[Effect]],
+        ask: Callable[[Coordinator, DelayedReply, Now], list[Effect]],
         *,
         may_be_empty: bool = False,
-    ) -> GroupReply | ErrorCode:
+    ) -> DelayedReply | ErrorCode:
         """The reply to come of the group's coordinator; an error where it is not this node."""
-        shard = self._shard(group, may_be_empty=may_be_empty)
+        shard = self.shard(group, may_be_empty=may_be_empty)
         return shard if isinstance(shard, ErrorCode) else shard.call(ask)
 
     def heartbeat(self, group: str, beat: Callable[[Coordinator, Now], ErrorCode]) -> ErrorCode:
         """What the group's coordinator says, at once."""
-        shard = self._shard(group)
+        shard = self.shard(group)
         if isinstance(shard, ErrorCode):
             # While nothing is known of the group no member is to leave it.
             return NONE if shard is ErrorCode.coordinator_load_in_progress else shard
         return shard.beat(beat)
 
-    def confirm(self, group: str, *, when_opened: bool = False) -> GroupReply | ErrorCode:
+    def confirm(self, group: str, *, when_opened: bool = False) -> DelayedReply | ErrorCode:
         """See ``Shard.confirm``. ``when_opened``: where this node is about to coordinate the group, the
         question waits until it does, or until another node is to; without limit, the caller has one.
 
@@ -232,14 +211,26 @@ class GroupService:
         (``rd_kafka_handle_OffsetFetch_err_action``), and its consumer never begins to read (its issue
         5586).
         """
-        shard = self._shard(group, may_be_empty=True)
-        if isinstance(shard, Shard):
+        shard = self.shard(group, may_be_empty=True)
+        if isinstance(shard, GroupShard):
             return shard.confirm()
-        if not (when_opened and self._is_about_to_open(group, shard)):
+        if not (when_opened and self.is_about_to_open(group, shard)):
             return shard
-        reply = GroupReply()
+        reply = DelayedReply()
         self._unopened[reply] = group
         return reply
+
+    async def end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
+        """End a producer's transaction in a partition of ``__consumer_offsets``: its offsets count then, or are
+        forgotten. Raises NotLeader, CoordinatorLoading, and as ``Partition.end_transaction``.
+        """
+        shard = self._shards.get(tp.partition)
+        error = ErrorCode.not_coordinator if shard is None else shard.why_not
+        if error is ErrorCode.coordinator_load_in_progress:
+            raise CoordinatorLoading(f"{tp} is being read")  # it would not be seen any more
+        if shard is None or error is not NONE:
+            raise NotLeader(f"{tp} is led by another node")
+        await shard.end_transaction(marker)
 
     @property
     def topic_names(self) -> Mapping[bytes, str]:
@@ -275,131 +266,52 @@ class GroupService:
         told = await progress_of((group for it in known for group in it.groups()), partitions_max)
         return GroupProgressPage(told, max(0, self.statistics().states.total() - len(told)))
 
-    def _is_about_to_open(self, group: str, error: ErrorCode) -> bool:
-        """``error``: why there is no answer now."""
-        if self._stopping or error is ErrorCode.invalid_group_id:
-            return False
-        if error is ErrorCode.coordinator_load_in_progress:
-            return True
-        stream = self._offsets.stream
-        if stream is None or not stream.partitions:
-            return True
-        number = partition_of(group, len(stream.partitions))
-        return stream.partitions[number].leader == self._node_id and number not in self._shards
-
-    def _answer_unopened(self) -> None:
+    def _moved(self) -> None:
         """Those whose coordinator is open by now, or is not to be at this node."""
         for reply, group in tuple(self._unopened.items()):
-            shard = self._shard(group, may_be_empty=True)
-            if isinstance(shard, Shard):
+            shard = self.shard(group, may_be_empty=True)
+            if isinstance(shard, GroupShard):
                 self._unopened.pop(reply)
-                _forward(shard.confirm(), reply)
-            elif not self._is_about_to_open(group, shard):
+                shard.confirm().forward(reply)
+            elif not self.is_about_to_open(group, shard):
                 self._unopened.pop(reply)
                 reply.give(shard)
 
-    def _shard(self, group: str, *, may_be_empty: bool = False) -> Shard | ErrorCode:
-        if not is_name(group) and not (may_be_empty and group == ""):
-            return ErrorCode.invalid_group_id
-        stream = self._offsets.stream
-        if stream is None or not stream.partitions:
-            return ErrorCode.not_coordinator  # FindCoordinator makes it
-        shard = self._shards.get(partition_of(group, len(stream.partitions)))
-        if shard is None:
-            return ErrorCode.not_coordinator
-        error = shard.why_not
-        return shard if error is NONE else error
-
     # Its life
-
-    async def run(self) -> None:
-        """Load what is led here, and see to the stream's replicas."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._offsets.keep())
-            group.create_task(self._start_tasks(group))
-            while True:
-                shard = await self._begun.get()
-                group.create_task(self._load(shard))
-
-    async def _start_tasks(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            group.create_task(await self._tasks.get())
-
-    def look(self, tp: TopicPartition) -> None:
-        """It may be led here by now."""
-        if tp.stream == OFFSETS_STREAM:
-            self._lead(self._metadata.image.streams.get(OFFSETS_STREAM))
-            self._answer_unopened()
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
+        super().apply(old, new)
         changed: list[str] = []
         for change in new.changes(old):
-            if _has_other_partitions(change.old, change.new):
-                changed.append((change.new or change.old or _no_change()).name)
             name = (change.new or change.old or _no_change()).name
-            if name == OFFSETS_STREAM:
-                self._lead(new.streams.get(OFFSETS_STREAM))
-            elif change.old is not None and change.new is None:
+            if _has_other_partitions(change.old, change.new):
+                changed.append(name)
+            if name != OFFSETS_STREAM and change.old is not None and change.new is None:
                 self._stream_gone(name, new)
         self._topics_changed(new, changed)
-        self._offsets.look()
-        self._answer_unopened()
 
-    async def stop(self) -> None:
-        """Who waits is told to ask another node; nothing is coordinated here any more."""
-        self._stopping = True
-        for number in tuple(self._shards):
-            self._close(number)
-        self._answer_unopened()
-
-    def _lead(self, stream: StreamImage | None) -> None:
-        led = {} if stream is None else {
-            number: partition.leader_epoch
-            for number, partition in enumerate(stream.partitions)
-            if partition.leader == self._node_id
-        }  # fmt: skip
-        for number, shard in tuple(self._shards.items()):
-            if led.get(number) != shard.leader_epoch:
-                self._close(number)
-        for number in () if self._stopping else led.keys() - self._shards.keys():
-            self._open(number, led[number])
-
-    def _open(self, number: int, leader_epoch: int) -> None:
-        tp = TopicPartition(OFFSETS_STREAM, number)
-        try:
-            partition = self._partitions.partition(tp)
-        except StreamlogError as error:
-            level = logging.DEBUG if isinstance(error, PartitionNotFound) else logging.ERROR
-            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
-            logger.log(level, GROUPS_NOT_COORDINATED, extra=extra)
-            return
-        if not partition.is_leader or partition.leader_epoch != leader_epoch:
-            return  # its log is being cut
-        shard = Shard(
-            partition,
+    def _new_shard(self, partition: InternalPartition, leader_epoch: int) -> GroupShard:
+        return GroupShard(
+            self._offsets.partition(partition.tp),
             leader_epoch,
             self.settings,
             self._metadata.lease,
             start=self._tasks.put_nowait,
         )
-        self._shards[number] = shard
-        self._begun.put_nowait(shard)
 
-    def _close(self, number: int) -> None:
-        shard = self._shards.pop(number)
+    def _closing(self, shard: GroupShard) -> None:
         if shard.coordinator is not None:
             self._closed += _counted(shard.coordinator)
-        shard.close()
 
-    async def _load(self, shard: Shard) -> None:
+    async def _load(self, shard: GroupShard) -> None:
         groups = await self._loader.load(shard)
         if groups is not None and not shard.closed:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
             since_ms = image.log.begun_ms if image.log is not None else 0
             shard.begin(groups, ids, since_ms=since_ms, topics=ImageTopics(image))
-            self._answer_unopened()
+            self._moved()
 
     def _topics_changed(self, new: MetadataImage, names: list[str]) -> None:
         """Their partitions are others than before."""
@@ -414,18 +326,6 @@ class GroupService:
         for shard in self._shards.values():
             if shard.coordinator is not None:
                 shard.do(shard.coordinator.streams_changed(ids))
-
-
-def _forward(reply: GroupReply, to: GroupReply) -> None:
-    """Give ``to`` what ``reply`` is given."""
-    if reply.is_there:
-        to.give(reply.result)
-    else:
-        reply.watch(lambda: to.give(reply.result))
-
-
-def is_name(group: str) -> bool:
-    return 0 < len(group.encode()) <= NAME_BYTES_MAX
 
 
 def _has_other_partitions(old: StreamImage | None, new: StreamImage | None) -> bool:

@@ -21,7 +21,9 @@ from streamlog.kafka.fetch.session_cache import SessionCache
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import ClientQuotas
+from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.metrics import NodeMetrics
+from streamlog.transactions.service import TransactionService
 
 
 class Requester(NamedTuple):
@@ -40,6 +42,10 @@ class Context(ClusterView):
     settings: KafkaSection
     metrics: NodeMetrics
     groups: GroupService
+    transactions: TransactionService | None = None
+    """None: clients have no transactions."""
+    transaction_partitions: TransactionPartitions | None = None
+    """The coordinators of all transactional ids; None: there are no transactions."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

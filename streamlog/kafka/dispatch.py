@@ -18,12 +18,14 @@ from streamlog.kafka.handlers import (
     list_offsets,
     metadata,
     offset_for_leader_epoch,
+    partition_transactions,
     produce,
     quorum,
     replicas,
     sasl,
     scram_credentials,
     topics,
+    transactions,
 )
 from streamlog.kafka.handlers.produce import DelayedProduce
 from streamlog.kafka.net.channel import RequestWait
@@ -58,7 +60,6 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.API_VERSIONS: api_versions.api_versions,
     registry.CREATE_TOPICS: topics.create_topics,
     registry.DELETE_TOPICS: topics.delete_topics,
-    registry.INIT_PRODUCER_ID: produce.init_producer_id,
     registry.DELETE_RECORDS: topics.delete_records,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.offset_for_leader_epoch,
     registry.DESCRIBE_ACLS: acls.describe_acls,
@@ -82,14 +83,23 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_QUORUM: quorum.describe_quorum,
     registry.ENVELOPE: quorum.envelope,
     registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
+    registry.DESCRIBE_PRODUCERS: partition_transactions.describe_producers,
+    registry.WRITE_TXN_MARKERS: partition_transactions.write_txn_markers,
     registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
     registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }
 
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.OFFSET_COMMIT: group_offsets.offset_commit,
+    registry.TXN_OFFSET_COMMIT: group_offsets.txn_offset_commit,
     registry.OFFSET_FETCH: group_offsets.offset_fetch,
     registry.CONSUMER_GROUP_HEARTBEAT: consumer_groups.consumer_group_heartbeat,
+    registry.INIT_PRODUCER_ID: transactions.init_producer_id,
+    registry.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+    registry.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+    registry.END_TXN: transactions.end_txn,
+    registry.LIST_TRANSACTIONS: transactions.list_transactions,
+    registry.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
     registry.JOIN_GROUP: groups.join_group,
     registry.LEAVE_GROUP: groups.leave_group,
     registry.SYNC_GROUP: groups.sync_group,

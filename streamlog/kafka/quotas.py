@@ -32,6 +32,7 @@ UNCOUNTED: Final = frozenset(
         registry.END_QUORUM_EPOCH,
         registry.ENVELOPE,
         registry.FETCH_SNAPSHOT,
+        registry.WRITE_TXN_MARKERS,
     }
 )
 

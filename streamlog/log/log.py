@@ -20,6 +20,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.compiled.log_end import LogEnd
+from streamlog.log.control_load import read_again
 from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.layout import EPOCHS_NAME, TEMPORARY_SUFFIX
@@ -57,6 +58,7 @@ from streamlog.log.storage.disk import (
     write_all,
 )
 from streamlog.log.storage.file_pool import FilePool, PooledFile
+from streamlog.log.transactions.transactions import Transactions
 from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
@@ -300,7 +302,7 @@ class PartitionLog(LogEnd):
     __slots__ = (
         "_directory", "_disk", "_first_position", "_first_time", "_key_scope", "_pool", "_retention", "_segments",
         "beside", "erasures", "first_dirty_offset", "is_swapping", "lost_end", "manifest", "recovery",
-        "recovery_limit",
+        "recovery_limit", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -317,7 +319,8 @@ class PartitionLog(LogEnd):
         self.lost_end = recovered.lost_end
         self.manifest = recovered.manifest  # what its folder must hold
         self.epochs = recovered.epochs
-        self.erasures = Erasures()  # who opens the log has them loaded
+        self.erasures = Erasures()  # who opens the log has them loaded ...
+        self.transactions = Transactions()  # ... and these
         self.failure = ""  # why nothing can be appended until the log is opened again
         self.log_start_offset = recovered.log_start_offset  # nothing below is read
         self.log_end_offset = recovered.active.segment.next_offset
@@ -658,6 +661,14 @@ class PartitionLog(LogEnd):
         dirty.ticket = None
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         return self.recovery_point
+
+    def aborted_at(self, marker_offset: int) -> OffsetSet:
+        """The records that the marker at that offset aborts, as far as they are there. From any thread."""
+        found = self.erasures.pending_at(marker_offset)
+        if found is not None:
+            return found
+        first = self.transactions.first_aborted_at(marker_offset)
+        return OffsetSet() if first is None else self.erasures.erased.between(first, marker_offset)
 
     def fail(self, problem: str) -> None:
         """Take no more appends until it is opened again. From a worker thread, too."""
@@ -1020,6 +1031,7 @@ class PartitionLog(LogEnd):
         self._segments = Segments([segment])
         self._active = ActiveSegment.empty(self._pool, segment)
         self.log_start_offset = offset
+        self.transactions.clear()
         self._end_at(offset, epochs_kept_to=0, patiently=patiently)
         self.recovery_point = offset  # there is nothing to be synced
 
@@ -1075,6 +1087,7 @@ class PartitionLog(LogEnd):
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._first_time = self._first_position = None  # other batches may come in their place
         self.erasures.cut(offset)
+        is_known = self.transactions.cut(offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
         try:  # at once: what is of no use any more could pass for what is
@@ -1084,6 +1097,8 @@ class PartitionLog(LogEnd):
             patiently(lambda: self.manifest.lower_start(self.log_start_offset))
             if self.epochs.truncate(epochs_kept_to):
                 patiently(self._store_epochs)
+            if not is_known:
+                self.erasures, self.transactions = read_again(self)
         except (OSError, Unavailable) as error:
             self.fail(str(error))
             raise StorageFailed(self.failure) from error

@@ -8,8 +8,10 @@ from typing import Protocol
 
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import TopicPartition
+from streamlog.partition.producer_state_manager import VerifiedTransaction
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
+from streamlog.record.transaction_marker import TransactionMarker
 
 
 class InternalPartition(Protocol):
@@ -38,11 +40,36 @@ class InternalPartition(Protocol):
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
+class TransactionalPartition(InternalPartition, Protocol):
+    """One in which a part of what is written belongs to transactions."""
+
+    async def know_producers(self) -> None: ...
+    def verify_producer(
+        self, producer_id: int, producer_epoch: int
+    ) -> VerifiedTransaction | None: ...
+    def append_to_transaction(
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
+    ) -> int: ...
+    async def end_transaction(self, marker: TransactionMarker) -> None: ...
+
+
 class InternalPartitions(Protocol):
     """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> InternalPartition:
         """Raises PartitionNotFound, or what has put it offline."""
+
+
+class TransactionalPartitions(Protocol):
+    """As ``InternalPartitions``."""
+
+    def partition(self, tp: TopicPartition) -> TransactionalPartition: ...
 
 
 async def until(partition: InternalPartition, condition: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
     NotLeader,
+    OffsetOutOfRange,
     StorageFailed,
     StorageFull,
     StreamlogError,
@@ -28,6 +29,7 @@ from streamlog.log.retention import Trim
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.record_places import MarkedBatch, RecordPlaces
 from streamlog.log.segment.segment import Segment
+from streamlog.log.transactions.transactions import AbortedTransaction
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.nodes.node_condition import PARTITION_OFFLINE
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -39,7 +41,12 @@ from streamlog.partition.deletes.max_per_subject import MaxPerSubject
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.deletes.message_ttl import MessageTtl
 from streamlog.partition.deletes.replicated import COMMIT_S, replicated
-from streamlog.partition.producer_state_manager import ProducerAppend, ProducerStateManager
+from streamlog.partition.producer_state_manager import (
+    ActiveProducer,
+    ProducerAppend,
+    ProducerStateManager,
+    VerifiedTransaction,
+)
 from streamlog.partition.reader import Reader
 from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
@@ -58,9 +65,11 @@ from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
+from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.compression import Buffer, Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -226,7 +235,9 @@ class Partition(PartitionEnd):
             tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
         )
         """For the rest of this package, to have the log checked."""
-        self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
+        self.subjects = Subjects(
+            tp, log, self.reader, surroundings.indexes, erasing=self._erase_from_index
+        )
         self._commit_watchers = {}
         """The purgatory of consumers' fetches: delayed until the high watermark moves ..."""
         self._end_watchers = {}
@@ -241,7 +252,7 @@ class Partition(PartitionEnd):
         )
         self.erasing = MessageDeletes(
             self.state,
-            appended=self._erasure_appended,
+            appended=self._control_appended,
             failed=self.append_failed,
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
@@ -434,7 +445,7 @@ class Partition(PartitionEnd):
         elif isinstance(error, StorageFull):
             self._surroundings.space.ran_out(error)
 
-    def _erasure_appended(self) -> None:
+    def _control_appended(self) -> None:
         self.keep()
         self.grown()
 
@@ -452,6 +463,16 @@ class Partition(PartitionEnd):
         """Whatever the policy says."""
         self._surroundings.flusher.sync(self)
 
+    def _erase_from_index(
+        self, index: SubjectIndex, header: BatchHeader, batch: memoryview
+    ) -> None:
+        """From any thread. Raises CorruptBatch."""
+        if header.is_transactional:
+            for offset in self._log.aborted_at(header.base_offset):
+                index.erase(offset)
+        else:
+            erase_offsets(index, header, batch)
+
     def settle_soon(self) -> None:
         """What is kept may count now."""
         self._surroundings.flusher.settle(self)
@@ -460,12 +481,19 @@ class Partition(PartitionEnd):
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
-        """Append what a producer sent, as it is; if it is there already, where that is.
+    def produce(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        verified: VerifiedTransaction | None = None,
+    ) -> ProducerAppend:
+        """Append what a producer sent, as it is; if it is there already, where that is. ``verified``: of a
+        transaction's first batch here.
 
         ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
         batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
-        InvalidProducerEpoch, OutOfOrderSequence, StreamFull.
+        InvalidProducerEpoch, OutOfOrderSequence, InvalidTransactionState, StreamFull.
         """
         started, metrics = time.perf_counter(), self._metrics
         try:
@@ -476,6 +504,7 @@ class Partition(PartitionEnd):
                 append_time=self.config.timestamp_type == "LogAppendTime",
                 started=started,
                 check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
+                verified=verified,
             )
         except StreamlogError as error:
             self.append_failed(error)
@@ -489,6 +518,78 @@ class Partition(PartitionEnd):
             metrics.produce_duplicates.inc()
         self.keep()
         return appended
+
+    # Transactions
+
+    async def end_transaction(self, marker: TransactionMarker) -> None:
+        """Return once the marker is committed, here or by an earlier call. May be asked again.
+
+        Raises NotLeader, NotEnoughReplicas, InvalidProducerEpoch, CoordinatorFenced, StorageFull, StorageFailed,
+        Overloaded, and RequestTimedOut where it may yet be committed.
+        """
+        await self.producing.know()
+        await replicated(self.tp, lambda ack: self._end_transaction(marker, ack))
+
+    def _end_transaction(self, marker: TransactionMarker, ack: Acknowledgement) -> None:
+        try:
+            self.producing.end(marker, ack)
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        self.keep()
+        self.settle_soon()  # where it is there already, all may be synced
+        self.grown()
+
+    def verify_transaction(self, header: BatchHeader) -> VerifiedTransaction | None:
+        """See ``ProducerStateManager.verify``; ``know_producers`` comes before."""
+        return self.producing.verify(header)
+
+    def verify_producer(self, producer_id: int, producer_epoch: int) -> VerifiedTransaction | None:
+        """As ``verify_transaction``, for records that the node itself writes."""
+        return self.producing.verify_producer(producer_id, producer_epoch)
+
+    def append_to_transaction(
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
+    ) -> int:
+        """Append ``run`` as one batch of a producer's transaction; its base offset. ``verified``: of
+        ``verify_producer``, once the coordinator has said that the transaction has this partition. As ``append``, and
+        ``know_producers`` comes before. Raises InvalidProducerEpoch, InvalidTransactionState, too.
+        """
+        count, metrics = run.count, self._metrics
+        try:
+            base_offset = self.producing.append_unnumbered(
+                run, producer_id, producer_epoch, ack, verified=verified
+            )
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += self.state.appended_bytes
+        self.keep()
+        self.grown()
+        return base_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """See ``PartitionState.stable_offset``."""
+        state = self.state
+        is_decided = self._log.transactions.first_unstable_offset is None
+        return state.high_watermark if is_decided else state.stable_offset
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        """See ``Transactions.aborted_between``; ``end`` is no more than ``stable_offset``."""
+        return self._log.transactions.aborted_between(start, end)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """``know_producers`` comes before."""
+        return self.producing.active()
 
     def restore(self, records: memoryview, ack: Acknowledgement) -> None:
         """Append what a backup has, checked, in this leader's epoch, at the offsets that it had;
@@ -613,6 +714,7 @@ class Partition(PartitionEnd):
 
     def was_cut(self) -> None:
         self.producing.was_cut()
+        self.erasing.was_cut()
         self.subjects.was_cut()
         self.offsets_changed()
         self._tell_changed()
@@ -673,6 +775,20 @@ class Partition(PartitionEnd):
         once closed.
         """
         return await self.reader.read(offset, max_bytes, self._upper)
+
+    async def read_committed(
+        self, offset: int, max_bytes: int
+    ) -> tuple[FileSlice, list[AbortedTransaction]]:
+        """As ``read``, but below ``stable_offset``; and which transactions among those records are aborted: theirs are
+        to be passed over.
+        """
+        part = await self.reader.read(offset, max_bytes, self._stable)
+        if not part:
+            return part, []
+        if offset < self.log_start_offset:  # deleted meanwhile, and with it what was known of it
+            part.close()
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        return part, self.aborted_between(offset, part.end_offset)
 
     async def read_files(
         self, offset: int, max_bytes: int, *, is_appended: bool = False
@@ -750,11 +866,14 @@ class Partition(PartitionEnd):
         self.state.follower_had_all(node_id, node_epoch, monotonic_ms() - ago_ms)
 
     async def offset_for_timestamp(
-        self, timestamp_ms: int, *, from_files_start: bool = False
+        self, timestamp_ms: int, *, from_files_start: bool = False, stable: bool = False
     ) -> tuple[int, int] | None:
-        """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``."""
+        """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``;
+        ``stable``: as ``read_committed``.
+        """
+        upper = self._stable if stable else self._upper
         return await self.reader.offset_for_timestamp(
-            timestamp_ms, self._upper, from_files_start=from_files_start
+            timestamp_ms, upper, from_files_start=from_files_start
         )
 
     async def trimmed_start(self, now_ms: int) -> Trim:
@@ -771,12 +890,15 @@ class Partition(PartitionEnd):
         if start > self.log_start_offset:
             await self.shorten(start)
 
-    async def latest_timestamp(self) -> tuple[int, int] | None:
-        """The committed offset of the latest time, with that time."""
-        return await self.reader.latest_timestamp(self._upper)
+    async def latest_timestamp(self, *, stable: bool = False) -> tuple[int, int] | None:
+        """The committed offset of the latest time, with that time. ``stable``: as ``read_committed``."""
+        return await self.reader.latest_timestamp(self._stable if stable else self._upper)
 
     def _upper(self) -> int:
         return self.state.high_watermark
+
+    def _stable(self) -> int:
+        return self.stable_offset
 
     def _end(self) -> int:
         return self._log.log_end_offset
@@ -868,6 +990,7 @@ class Partition(PartitionEnd):
             self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
+            self.producing.was_deposed()
             self.reader.make_way()
             self._surroundings.upkeep.limits_changed(self)
             self._tell_changed()

@@ -10,19 +10,32 @@ from streamlog.clock import wall_ms
 from streamlog.condition import CRITICAL, Condition
 from streamlog.errors import (
     CorruptBatch,
+    InvalidProducerEpoch,
     InvalidTimestamp,
+    InvalidTransactionState,
     NotLeader,
     OffsetOutOfRange,
+    OutOfOrderSequence,
 )
+from streamlog.log.control_batches import note_all, note_records
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.time_search import latest_time
+from streamlog.log.transactions.transactions import NO_OFFSET
 from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.batch import BatchHeader, read_header
-from streamlog.record.codec import marked_batches
+from streamlog.record.codec import RecordRun, marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
-from streamlog.replication.producer_state import KeptBatch
-from streamlog.replication.producer_table import ProducerTable
+from streamlog.record.transaction_marker import (
+    NO_SEQUENCE,
+    VERSION_2,
+    TransactionMarker,
+    as_transactional,
+    marker_batch,
+    marker_of,
+)
+from streamlog.replication.producer_state import NO_COORDINATOR, SEQUENCE_MAX, KeptBatch
+from streamlog.replication.producer_table import PRODUCERS_MAX, ProducerTable
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +68,36 @@ class ProducerAppend(NamedTuple):
     """It was there already."""
 
 
-class _ScannedBatches(NamedTuple):
-    """What a piece of the log says of producers."""
+class VerifiedTransaction:
+    """That a producer's transaction has this partition is being asked, or was answered: the first batch of the
+    transaction is appended by it. A marker that comes first, or another leader, makes it void.
+    """
 
-    headers: list[BatchHeader]
+    __slots__ = ("epoch", "first_sequence", "producer_id")
+
+    def __init__(self, producer_id: int, epoch: int, first_sequence: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.first_sequence = first_sequence
+        """The lowest that was asked for: nothing before it may come later."""
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers tells of it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_ms: int
+    coordinator_epoch: int
+    first_offset: int
+    """Of its open transaction; -1: it has none."""
+
+
+class _ScannedBatches(NamedTuple):
+    """What a piece of the log says of producers, in its order."""
+
+    found: list[tuple[BatchHeader, TransactionMarker | None]]
     next_offset: int
 
 
@@ -78,6 +117,7 @@ class ProducerStateManager:
         "_reading",
         "_state",
         "_table",
+        "_verified",
         "complete",
     )
 
@@ -99,6 +139,8 @@ class ProducerStateManager:
         self.complete = log.log_start_offset == log.log_end_offset
         self._cuts = 0
         self._reading = asyncio.Lock()
+        self._verified: dict[int, VerifiedTransaction] = {}
+        """By producer id."""
 
     async def know(self) -> None:
         """Return when the table is complete. Raises NotLeader, StorageFailed."""
@@ -117,14 +159,16 @@ class ProducerStateManager:
         append_time: bool = False,
         started: float = 0.0,
         check_room: Callable[[], None] = _nothing,
+        verified: VerifiedTransaction | None = None,
     ) -> ProducerAppend:
         """At the log's end, and ``ack`` hears of the commit, later. Nothing, if it is a repetition:
         of the first one, whose commit ``ack`` hears of, perhaps at once.
 
         ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
-        numbered batch; ``check_room`` may refuse what is not there yet. Raises NotLeader,
-        StorageFull, StorageFailed, Overloaded, InvalidTimestamp, InvalidProducerEpoch,
-        OutOfOrderSequence, UnknownProducer.
+        numbered batch; ``check_room`` may refuse what is not there yet; ``verified`` is needed by a
+        transaction's first batch. Raises NotLeader, StorageFull, StorageFailed, Overloaded,
+        InvalidTimestamp, InvalidProducerEpoch, OutOfOrderSequence, UnknownProducer,
+        InvalidTransactionState.
         """
         state = self._state
         state.check_writable()
@@ -135,15 +179,164 @@ class ProducerStateManager:
             if kept is not None:
                 self._await_again(kept, ack, started)
                 return ProducerAppend(kept.base_offset, is_repetition=True)
+            self._check_transaction(batch.header, verified)
         check_room()
         base_offset = state.log.log_end_offset
         no_time = batch.max_timestamp_ms < 0  # retention must have one to go by
         append_time_ms = now_ms if append_time or no_time else None
         self._write(batch, now_ms, append_time_ms)
         if batch.is_sequenced:
-            self._table.note(batch.header, base_offset, now_ms)
+            self._noted(batch.header, base_offset, now_ms)
         state.await_commit(base_offset, state.appended_bytes, started, ack)
         return ProducerAppend(base_offset, append_time_ms)
+
+    def _noted(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        self._table.note(header, base_offset, now_ms)
+        if header.is_transactional:
+            self._verified.pop(header.producer_id, None)
+            note_records(self._state.log.transactions, header._replace(base_offset=base_offset))
+
+    # Transactions
+
+    def verify(self, header: BatchHeader) -> VerifiedTransaction | None:
+        """What the transaction of this batch is to be verified by; None: it is open here. ``know`` comes before. It
+        stays where the answer is no: a later batch must not come first when the answer to it is yes.
+        """
+        return self.verify_producer(header.producer_id, header.producer_epoch, header.base_sequence)
+
+    def verify_producer(
+        self, producer_id: int, epoch: int, first_sequence: int = NO_SEQUENCE
+    ) -> VerifiedTransaction | None:
+        """As ``verify``; without a sequence, for what the node itself writes."""
+        known = self._state.log.transactions.open.get(producer_id)
+        if known is not None and known.producer_epoch == epoch:
+            return None
+        verified = self._verified.get(producer_id)
+        if verified is None or verified.epoch < epoch:
+            if len(self._verified) >= PRODUCERS_MAX:
+                del self._verified[next(iter(self._verified))]  # its batch is to be verified again
+            verified = VerifiedTransaction(producer_id, epoch, first_sequence)
+            self._verified[producer_id] = verified
+        elif verified.epoch == epoch:
+            verified.first_sequence = min(verified.first_sequence, first_sequence)
+        return verified
+
+    def was_deposed(self) -> None:
+        """Another leader may have written a marker: what was verified before counts no more."""
+        self._verified.clear()
+
+    def _check_transaction(self, header: BatchHeader, verified: object) -> None:
+        """Raises InvalidTransactionState, OutOfOrderSequence."""
+        known = self._state.log.transactions.open.get(header.producer_id)
+        about = f"{self._state.tp}: producer {header.producer_id}"
+        if known is not None:
+            if not header.is_transactional:
+                raise InvalidTransactionState(f"{about} writes past its open transaction")
+            if known.producer_epoch != header.producer_epoch:
+                raise InvalidTransactionState(
+                    f"{about} has a transaction of epoch {known.producer_epoch} that is yet to end"
+                )
+        elif header.is_transactional:
+            valid = self._verified.get(header.producer_id)
+            if valid is None or valid is not verified or valid.epoch != header.producer_epoch:
+                raise InvalidTransactionState(
+                    f"{about}: its transaction does not have this partition"
+                )
+            if 0 <= valid.first_sequence < header.base_sequence:
+                raise OutOfOrderSequence(
+                    f"sequence {header.base_sequence}, where {valid.first_sequence} is to come first"
+                )
+
+    def append_unnumbered(
+        self,
+        run: RecordRun,
+        producer_id: int,
+        producer_epoch: int,
+        ack: Acknowledgement,
+        *,
+        verified: object,
+    ) -> int:
+        """As ``append``, records that the node itself writes for a producer's transaction; the base offset. The run is
+        empty afterwards. Raises as that.
+        """
+        state, log, now_ms = self._state, self._state.log, wall_ms()
+        try:
+            state.check_writable()
+            if not self.complete:
+                raise NotLeader(f"{state.tp}: its producers are not known any more")
+            self._table.check_epoch(producer_id, producer_epoch)
+            base_offset = log.log_end_offset
+            batch = run.seal(
+                base_offset=base_offset,
+                leader_epoch=state.leader_epoch,
+                timestamp_ms=now_ms,
+                producer=(producer_id, producer_epoch, NO_SEQUENCE),
+            )
+        finally:
+            run.clear()
+        batch = as_transactional(batch)
+        header = read_header(batch)
+        self._check_transaction(header, verified)
+        state.write(batch, now_ms)
+        state.appended_bytes = len(batch)
+        self._noted(header, base_offset, now_ms)
+        state.await_commit(base_offset, len(batch), time.perf_counter(), ack)
+        return base_offset
+
+    def end(self, marker: TransactionMarker, ack: Acknowledgement) -> None:
+        """Append the marker, unless it is there; ``ack`` hears of the commit, never during this call. ``know`` comes
+        before. Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, Overloaded, InvalidProducerEpoch,
+        CoordinatorFenced.
+        """
+        state, log = self._state, self._state.log
+        state.check_writable()
+        state.check_min_isr()
+        if not self.complete:
+            raise NotLeader(f"{state.tp}: its producers are not known any more")
+        started, now_ms, base_offset = time.perf_counter(), wall_ms(), log.log_end_offset
+        is_there = self._table.check_marker(marker)
+        known = log.transactions.open.get(marker.producer_id)
+        is_next = marker.transaction_version >= VERSION_2
+        if known is not None and marker.producer_epoch < known.producer_epoch + is_next:
+            raise InvalidProducerEpoch(
+                f"{state.tp}: a marker of epoch {marker.producer_epoch}, where {known.producer_epoch} has written"
+            )
+        if is_there:
+            state.await_commit(base_offset, 0, started, ack)
+            return
+        batch = marker_batch(
+            marker, base_offset=base_offset, leader_epoch=state.leader_epoch, timestamp_ms=now_ms
+        )
+        state.write(batch, now_ms)
+        state.appended_bytes = len(batch)
+        self._verified.pop(marker.producer_id, None)
+        self._table.note_marker(marker, base_offset, now_ms)
+        note_all(log.erasures, log.transactions, batch)
+        state.await_commit(base_offset, len(batch), started, ack)
+
+    def active(self) -> list[ActiveProducer]:
+        """Those that may go on, and those with an open transaction that were forgotten. ``know`` comes before."""
+        transactions = self._state.log.transactions.open
+        found = [
+            ActiveProducer(
+                it.producer_id,
+                it.producer_epoch,
+                NO_SEQUENCE,
+                it.started_ms,
+                NO_COORDINATOR,
+                it.first_offset,
+            )
+            for it in transactions.values()
+            if it.producer_id not in self._table
+        ]
+        for producer_id, it in self._table.items():
+            known = transactions.get(producer_id)
+            last = (it.batches[-1].next_sequence - 1) & SEQUENCE_MAX if it.batches else NO_SEQUENCE
+            first = NO_OFFSET if known is None else known.first_offset
+            found.append(
+                ActiveProducer(producer_id, it.epoch, last, it.seen_ms, it.coordinator_epoch, first)
+            )
+        return found
 
     def _await_again(self, kept: KeptBatch, ack: Acknowledgement, started: float) -> None:
         """Others wait for later offsets by now, and all wait in order: it waits with the last."""
@@ -224,9 +417,12 @@ class ProducerStateManager:
         return next(later, log.log_end_offset)
 
     def _note(self, table: ProducerTable, found: _ScannedBatches) -> None:
-        now_ms = wall_ms() if found.headers else 0
-        for header in found.headers:
-            table.note(header, header.base_offset, now_ms)
+        now_ms = wall_ms() if found.found else 0
+        for header, marker in found.found:
+            if marker is None:
+                table.note(header, header.base_offset, now_ms)
+            else:
+                table.note_marker(marker, header.base_offset, now_ms)
 
     def _tell(self, seconds: float) -> None:
         if len(self._table):
@@ -256,5 +452,13 @@ def _find_in(part: FileSlice) -> _ScannedBatches:
 
 def _find(records: bytes | memoryview) -> _ScannedBatches:
     positions, next_offset = marked_batches(records)
-    headers = (read_header(records, position) for position in positions)
-    return _ScannedBatches([it for it in headers if not it.is_control], next_offset)
+    found: list[tuple[BatchHeader, TransactionMarker | None]] = []
+    for position in positions:
+        header, marker = read_header(records, position), None
+        if header.is_control:
+            batch = memoryview(records)[position : position + header.size_bytes]
+            marker = marker_of(batch, header)
+            if marker is None:
+                continue
+        found.append((header, marker))
+    return _ScannedBatches(found, next_offset)

@@ -103,6 +103,8 @@ class PartitionStatistics:
     is_leader: bool
     log_start_offset: int
     high_watermark: int
+    undecided: int
+    """Offsets below the high watermark, from the first open transaction on (Kafka's LastStableOffsetLag)."""
     log_end_offset: int
     size_bytes: int
     segment_count: int
@@ -220,6 +222,14 @@ class PartitionState(StateEnd):
     def has_room(self) -> bool:
         """Something may be written to the log."""
         return self._has_room is None or self._has_room()
+
+    @property
+    def stable_offset(self) -> int:
+        """Readers of committed records read up to there (Kafka's last stable offset): below the high watermark, and
+        below each record of a transaction whose end is not committed.
+        """
+        log = self.log
+        return log.transactions.stable_offset(self.high_watermark, log.log_start_offset)
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -568,6 +578,7 @@ class PartitionState(StateEnd):
             is_leader=self.is_leader,
             log_start_offset=log.log_start_offset,
             high_watermark=self.high_watermark,
+            undecided=self.high_watermark - self.stable_offset,
             log_end_offset=log.log_end_offset,
             size_bytes=log.size_bytes,
             segment_count=log.segment_count,

@@ -12,7 +12,7 @@ from streamlog.errors import StreamlogError
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.producer_state_manager import ProducerAppend, VerifiedTransaction
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 from streamlog.record.produced import ProducedBatch
@@ -147,13 +147,19 @@ class TracedPartition(Partition):
         self._appended(trace, base)
         return base
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
+    def produce(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        verified: VerifiedTransaction | None = None,
+    ) -> ProducerAppend:
         trace = self.traces.begin(self.tp, self.leader_epoch)
         if trace is None:
-            return super().produce(batch, ack)
+            return super().produce(batch, ack, verified=verified)
         trace.records = batch.record_count
         try:
-            appended = super().produce(batch, _TracedAck(ack, trace, self))
+            appended = super().produce(batch, _TracedAck(ack, trace, self), verified=verified)
         except StreamlogError as error:
             self._refused(trace, error)
             raise

@@ -69,6 +69,7 @@ MAGIC: Final = 2
 OFFSET_MAX: Final = 2**63 - 1
 
 LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 PUBLISHED: Final = 0x2000
@@ -115,6 +116,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Of a transaction: its records, or the marker that ends it."""
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_published(self) -> bool:

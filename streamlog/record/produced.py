@@ -40,7 +40,6 @@ from streamlog.record.codec import opened, survey_records
 from streamlog.record.compiled.keys import keyless_of
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 
-TRANSACTIONAL: Final = 0x10
 RECORDS_NAMED_MAX: Final = 1_000
 """Of a batch that is refused for them: it may have millions."""
 
@@ -72,8 +71,9 @@ class ProducedBatch(NamedTuple):
         return self.header.producer_id >= 0
 
 
-def check_outside(data: bytes | memoryview) -> BatchHeader:
-    """The header of the one batch that ``data`` is; quick, whatever its size.
+def check_outside(data: bytes | memoryview, *, transactional: bool = False) -> BatchHeader:
+    """The header of the one batch that ``data`` is; quick, whatever its size. ``transactional``: it may be one of a
+    transaction's.
 
     Raises CorruptBatch, InvalidRecord, NoTransactions.
     """
@@ -83,8 +83,10 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
     check_bytes(header, data)
     if header.size_bytes != len(data):
         raise InvalidRecord(f"{len(data) - header.size_bytes} bytes follow the one batch")
-    if header.attributes & TRANSACTIONAL:
-        raise NoTransactions("transactions are not supported")
+    if header.is_transactional and not transactional:
+        raise NoTransactions("a transaction's batch in a request without a transactional id")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transaction's batch has a producer's id")
     if header.attributes & CONTROL:
         raise InvalidRecord("a producer must not write control batches")
     if header.attributes & ENCRYPTED:

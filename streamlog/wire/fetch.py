@@ -355,6 +355,8 @@ def _encode_partition_tags(wanted: FetchPartition) -> bytes:
 # The response: a frame around record bytes that lie elsewhere
 
 NO_REPLICA: Final = -1
+READ_COMMITTED: Final = 1
+"""The isolation level of who reads no record of a transaction that is aborted, or open."""
 
 _HEAD_V4: Final = struct.Struct(">i")
 _HEAD_V7: Final = struct.Struct(">ihi")
@@ -363,6 +365,9 @@ _FETCHED_V4: Final = struct.Struct(">ihqqi")
 _FETCHED_V5: Final = struct.Struct(">ihqqqi")
 _FETCHED_V11: Final = struct.Struct(">ihqqqii")
 _FETCHED_V12: Final = struct.Struct(">ihqqqbi")
+_FETCHED_HEAD_V4: Final = struct.Struct(">ihqq")
+_FETCHED_HEAD_V5: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
 
 _DIVERGING_EPOCH_TAG: Final = 0
 _CURRENT_LEADER_TAG: Final = 1
@@ -383,6 +388,13 @@ class FetchSnapshot(NamedTuple):
     epoch: int
 
 
+class AbortedRange(NamedTuple):
+    """Of this producer the records from this offset up to its next marker are aborted."""
+
+    producer_id: int
+    first_offset: int
+
+
 class FetchedPartition(NamedTuple):
     """One partition's part of a response; its record bytes are elsewhere, here is their length."""
 
@@ -395,6 +407,10 @@ class FetchedPartition(NamedTuple):
     preferred_read_replica: int = NO_REPLICA  # v11: where the caller should rather read
     current_leader: CurrentLeader | None = None  # v12
     snapshot: FetchSnapshot | None = None  # v12
+    stable_offset: int | None = None  # None: the high watermark
+    aborted: Sequence[
+        AbortedRange
+    ] = ()  # of who reads committed records, in the order of their offsets
 
 
 FetchedTopic = tuple[str | bytes, Sequence[FetchedPartition]]
@@ -455,9 +471,13 @@ def encode_response(
 
 
 def _encode_fetched(fetched: FetchedPartition, version: int) -> bytes:
-    """Everything before the records, their length included; transactions are not known here."""
+    """Everything before the records, their length included."""
     number, error_code, high_watermark, log_start_offset, records_bytes, *_ = fetched
-    stable, preferred = high_watermark, fetched.preferred_read_replica
+    stable, preferred = fetched.stable_offset, fetched.preferred_read_replica
+    stable = high_watermark if stable is None else stable
+    if fetched.aborted:
+        head = number, error_code, high_watermark, stable, log_start_offset
+        return _encode_fetched_aborted(head, fetched, version)
     if version >= 12:
         fixed = _FETCHED_V12.pack(
             number, error_code, high_watermark, stable, log_start_offset, 0, preferred
@@ -472,6 +492,23 @@ def _encode_fetched(fetched: FetchedPartition, version: int) -> bytes:
     else:
         fixed = _FETCHED_V4.pack(number, error_code, high_watermark, stable, -1)
     return fixed + _I32.pack(records_bytes)
+
+
+def _encode_fetched_aborted(
+    head: tuple[int, int, int, int, int], fetched: FetchedPartition, version: int
+) -> bytes:
+    flexible = version >= 12
+    out = bytearray(
+        _FETCHED_HEAD_V5.pack(*head) if version >= 5 else _FETCHED_HEAD_V4.pack(*head[:4])
+    )
+    out += encode_array_length(len(fetched.aborted), flexible)
+    for aborted in fetched.aborted:
+        out += _ABORTED.pack(*aborted) + (NO_TAGS if flexible else b"")
+    if version >= 11:
+        out += _I32.pack(fetched.preferred_read_replica)
+    records_bytes = fetched.records_bytes
+    out += encode_uvarint(records_bytes + 1) if flexible else _I32.pack(records_bytes)
+    return bytes(out)
 
 
 def _encode_fetched_tags(fetched: FetchedPartition) -> bytes:
@@ -519,10 +556,11 @@ def read_response(cursor: Cursor, version: int) -> FetchResponse:
 def _read_fetched(cursor: Cursor, version: int) -> tuple[FetchedPartition, memoryview]:
     flexible = version >= 12
     partition, error_code = cursor.i32(), cursor.i16()
-    high_watermark, _ = cursor.i64(), cursor.i64()
+    high_watermark, stable_offset = cursor.i64(), cursor.i64()
     log_start_offset = cursor.i64() if version >= 5 else -1
+    aborted: list[AbortedRange] = []
     for _ in range(cursor.nullable_array_length(flexible) or 0):
-        cursor.take(16)  # an aborted transaction: the producer and its first offset
+        aborted.append(AbortedRange(*cursor.unpack(_ABORTED)))
         if flexible:
             cursor.skip_tags()
     preferred = cursor.i32() if version >= 11 else NO_REPLICA
@@ -535,6 +573,8 @@ def _read_fetched(cursor: Cursor, version: int) -> tuple[FetchedPartition, memor
         log_start_offset,
         len(records),
         preferred_read_replica=preferred,
+        stable_offset=None if stable_offset == high_watermark else stable_offset,
+        aborted=tuple(aborted),
     )
     if not tags:
         return fetched, records

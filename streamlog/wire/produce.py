@@ -25,6 +25,8 @@ VERSION_MIN: Final = 3
 FLEXIBLE_FROM: Final = 9
 LEADERS_FROM: Final = 10
 """The first version that says who leads where this node does not (KIP-951)."""
+TRANSACTIONS_2_FROM: Final = 12
+"""The first version in which a batch brings its partition into the transaction (KIP-890)."""
 TOPIC_IDS_FROM: Final = 13
 """The first version that names topics by their ids (KIP-516)."""
 TOPIC_ID_BYTES: Final = 16

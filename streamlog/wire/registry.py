@@ -24,6 +24,11 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
@@ -49,6 +54,9 @@ DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
@@ -76,7 +84,7 @@ APIS: Final[dict[int, Api]] = {
         Api(METADATA, "Metadata", 0, 13, 9),
         Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8),
         Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6),
-        Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
+        Api(FIND_COORDINATOR, "FindCoordinator", 0, 5, 3),
         Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
         Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
         Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
@@ -91,6 +99,12 @@ APIS: Final[dict[int, Api]] = {
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 6, 2),
+        Api(ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 3, 3),
+        Api(ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
+        Api(END_TXN, "EndTxn", 0, 5, 3),
+        Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
+        Api(LIST_TRANSACTIONS, "ListTransactions", 0, 2, 0),
+        Api(DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
         Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2),
@@ -109,6 +123,7 @@ APIS: Final[dict[int, Api]] = {
         Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
         Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+        Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
         Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
         Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
@@ -118,6 +133,7 @@ APIS: Final[dict[int, Api]] = {
         Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
         Api(ENVELOPE, "Envelope", 0, 0, 0),
         Api(FETCH_SNAPSHOT, "FetchSnapshot", 1, 1, 0),
+        Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1),
     )
 }
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.coordination.keys import partition_of
 from tests.history import Lane
 from tests.integration.group_clients import Member, create, describe, poll_until, produce, shared
 from tools.nodes.cluster import Cluster

@@ -13,7 +13,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewPartitions
 
-from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.coordination.keys import partition_of
 from tests.integration.group_clients import Member, create, describe, poll_until, produce, shared
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess

@@ -22,7 +22,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 
-from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.coordination.keys import partition_of
 from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM
 from tests.integration.test_links import linked
 from tests.leaf_hub import Hub

@@ -10,10 +10,10 @@ from tools.maven import MavenError, archives
 
 VERSION: Final = "4.1.0"
 COMMAND_TIMEOUT_S: Final = 60.0
-ARTIFACTS: Final = tuple(f"org.apache.kafka:{it}:{VERSION}" for it in ("kafka_2.13", "kafka-tools"))
 CLASSES: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -84,8 +84,18 @@ def _trusting(ca: Path) -> dict[str, str]:
 
 
 def kafka_jars() -> Path:
-    """Raises NoSourcesError where they cannot be had."""
+    """Of the commands. Raises NoSourcesError where they cannot be had."""
+    return _jars("kafka-commands", "kafka_2.13", "kafka-tools")
+
+
+def streams_jars() -> Path:
+    """Of Kafka Streams. Raises NoSourcesError where they cannot be had."""
+    return _jars("kafka-streams", "kafka-streams")
+
+
+def _jars(name: str, *artifacts: str) -> Path:
+    wanted = [f"org.apache.kafka:{it}:{VERSION}" for it in artifacts]
     try:
-        return archives(ARTIFACTS, cache() / f"kafka-commands-{VERSION}")
+        return archives(wanted, cache() / f"{name}-{VERSION}")
     except MavenError as error:
         raise NoSourcesError(str(error)) from None

@@ -18,7 +18,7 @@ from streamlog.backup.folder import BackupFolder
 from streamlog.backup.verify import verify_backup
 from streamlog.errors import StreamlogError
 from streamlog.groups.group import Group
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
@@ -141,9 +141,9 @@ class Restored:
             return data
 
     def groups(self) -> list[Group]:
-        replay = Replay()
+        replay = GroupReplay()
         replay.feed(self.records(OFFSETS_STREAM, 0))
-        return replay.groups()
+        return replay.built()
 
 
 def check_records(restored: Restored, cluster: BackedUpCluster) -> None:

@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from streamlog.coordination.effects import NONE
 from streamlog.groups.consumer_group_records import Assigned
-from streamlog.groups.replay import Replay
-from streamlog.groups.requests import NONE, GroupCaller, Joined, SyncedMember
+from streamlog.groups.replay import GroupReplay
+from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.wire.consumer_protocol import read_assignment
 from streamlog.wire.error_codes import ErrorCode
 from tests.consumer_world import WorldMember, settle
@@ -156,10 +157,10 @@ class ConsumerGroupStory(RuleBasedStateMachine):
 
     @invariant()
     def the_log_says_the_same(self) -> None:
-        replay = Replay()
+        replay = GroupReplay()
         for key, value in self.world.log:
             replay.take(key, value)
-        told = {it.name: it for it in replay.groups()}
+        told = {it.name: it for it in replay.built()}
         here = self.world.coordinator.describe_consumers("g")
         group = told.get("g")
         if here is None:

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.coordination.effects import NONE
 from streamlog.groups.records import (
     CommittedOffset,
     KeptGroup,
@@ -14,7 +15,7 @@ from streamlog.groups.records import (
     read_key,
     read_offset,
 )
-from streamlog.groups.requests import NONE, PartitionId
+from streamlog.groups.requests import PartitionId
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld, Token
 

@@ -37,6 +37,7 @@ from streamlog.model import TopicPartition
 from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
+    ADD_PARTITIONS_TO_TXN,
     ALTER_USER_SCRAM_CREDENTIALS,
     APIS,
     CONSUMER_GROUP_DESCRIBE,
@@ -50,13 +51,16 @@ from streamlog.wire.registry import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_TRANSACTIONS,
     FETCH,
     FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -64,6 +68,7 @@ from streamlog.wire.registry import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Api,
 )
 from tests.kafka_node import KafkaNode
@@ -187,6 +192,9 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
                 {"name": "topic", "partitions": [{**it, "timestamp": 1} for it in numbered]}
             ],
         },
+        (DESCRIBE_PRODUCERS, 0): {
+            "topics": [{"name": "topic", "partition_indexes": list(range(size))}]
+        },
         (OFFSET_FOR_LEADER_EPOCH, 4): {
             "replica_id": -1,
             "topics": [
@@ -201,6 +209,18 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
         (OFFSET_COMMIT, 8): {
             "group_id": "group",
             "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [
+                {"name": it, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+                for it in names
+            ],
+        },
+        (TXN_OFFSET_COMMIT, 5): {
+            "transactional_id": "id",
+            "group_id": "group",
+            "producer_id": 1,
+            "producer_epoch": 0,
+            "generation_id": -1,
             "member_id": "",
             "topics": [
                 {"name": it, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
@@ -231,6 +251,14 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
             "assignments": [{"member_id": it, "assignment": b""} for it in names],
         },
         (LEAVE_GROUP, 5): {"group_id": "group", "members": [{"member_id": it} for it in names]},
+        (ADD_PARTITIONS_TO_TXN, 3): {
+            "v3_and_below_transactional_id": "id",
+            "v3_and_below_producer_id": 1,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": it, "partitions": [0]} for it in names],
+        },
+        (DESCRIBE_TRANSACTIONS, 0): {"transactional_ids": names},
+        (LIST_TRANSACTIONS, 2): {"state_filters": names, "producer_id_filters": []},
         (DESCRIBE_TOPIC_PARTITIONS, 0): {"topics": [{"name": it} for it in names]},
         (PRODUCE, 9): {
             "acks": 1,

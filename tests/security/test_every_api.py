@@ -24,6 +24,7 @@ from streamlog.metadata.commands import (
     Granted,
     encode_command,
 )
+from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.model import TopicPartition
@@ -42,6 +43,7 @@ from streamlog.wire.registry import (
     FETCH_SNAPSHOT,
     PRODUCE,
     VOTE,
+    WRITE_TXN_MARKERS,
     Api,
 )
 from tests import random_requests
@@ -209,6 +211,24 @@ async def test_nobody_but_a_node_speaks_as_one(node: KafkaNode, key: int) -> Non
     root.close()
 
 
+async def test_only_a_node_ends_transactions(node: KafkaNode) -> None:
+    """Not even a super user; each partition that was named is told."""
+    await fill(node, "flights")
+    root, api = Asker(node.context, super_users=("User:alice",)), APIS[WRITE_TXN_MARKERS]
+    end = node.local[TopicPartition("flights", 0)].log_end_offset
+    topics = [{"name": "flights", "partition_indexes": [0, 1]}]
+    marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "topics": topics}
+    asked = {"markers": [{**marker, "coordinator_epoch": 1}]}
+    body = api_messages.encode_request(api, 2, asked)
+    answer = await root.ask(encode_request_header(api, 2, 7, "raw") + body)
+    assert answer is not None
+    (found,) = told(api, 2, answer)["markers"]
+    assert [it["error_code"] for it in found["topics"][0]["partitions"]] == [31, 31]
+    assert node.local[TopicPartition("flights", 0)].log_end_offset == end
+    assert {it.name for it in root.audit.refusals} == {api.name}
+    root.close()
+
+
 async def test_a_replica_is_a_node(node: KafkaNode) -> None:
     await fill(node, "flights")
     root = Asker(node.context, super_users=("User:alice",))
@@ -275,6 +295,45 @@ async def test_records_as_they_were_stored_are_for_who_may_alter_the_stream(
     answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
     (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
     assert topic["partition_responses"][0]["error_code"] == error_code  # it is not read-only
+    asker.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "error_code"),
+    [
+        (("write topic flights",), ErrorCode.transactional_id_authorization_failed),
+        (
+            ("write topic flights", "describe transactional_id t"),
+            ErrorCode.transactional_id_authorization_failed,
+        ),
+        (("write topic flights", "write transactional_id t"), ErrorCode.none),
+        (("write transactional_id t", "read topic flights"), ErrorCode.topic_authorization_failed),
+    ],
+)
+async def test_transactions_are_for_who_may_write_by_the_id(
+    node: KafkaNode, rules: tuple[str, ...], error_code: ErrorCode
+) -> None:
+    await fill(node, "flights")
+    node.metadata.image = replace(node.metadata.image, level=TRANSACTIONS_LEVEL)
+    asker = Asker(node.context, *rules)
+    batch = {"index": 0, "records": make_batch(0, [b"x"])}
+    values = {
+        "transactional_id": "t",
+        "acks": -1,
+        "timeout": 1_000,
+        "topic_data": [{"name": "flights", "partition_data": [batch]}],
+    }
+    body = api_messages.encode_request(APIS[PRODUCE], 9, values)
+    answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
+    (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
+    code = ErrorCode(topic["partition_responses"][0]["error_code"])
+    if error_code is ErrorCode.none:
+        assert code not in (
+            ErrorCode.transactional_id_authorization_failed,
+            ErrorCode.topic_authorization_failed,
+        )
+    else:
+        assert code is error_code
     asker.close()
 
 

@@ -1,12 +1,14 @@
 """API by API: what is refused without the right, and that the right suffices."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 
 from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster, Granted
+from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 from streamlog.wire import api_messages, registry
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.error_codes import ErrorCode
@@ -19,6 +21,7 @@ TOPIC = ErrorCode.topic_authorization_failed
 UNKNOWN = ErrorCode.unknown_topic_or_partition
 GROUP = ErrorCode.group_authorization_failed
 CLUSTER = ErrorCode.cluster_authorization_failed
+TRANSACTION = ErrorCode.transactional_id_authorization_failed
 SEEN = "describe_configs topic orders"
 """It may be known of."""
 
@@ -33,6 +36,8 @@ class Case(NamedTuple):
     seen: ErrorCode | None = None
     """Where the stream may be known of; None: likewise."""
     version: int | None = None
+    rest: tuple[str, ...] = ()
+    """Rules that it needs, too."""
 
 
 def topics(**partition: Any) -> list[dict[str, Any]]:
@@ -63,11 +68,27 @@ CONFIG = {
 DESCRIBED = {"resource_type": 2, "resource_name": "orders", "configuration_keys": None}
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
 
+PRODUCER = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
+COMMITTED = {
+    **PRODUCER,
+    "group_id": "g",
+    "generation_id": -1,
+    "member_id": "",
+    "topics": topics(partition_index=0, committed_offset=1, committed_metadata=""),
+}
+ADDED = {
+    **{f"v3_and_below_{name}": value for name, value in PRODUCER.items()},
+    "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
+}
+
 CASES = [
     Case(registry.LIST_OFFSETS,
          {"replica_id": -1, "isolation_level": 0,
           "topics": topics(partition_index=0, timestamp=-1)},
          "describe topic orders", UNKNOWN, TOPIC),
+    Case(registry.DESCRIBE_PRODUCERS,
+         {"topics": [{"name": "orders", "partition_indexes": [0]}]}, "read topic orders",
+         UNKNOWN, TOPIC),
     Case(registry.OFFSET_FOR_LEADER_EPOCH,
          {"replica_id": -1,
           "topics": topics(partition=0, current_leader_epoch=-1, leader_epoch=0)},
@@ -133,6 +154,27 @@ CASES = [
     Case(registry.INIT_PRODUCER_ID,
          {"transactional_id": None, "transaction_timeout": 1},
          "idempotent_write cluster kafka-cluster", CLUSTER),
+    Case(registry.INIT_PRODUCER_ID,
+         {"transactional_id": "t", "transaction_timeout": 1},
+         "write transactional_id t", TRANSACTION),
+    Case(registry.FIND_COORDINATOR, {"key_type": 1, "coordinator_keys": ["t"]},
+         "describe transactional_id t", TRANSACTION),
+    Case(registry.ADD_PARTITIONS_TO_TXN, ADDED, "write transactional_id t", TRANSACTION,
+         rest=("write topic orders",)),
+    Case(registry.ADD_PARTITIONS_TO_TXN, ADDED, "write topic orders", UNKNOWN, TOPIC,
+         rest=("write transactional_id t",)),
+    Case(registry.ADD_OFFSETS_TO_TXN, {**PRODUCER, "group_id": "g"},
+         "write transactional_id t", TRANSACTION, rest=("read group g",)),
+    Case(registry.ADD_OFFSETS_TO_TXN, {**PRODUCER, "group_id": "g"},
+         "read group g", GROUP, rest=("write transactional_id t",)),
+    Case(registry.TXN_OFFSET_COMMIT, COMMITTED, "write transactional_id t", TRANSACTION,
+         rest=("read group g",)),
+    Case(registry.TXN_OFFSET_COMMIT, COMMITTED, "read group g", GROUP,
+         rest=("write transactional_id t",)),
+    Case(registry.END_TXN, {**PRODUCER, "committed": True},
+         "write transactional_id t", TRANSACTION),
+    Case(registry.DESCRIBE_TRANSACTIONS, {"transactional_ids": ["t"]},
+         "describe transactional_id t", TRANSACTION),
     Case(registry.DESCRIBE_ACLS, FILTER, "describe cluster kafka-cluster", CLUSTER),
     Case(registry.CREATE_ACLS, {"creations": [ACL]}, "alter cluster kafka-cluster", CLUSTER),
     Case(registry.DELETE_ACLS, {"filters": [FILTER]}, "alter cluster kafka-cluster", CLUSTER),
@@ -169,6 +211,7 @@ async def node() -> AsyncIterator[KafkaNode]:
         return await made.metadata.request(command)
 
     made.metadata.take = take  # type: ignore[method-assign]
+    made.metadata.image = replace(made.metadata.image, level=TRANSACTIONS_LEVEL)
     made.listener.open()
     made.metadata.register(9092)
     (await made.add_stream("orders")).append([b"x"] * 10)
@@ -180,7 +223,7 @@ async def node() -> AsyncIterator[KafkaNode]:
 def codes_in(answer: Any) -> Iterator[int]:
     if isinstance(answer, dict):
         for key, value in answer.items():
-            if key == "error_code":
+            if key in ("error_code", "partition_error_code"):
                 yield int(value)
             else:
                 yield from codes_in(value)
@@ -211,17 +254,18 @@ REFUSALS = {TOPIC, GROUP, CLUSTER, UNKNOWN}
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 async def test_without_the_right_it_is_refused(node: KafkaNode, case: Case) -> None:
-    assert await codes(node, case) == {case.hidden}
+    assert await codes(node, case, *case.rest) == {case.hidden}
     if case.seen is not None:
         expected = {case.seen} - {ErrorCode.none}
-        assert await codes(node, case, SEEN) == expected
+        assert await codes(node, case, SEEN, *case.rest) == expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 async def test_the_right_suffices(node: KafkaNode, case: Case) -> None:
     """What else may be wrong with it is no matter of rights."""
-    found = await codes(node, case, case.right, "read topic orders", "create topic orders.1")
-    assert found.isdisjoint({TOPIC, GROUP, CLUSTER}), found
+    rules = ("read topic orders", "create topic orders.1", *case.rest)
+    found = await codes(node, case, case.right, *rules)
+    assert found.isdisjoint({TOPIC, GROUP, CLUSTER, TRANSACTION}), found
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)

@@ -23,7 +23,7 @@ from immutables import Map
 
 from streamlog.condition import FAULT
 from streamlog.control.messages.stored_messages import StoredMessage
-from streamlog.groups.offsets_topic_config import partition_of
+from streamlog.coordination.keys import partition_of
 from streamlog.jetstream.consumers import consumer_coordinator
 from streamlog.jetstream.consumers.acks import mark_of
 from streamlog.jetstream.consumers.run_delivery import deliver_run

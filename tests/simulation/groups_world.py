@@ -5,7 +5,8 @@ from random import Random
 from typing import Final
 
 from streamlog.config import GroupsSection
-from streamlog.groups.requests import NONE, GroupCaller, Joined, SyncedMember
+from streamlog.coordination.effects import NONE
+from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld, Token, subscription
 

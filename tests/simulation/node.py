@@ -19,7 +19,8 @@ from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapsh
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
-from streamlog.log.erasure.erasures_load import load, note_all
+from streamlog.log.control_batches import note_all
+from streamlog.log.control_load import load
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.log.settings import LogSettings
@@ -176,7 +177,7 @@ class Another:
             )
         )
         self._store(data, ack, base_offset)
-        note_all(self._life.log.erasures, data)
+        note_all(self._life.log.erasures, self._life.log.transactions, data)
 
     def _store(self, data: bytes, ack: Acknowledgement, base_offset: int) -> None:
         try:
@@ -230,7 +231,9 @@ class Life:
         self.state = PartitionState(
             TP, self.log, node_id=ONE, high_watermark=known.high_watermark, sync=sync
         )
-        self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
+        self.log.erasures, self.log.transactions = load(
+            self.log, known_offset=self.log.log_start_offset
+        )
         self.subjects, self.surplus = SimSubjects(self), NoSurplus()
         self.erasing = SimErasing(self)
         self._end = SimPartitionEnd(self)
@@ -406,7 +409,9 @@ class Life:
             with suppress(StorageFailed):
                 self.subjects.forget()
                 self.log.truncate_to(self.high_watermark)
-                self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
+                self.log.erasures, self.log.transactions = load(
+                    self.log, known_offset=self.log.log_start_offset
+                )
         self.another = Another(self, leader_epoch)
         self._ingest = self._open_ingest(leader_epoch, NoSnapshots(list))
         return True

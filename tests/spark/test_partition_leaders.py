@@ -71,7 +71,7 @@ def test_a_leader_that_is_away_for_a_moment_is_waited_for(
     partition, asked = threaded.partition("orders"), []
     produce = partition.produce
 
-    def moving(batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
+    def moving(batch: ProducedBatch, ack: Acknowledgement, **_: object) -> ProducerAppend:
         asked.append(batch)
         if len(asked) < 3:
             raise NotLeader("moved")

@@ -13,8 +13,10 @@ from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.mirror_gauges import MirrorGauges
 from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
+from streamlog.http.gauges.transaction_gauges import TransactionGauges
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics, Holder
 from streamlog.metrics import NodeMetrics
+from streamlog.transactions.service import TransactionStatistics
 
 
 def families() -> dict[str, Metric]:
@@ -28,6 +30,7 @@ def families() -> dict[str, Metric]:
         ConsumerGauges(ConsumerStatistics(holders=[Holder("s", "c", 1)])),
         MirrorGauges([]),
         LagGauges([], omitted=0, ends={}),
+        TransactionGauges(TransactionStatistics(Counter(), Counter(), 0.0, 0), 0),
         MachineGauges(Path("/")),
         PartitionGauges(PartitionTotals(), failed=0),
         EachPartition([]),

@@ -51,6 +51,8 @@ class FileReader:
         if not self._is_same_stream(files):
             self._lost_before(end, "the stream was deleted, and perhaps created again")
             return
+        self._transactions = files.transactions()
+        self._decoder.passes_over = self._transactions.has_aborted
         segment = files.segment_from(self._expected_offset)
         while not self._decoder.finished:
             is_end = segment is None or segment.base_offset >= end
@@ -91,6 +93,7 @@ class FileReader:
             yield self._take()
         rest = replace(self._range, start_offset=self._expected_offset)
         self._decoder = decoder_for(rest, self._options, self._schema)
+        self._decoder.passes_over = self._transactions.has_aborted
 
     def _read_segment(self, segment: Segment, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
         decoder, opened = self._decoder, None

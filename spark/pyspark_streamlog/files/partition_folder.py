@@ -19,6 +19,8 @@ from streamlog.log.layout import (
     decode_mark,
     segment_base_offsets,
 )
+from streamlog.log.transactions.folder_transactions import FolderTransactions
+from streamlog.log.transactions.transactions_file import FILE_NAME as TRANSACTIONS_NAME
 
 
 class PartitionFiles:
@@ -57,6 +59,14 @@ class PartitionFiles:
             return None
         except ValueError:
             raise CorruptFile(f"{path}: does not name a stream id") from None
+
+    def transactions(self) -> FolderTransactions:
+        """Raises CorruptFile."""
+        try:
+            data = read_small(self._files, f"{self._folder}/{TRANSACTIONS_NAME}")
+        except FileNotFoundError:
+            data = b""
+        return FolderTransactions(data, self._folder)
 
     @property
     def start_offset(self) -> int:

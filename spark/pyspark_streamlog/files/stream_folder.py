@@ -180,7 +180,8 @@ def _of_now(list_files: Callable[[], F], look: Callable[[F], T]) -> T:
 
 def _bounds(files: PartitionFiles, log_start: int, high_watermark: int) -> Bounds:
     log_start = max(files.start_offset, log_start)
-    return Bounds(log_start, max(log_start, min(files.end_offset(), high_watermark)))
+    end = min(files.end_offset(), high_watermark)
+    return Bounds(log_start, max(log_start, files.transactions().stable_offset(end, log_start)))
 
 
 def _may_want(wanted: Subscription, name: TopicPartition) -> bool:

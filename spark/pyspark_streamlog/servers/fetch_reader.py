@@ -4,7 +4,7 @@ The next fetch is sent before the last one is decoded, so that the node and Spar
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,11 +26,19 @@ from streamlog.errors import (
     Unavailable,
     UnsupportedVersion,
 )
+from streamlog.record.aborted import aborted_batches
 from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, header_fields, read_header
 from streamlog.record.columns import arrow_batch
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
-from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.fetch import (
+    READ_COMMITTED,
+    AbortedRange,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
 from streamlog.wire.special_offsets import EARLIEST
 
 if TYPE_CHECKING:
@@ -52,6 +60,7 @@ class FetchReader:
         self._decoder = decoder_for(range_, options, schema)
         self._position = range_.start_offset  # of the next fetch
         self._asked = False  # that fetch is on its way
+        self._aborted: Sequence[AbortedRange] = ()  # among the records that came last
         self._damages = 0  # batches in a row that came damaged
         self._room = bytearray()
         self._cluster: BlockingCluster
@@ -79,10 +88,12 @@ class FetchReader:
         return self._decoder.finished or self._position >= self._range.end_offset
 
     def _take_in(self, records: memoryview) -> Iterator["pa.RecordBatch"]:
+        aborted, self._aborted = self._aborted, ()
         try:
             self._position = self._end_of(records)
             self._ask_ahead()
             self._decoder.feed(records)
+            self._decoder.passes_over = _passing_over(records, aborted)
             while self._decoder.decode():
                 yield self._take()
         except CorruptBatch as error:
@@ -180,6 +191,7 @@ class FetchReader:
             check(code, f"{self._range.name} on {self._replicas.address}")
             if not fetched.records and not self._replicas.is_leader:
                 raise NotLeader(f"{self._replicas.address} has not got offset {self._position} yet")
+            self._aborted = fetched.fetched.aborted
         return fetched.records
 
     def _room_for(self, length: int) -> bytearray:
@@ -199,7 +211,9 @@ class FetchReader:
         )
         topic = FetchTopic(self._range.name.stream, [wanted], id_bytes(self._range.stream_id))
         wait_ms = WAIT_MS if self._replicas.is_leader else 0
-        connection.send_fetch(FetchRequest([topic], wait_ms, 1, max_bytes))
+        connection.send_fetch(
+            FetchRequest([topic], wait_ms, 1, max_bytes, isolation_level=READ_COMMITTED)
+        )
         self._asked = True
 
     def _ask_ahead(self) -> None:
@@ -238,3 +252,13 @@ class FetchReader:
         end = min(offset, self._range.end_offset)
         first, self._position = self._position, end
         report_loss(self._range.name, first, end, why, fail=self._options.fail_on_data_loss)
+
+
+def _passing_over(
+    records: memoryview, aborted: Sequence[AbortedRange]
+) -> Callable[[int, int], bool] | None:
+    """What the decoder asks of each batch of a transaction."""
+    if not aborted:
+        return None
+    found = aborted_batches(records, aborted)
+    return lambda _, base_offset: base_offset in found

@@ -88,7 +88,7 @@ class ClusterLeaders:
                 raise Unavailable(f"{tp}: no record at {offset}, where the log goes to {end}")
 
     def _end(self, tp: TopicPartition) -> int:
-        return self._cluster.list_offsets([tp], LATEST)[tp]
+        return self._cluster.list_offsets([tp], LATEST, committed=False)[tp]
 
     def _produce(self, tp: TopicPartition, batch: bytes) -> int:
         cluster = self._cluster

@@ -11,6 +11,7 @@ from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
+    from streamlog.log.encryption.key_ring import KeyRing
     from streamlog.log.tools.dump import DumpedBatch, DumpedDamage
     from streamlog.log.tools.verify import Aside, FolderFinding, Unopened
 
@@ -89,14 +90,15 @@ def dump_path(
 ) -> None:
     """Print the batches as they lie in the files; what is damaged is shown as such.
 
-    The records of encrypted batches take their keys.
+    The records of encrypted batches take their keys. Records of transactions that are open, or were
+    aborted, are left out.
     """
     from streamlog.log.tools.dump import dump
 
     keys = told_keys(key, config)
     found = dump(path, keys if records or keys.names else None)
     if records:
-        _print_records(found)
+        _print_records(path, keys, found)
     elif as_json:
         print_json([_as_json(item) for item in found])
     else:
@@ -112,14 +114,22 @@ def _print_batches(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
         print_table(columns, (row[:-1] for row in rows))
 
 
-def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
-    from streamlog.log.tools.dump import DumpedBatch
+def _print_records(
+    path: Path, keys: "KeyRing", found: "Iterable[DumpedBatch | DumpedDamage]"
+) -> None:
+    from streamlog.log.tools.dump import DumpedBatch, Undecided
     from streamlog.record.codec import iter_records
 
+    undecided: Undecided | None = None
     for item in found:
         if not isinstance(item, DumpedBatch):
             print_json(_as_json(item))
             continue
+        if item.header.is_transactional:
+            if undecided is None:
+                undecided = Undecided(path.parent if path.is_file() else path, keys)
+            if undecided.has(item.header):
+                continue
         partition = int(item.file.parent.name) if item.file.parent.name.isdigit() else 0
         for record in iter_records(item.data):
             print_json(json_record(partition, record))

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from streamlog.acl.rules import Rule
 
 app = typer.Typer(
-    help="Who may do what with streams, groups and the cluster.", no_args_is_help=True
+    help="Who may do what with streams, groups, transactional ids and the cluster.",
+    no_args_is_help=True,
 )
 
+Names = tuple[list[str] | None, list[str] | None, list[str] | None]
+"""Of topics, groups and transactional ids."""
 CLUSTER: Final = "cluster"
 FILE: Final = "rules_file"
 """Where a rule stands."""
@@ -40,6 +43,7 @@ Operations = Annotated[
 ]
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help=_RESOURCE)]
 Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help=_RESOURCE)]
+TransactionalIds = Annotated[list[str] | None, typer.Option("--transactional-id", help=_RESOURCE)]
 TheCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Deny = Annotated[bool, typer.Option("--deny", help="Deny, whatever is allowed elsewhere.")]
 
@@ -49,11 +53,14 @@ def list_rules(
     principal: Annotated[str | None, typer.Option("--principal", "-p", help="Of this one.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="That touch it.")] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="That touch it.")] = None,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", help="That touch it.")
+    ] = None,
     servers: Servers = SERVERS,
     as_json: Json = False,
 ) -> None:
     """The rules, all or those about something: of the cluster, and of the answering node's file."""
-    wanted = _about(principal, topic, group)
+    wanted = _about(principal, topic, group, transactional_id)
     rules = _listed(_ask(servers, [wanted]))
     if as_json:
         print_json([{**rule.model_dump(mode="json"), "source": where} for rule, where in rules])
@@ -74,6 +81,7 @@ def add(
     operation: Operations = None,
     topic: Topics = None,
     group: Groups = None,
+    transactional_id: TransactionalIds = None,
     cluster: TheCluster = False,
     host: Hosts = None,
     deny: Deny = False,
@@ -82,7 +90,9 @@ def add(
     """Allow, or deny: each principal each operation on each resource."""
     if not operation:
         raise typer.BadParameter("name an operation: --operation read")
-    rules = list(_rules(principal, operation, topic, group, cluster, host, deny))
+    rules = list(
+        _rules(principal, operation, (topic, group, transactional_id), cluster, host, deny)
+    )
     operate(servers, "rules.add", rules=[it.model_dump(mode="json") for it in rules])
     for rule in rules:
         say(f"added: {rule}")
@@ -94,13 +104,14 @@ def remove(
     operation: Operations = None,
     topic: Topics = None,
     group: Groups = None,
+    transactional_id: TransactionalIds = None,
     cluster: TheCluster = False,
     host: Hosts = None,
     servers: Servers = SERVERS,
     yes: Yes = False,
 ) -> None:
     """Take back rules: what is not named is any. Those that are no more are printed."""
-    filters = list(_filters(principal, operation, topic, group, cluster, host))
+    filters = list(_filters(principal, operation, (topic, group, transactional_id), cluster, host))
     answers = _ask(servers, filters)
     if not yes:
         found = _listed(answers)
@@ -129,8 +140,7 @@ def remove(
 def _rules(
     principals: list[str] | None,
     operations: list[str],
-    topics: list[str] | None,
-    groups: list[str] | None,
+    names: Names,
     cluster: bool,
     hosts: list[str] | None,
     deny: bool,
@@ -139,9 +149,11 @@ def _rules(
 
     if not principals:
         raise typer.BadParameter("name a principal: --principal User:alice")
-    resources = list(_resources(topics, groups, cluster))
+    resources = list(_resources(names, cluster))
     if not resources:
-        raise typer.BadParameter("name a resource: --topic, --group or --cluster")
+        raise typer.BadParameter(
+            "name a resource: --topic, --group, --transactional-id or --cluster"
+        )
     for who, host, what, (kind, pattern_type, name) in product(
         principals, hosts or [ANYTHING], operations, resources
     ):
@@ -152,14 +164,12 @@ def _rules(
         )  # fmt: skip
 
 
-def _resources(
-    topics: list[str] | None, groups: list[str] | None, cluster: bool
-) -> Iterator[tuple[str, str, str]]:
+def _resources(names: Names, cluster: bool) -> Iterator[tuple[str, str, str]]:
     from streamlog.acl.rules import CLUSTER_NAME
     from streamlog.authz.rule_file import pattern_of
 
-    for kind, names in (("topic", topics), ("group", groups)):
-        for name in names or ():
+    for kind, named in zip(("topic", "group", "transactional_id"), names, strict=True):
+        for name in named or ():
             pattern_type, plain = pattern_of(name)
             yield kind, pattern_type.value, plain
     if cluster:
@@ -169,8 +179,7 @@ def _resources(
 def _filters(
     principals: list[str] | None,
     operations: list[str] | None,
-    topics: list[str] | None,
-    groups: list[str] | None,
+    names: Names,
     cluster: bool,
     hosts: list[str] | None,
 ) -> Iterator["RuleFilter"]:
@@ -178,8 +187,8 @@ def _filters(
 
     from streamlog.acl.filters import RuleFilter
 
-    resources: list[Any] = list(_resources(topics, groups, cluster)) or [(None, "any", None)]
-    if not any((principals, operations, hosts, topics, groups, cluster)):
+    resources: list[Any] = list(_resources(names, cluster)) or [(None, "any", None)]
+    if not any((principals, operations, hosts, *names, cluster)):
         raise typer.BadParameter("say which rules: --principal, --topic, --group, ...")
     for who, host, what, (kind, match, name) in product(
         _or_any(principals), _or_any(hosts), _or_any(operations), resources
@@ -197,16 +206,18 @@ def _or_any(given: list[str] | None) -> list[Any]:
     return list(given) if given else [None]
 
 
-def _about(principal: str | None, topic: str | None, group: str | None) -> "RuleFilter":
+def _about(
+    principal: str | None, topic: str | None, group: str | None, transactional_id: str | None
+) -> "RuleFilter":
     from streamlog.acl.filters import NameMatch, RuleFilter
     from streamlog.acl.rules import ResourceType
 
-    if topic is not None and group is not None:
-        raise typer.BadParameter("a topic or a group, not both")
-    name = topic if topic is not None else group
-    kind = None
-    if name is not None:
-        kind = ResourceType.TOPIC if topic is not None else ResourceType.GROUP
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    names = zip(kinds, (topic, group, transactional_id), strict=True)
+    named = [(kind, name) for kind, name in names if name is not None]
+    if len(named) > 1:
+        raise typer.BadParameter("a topic, a group or a transactional id, not several")
+    kind, name = named[0] if named else (None, None)
     match = NameMatch.ANY if name is None else NameMatch.MATCH
     return RuleFilter(principal=principal, name=name, resource_type=kind, name_match=match)
 

@@ -12,6 +12,8 @@ from uuid import UUID
 
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.coordination.keys import KEY_BYTES_MAX, is_key, partition_of
+from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
@@ -30,11 +32,8 @@ from streamlog.errors import (
 )
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE
-from streamlog.groups.group_table import NAME_BYTES_MAX
-from streamlog.groups.offsets_topic import GroupReply
-from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
-from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService, is_name
+from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -137,7 +136,7 @@ def error_of(code: ErrorCode, group: str) -> StreamlogError:
         return GroupNotFound(f"there is no group {group!r}")
     if code is ErrorCode.invalid_group_id:
         return InvalidGroupName(
-            f"{group[:NAME_SHOWN]!r} is no name that a group may have: it has 1 to {NAME_BYTES_MAX} bytes"
+            f"{group[:NAME_SHOWN]!r} is no name that a group may have: it has 1 to {KEY_BYTES_MAX} bytes"
         )
     if code is ErrorCode.unknown_server_error:
         return StreamlogError(f"group {group!r}: its coordinator cannot write that")
@@ -285,21 +284,14 @@ class LocalCoordinators:
             raise NotLeader("this node coordinates no groups")
         return self._groups
 
-    async def _done(self, group: str, reply: GroupReply | ErrorCode) -> Any:
+    async def _done(self, group: str, reply: DelayedReply | ErrorCode) -> Any:
         """The result. Raises what an error code of the whole request means, RequestTimedOut."""
         if isinstance(reply, ErrorCode):
             raise error_of(reply, group)
-        there = asyncio.Event()
-        reply.watch(there.set)
         try:
-            if not reply.is_there:
-                async with asyncio.timeout(self._service().settings.commit_timeout_ms / 1000):
-                    await there.wait()
+            result = await reply.given(self._service().settings.commit_timeout_ms / 1000)
         except TimeoutError:
             raise RequestTimedOut(f"group {group!r}: it may be done yet") from None
-        finally:
-            reply.unwatch(there.set)
-        result = reply.result
         if isinstance(result, ErrorCode) and result is not ErrorCode.none:
             raise error_of(result, group)
         return result
@@ -468,7 +460,7 @@ class CoordinatorRouter:
         )
 
     def _place(self, group: str, *, may_be_empty: bool = False) -> TopicPartition:
-        if not is_name(group) and not (may_be_empty and group == ""):
+        if not is_key(group) and not (may_be_empty and group == ""):
             raise error_of(ErrorCode.invalid_group_id, group)
         stream = self._image().streams.get(OFFSETS_STREAM)
         if stream is None or not stream.partitions:

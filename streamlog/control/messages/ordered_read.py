@@ -59,6 +59,7 @@ class Passage(NamedTuple):
     next_offset: int
     log_start_offset: int
     high_watermark: int
+    """Or where the first transaction begins that is open: no message is read from there on."""
 
 
 async def read_passage(partition: Partition, query: PassageQuery) -> Passage:
@@ -66,7 +67,7 @@ async def read_passage(partition: Partition, query: PassageQuery) -> Passage:
     start = await _start_of(partition, query)
     found: list[StoredMessage] = []
     left, next_offset = PASSAGE_BYTES_MAX, start
-    end = partition.high_watermark
+    end = partition.stable_offset
     if query.limit:
         next_offset = end
         async with aclosing(messages_from(partition, query.subject, start)) as messages:
@@ -77,18 +78,18 @@ async def read_passage(partition: Partition, query: PassageQuery) -> Passage:
                     next_offset = it.sequence
                     break
     return Passage(
-        found, start, max(next_offset, start), partition.log_start_offset, partition.high_watermark
+        found, start, max(next_offset, start), partition.log_start_offset, partition.stable_offset
     )
 
 
 async def _start_of(partition: Partition, query: PassageQuery) -> int:
-    start, end = partition.log_start_offset, partition.high_watermark
+    start, end = partition.log_start_offset, partition.stable_offset
     if query.offset is not None:
         if query.offset > end:
             raise OffsetOutOfRange(query.offset, start, end)
         return max(query.offset, start)
     if query.start_ms is not None:
-        at_time = await partition.offset_for_timestamp(query.start_ms)
+        at_time = await partition.offset_for_timestamp(query.start_ms, stable=True)
         return end if at_time is None else max(at_time[0], start)
     if query.last is None:
         return start
@@ -115,7 +116,7 @@ async def messages_from(
 
     Raises Overloaded where subjects cannot be known, CorruptBatch, StorageFailed.
     """
-    end = partition.high_watermark
+    end = partition.stable_offset
     offset = max(offset, partition.log_start_offset)
     matching = pattern if isinstance(pattern, Matching) else None
     if isinstance(pattern, str) and pattern:
@@ -194,7 +195,7 @@ def _gather(
 
 async def count_from(partition: Partition, pattern: str, offset: int) -> int:
     """How many these are; without a pattern those that were compacted away count, too."""
-    offset, end = max(offset, partition.log_start_offset), partition.high_watermark
+    offset, end = max(offset, partition.log_start_offset), partition.stable_offset
     if not pattern:
         return max(0, end - offset) - partition.erased.count(offset, end)
     return await Matching(partition.subjects, pattern, end).count(offset)

@@ -109,14 +109,14 @@ async def first_sequence(partition: Partition, query: MessageQuery) -> int:
     """Where it begins, by sequence or by time; past the end where nothing is that late."""
     if query.start_ms is None:
         return query.sequence
-    found = await partition.offset_for_timestamp(query.start_ms)
-    return partition.high_watermark + 1 if found is None else found[0] + 1
+    found = await partition.offset_for_timestamp(query.start_ms, stable=True)
+    return partition.stable_offset + 1 if found is None else found[0] + 1
 
 
 async def message_at(partition: Partition, sequence: int) -> StoredMessage:
     """Raises MessageNotStored, MessageErased, and MessageNotFound for one before the log's start."""
     offset = sequence - 1
-    if offset >= partition.high_watermark:
+    if offset >= partition.stable_offset:
         raise MessageNotStored(f"{partition.tp} has no message {sequence} yet")
     if offset < partition.log_start_offset:
         raise MessageNotFound(f"{partition.tp} does not have message {sequence} any more")
@@ -165,7 +165,7 @@ async def _read_record(partition: Partition, segment: Segment | None, offset: in
 
 async def next_message(partition: Partition, pattern: str, from_sequence: int) -> StoredMessage:
     """The first message at or after ``from_sequence`` whose subject matches."""
-    matching = Matching(partition.subjects, pattern, partition.high_watermark)
+    matching = Matching(partition.subjects, pattern, partition.stable_offset)
     offset = max(from_sequence - 1, 0)
     while (found := await matching.next(offset)) != NOTHING:
         try:
@@ -177,7 +177,7 @@ async def next_message(partition: Partition, pattern: str, from_sequence: int) -
 
 async def last_message(partition: Partition, pattern: str) -> StoredMessage:
     """The last message whose subject matches."""
-    below = partition.high_watermark
+    below = partition.stable_offset
     matching = Matching(partition.subjects, pattern, below)
     while (below := await matching.last(below)) != NOTHING:
         try:
@@ -203,7 +203,7 @@ async def last_of_many(
     if len(names) > PATTERNS_MAX or len(wild) > WILD_PATTERNS_MAX:
         return None
     for _ in range(TRIES_MAX):
-        index, below = await partition.subjects.know(), partition.high_watermark
+        index, below = await partition.subjects.know(), partition.stable_offset
         if up_to_sequence is not None:
             below = min(below, up_to_sequence)
         if len(wild) > 1 and len(wild) * index.number_end > LOOKS_MAX:

@@ -38,7 +38,7 @@ def count_subjects(partition: Partition) -> int | None:
         index = partition.subjects.at_hand()
     except StreamlogError:
         return None
-    return None if index is None else index.subject_count(partition.high_watermark)
+    return None if index is None else index.subject_count(partition.stable_offset)
 
 
 async def part_of(partition: Partition, pattern: str, cursor: int) -> Part:
@@ -48,7 +48,7 @@ async def part_of(partition: Partition, pattern: str, cursor: int) -> Part:
     while cursor < index.number_end:
         if size > PART_BYTES_MAX:
             return Part(totals, cursor)
-        high, below = cursor + LOOKED_AT_ONCE, partition.high_watermark
+        high, below = cursor + LOOKED_AT_ONCE, partition.stable_offset
         for name, count in index.totals(wanted, below, low=cursor, high=high):
             text = name.decode(errors="replace")
             totals[text] = totals.get(text, 0) + count

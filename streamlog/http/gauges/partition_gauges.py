@@ -57,6 +57,11 @@ GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
         lambda p: p.high_watermark,
     ),
     ("log_end_offset", "Next offset to be written", lambda p: p.log_end_offset),
+    (
+        "undecided_offsets",
+        "Committed offsets that readers of committed records wait for: from the first open transaction on",
+        lambda p: p.undecided,
+    ),
     ("size_bytes", "Bytes of the partition's segments", lambda p: p.size_bytes),
     ("segments", "Segments of the partition", lambda p: p.segment_count),
     ("leader_epoch", "Leader epoch; it grows with each leader change", lambda p: p.leader_epoch),

@@ -19,6 +19,7 @@ from streamlog.condition import CORRECT_THEN_RESTART, CRITICAL, Condition
 from streamlog.config import ConsumersSection
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.coordination.keys import partition_of
 from streamlog.errors import (
     CorruptData,
     InvalidRequest,
@@ -28,7 +29,6 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.groups.offsets_topic_config import partition_of
 from streamlog.jetstream.consumers.consumer_config import (
     check_honoured,
     pause_until,

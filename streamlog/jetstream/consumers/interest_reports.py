@@ -226,7 +226,7 @@ class StreamInterest:
                 continue
             start, end, gone = (
                 partition.log_start_offset,
-                partition.high_watermark,
+                partition.stable_offset,
                 partition.erased,
             )
             for key, it in told.by_consumer.items():
@@ -267,7 +267,7 @@ class StreamInterest:
                     led.losses = partition.erasing.losses
                     led.releases.forget()
                 question = led.releases.ask(
-                    partition.log_start_offset, partition.high_watermark, partition.erased
+                    partition.log_start_offset, partition.stable_offset, partition.erased
                 )
                 if question is None:
                     return

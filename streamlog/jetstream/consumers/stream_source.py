@@ -95,6 +95,7 @@ class StreamPart(NamedTuple):
     """How many match from there on."""
     log_start_offset: int
     high_watermark: int
+    """Where readers end: below the first message of a transaction that is open (``Partition.stable_offset``)."""
     epochs: Sequence[EpochStart] = ()
     """In which the messages were written that were read, or passed over."""
     shared_end: int | None = None
@@ -191,7 +192,7 @@ class StreamSource:
             return StreamMessage(None)
 
     async def wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
-        """The log start offset and the high watermark, as soon as this is above ``offset``, or after a time."""
+        """The log start offset and where readers end, as soon as this is above ``offset``, or after a time."""
         return await self._leaders.at_leader(
             tp,
             WAIT,
@@ -235,7 +236,7 @@ class StreamSource:
     ) -> StreamPart:
         partition = self._led(tp, stream_id)
         leader_epoch = partition.leader_epoch
-        start, end = partition.log_start_offset, partition.high_watermark
+        start, end = partition.log_start_offset, partition.stable_offset
         shared_end = partition.shared_end(epochs, offset)
         if shared_end < offset and offset > start:
             return StreamPart(
@@ -269,7 +270,7 @@ class StreamSource:
     ) -> tuple[MessageRun, int]:
         """The first messages that match, and where the next ones are looked for."""
         needed, limit = limit, max(limit, READ_MIN)
-        end = partition.high_watermark
+        end = partition.stable_offset
         next_offset = max(end, offset)
         is_near = bool(filters) and end - offset <= NEAR_END
         patterns: list[bytes] = []
@@ -296,7 +297,7 @@ class StreamSource:
         key = (stream_id, partition.tp.partition, filters)
         found = self._kept.get(key)
         if found is None or found.below <= offset or not found.is_of(partition.subjects):
-            found = Matching(partition.subjects, filters, partition.high_watermark)
+            found = Matching(partition.subjects, filters, partition.stable_offset)
             self._kept[key] = found
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
@@ -324,16 +325,16 @@ class StreamSource:
 
     async def _wait(self, tp: TopicPartition, stream_id: UUID, offset: int) -> tuple[int, int]:
         partition = self._led(tp, stream_id)
-        if partition.high_watermark <= offset:
+        if partition.stable_offset <= offset:
             try:
                 async with asyncio.timeout(WAIT_S):
                     await until(
                         partition,
-                        lambda: partition.high_watermark > offset or not partition.is_leader,
+                        lambda: partition.stable_offset > offset or not partition.is_leader,
                     )
             except TimeoutError:
                 pass
-        return partition.log_start_offset, partition.high_watermark
+        return partition.log_start_offset, partition.stable_offset
 
     async def _start(self, tp: TopicPartition, stream_id: UUID, query: StartQuery) -> ConsumerStart:
         partition = self._led(tp, stream_id)
@@ -342,13 +343,13 @@ class StreamSource:
         await self._interest.settle(partition)  # nor what no consumer before wants
         found = await self._started(partition, query)
         offset = found.offset
-        if not partition.log_start_offset < offset <= partition.high_watermark:
+        if not partition.log_start_offset < offset <= partition.stable_offset:
             return found
         before = partition.epochs_between(partition.log_start_offset, offset)
         return found._replace(epochs=before[-EPOCHS_MAX:])
 
     async def _started(self, partition: Partition, query: StartQuery) -> ConsumerStart:
-        tp, start, end = partition.tp, partition.log_start_offset, partition.high_watermark
+        tp, start, end = partition.tp, partition.log_start_offset, partition.stable_offset
         match query.policy:
             case "all":
                 return ConsumerStart(start)
@@ -357,7 +358,7 @@ class StreamSource:
             case "by_start_sequence":
                 return ConsumerStart(max(query.value, start))
             case "by_start_time":
-                found = await partition.offset_for_timestamp(query.value)
+                found = await partition.offset_for_timestamp(query.value, stable=True)
                 return ConsumerStart(end if found is None else max(found[0], start))
             case "last":
                 return ConsumerStart(await _last(partition, query.filters, start, end))
@@ -418,7 +419,7 @@ async def _picked(partition: Partition, picked: Sequence[int]) -> StreamPart:
         next_offset,
         sum(offset >= next_offset for offset in picked),
         partition.log_start_offset,
-        partition.high_watermark,
+        partition.stable_offset,
     )
 
 

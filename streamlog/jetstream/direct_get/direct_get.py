@@ -202,9 +202,9 @@ async def _last_of_each(
 async def _up_to_sequence(partition: Partition, query: DirectQuery) -> int:
     """The last sequence that may be told."""
     if query.up_to_ms is None:
-        return query.up_to_sequence or partition.high_watermark
-    later = await partition.offset_for_timestamp(query.up_to_ms)
-    return partition.high_watermark if later is None else later[0]
+        return query.up_to_sequence or partition.stable_offset
+    later = await partition.offset_for_timestamp(query.up_to_ms, stable=True)
+    return partition.stable_offset if later is None else later[0]
 
 
 def _reply(stream: str, found: StoredMessage, *, headers: bool, **more: object) -> DirectReply:

@@ -1,6 +1,6 @@
 """Access rules and filters as Kafka's ACL APIs write them (29 to 31). Pure.
 
-What streamlog does not guard is refused in words: transactional ids, delegation tokens, users.
+What streamlog does not guard is refused in words: delegation tokens, users.
 """
 
 from typing import Any, Final, TypeVar
@@ -14,8 +14,13 @@ from streamlog.wire.error_codes import ErrorCode
 
 ANY: Final = 1
 
-RESOURCE_TYPES: Final = {2: ResourceType.TOPIC, 3: ResourceType.GROUP, 4: ResourceType.CLUSTER}
-UNGUARDED: Final = {5: "transactional ids", 6: "delegation tokens", 7: "users"}
+RESOURCE_TYPES: Final = {
+    2: ResourceType.TOPIC,
+    3: ResourceType.GROUP,
+    4: ResourceType.CLUSTER,
+    5: ResourceType.TRANSACTIONAL_ID,
+}
+UNGUARDED: Final = {6: "delegation tokens", 7: "users"}
 NAME_MATCHES: Final = {
     1: NameMatch.ANY,
     2: NameMatch.MATCH,
@@ -111,7 +116,7 @@ def shown_entry(rule: Rule) -> dict[str, Any]:
 
 def _resource_type(number: int) -> ResourceType:
     if number in UNGUARDED:
-        text = f"there are no {UNGUARDED[number]} here: rules are about topics, groups, the cluster"
+        text = f"there are no {UNGUARDED[number]} here: rules are about topics, groups, transactional ids, the cluster"
         raise RequestRefused(ErrorCode.invalid_request, text)
     return _known(RESOURCE_TYPES, number, "resource type")
 

@@ -78,6 +78,27 @@ def _users(request: Message, error: dict[str, Any]) -> Message:
     return {"results": [{"user": name, **error} for name in names]}
 
 
+def _markers(request: Message, error: dict[str, Any]) -> Message:
+    """An error for each partition of each marker."""
+    return {
+        "markers": [
+            {
+                "producer_id": marker["producer_id"],
+                "topics": [
+                    {
+                        "name": topic["name"],
+                        "partitions": [
+                            {"partition_index": n, **error} for n in topic["partition_indexes"]
+                        ],
+                    }
+                    for topic in marker["topics"]
+                ],
+            }
+            for marker in request["markers"]
+        ]
+    }
+
+
 OPEN: Final = Gate(_pass, _top())
 """For any client."""
 IN_HANDLER: Final = OPEN
@@ -111,8 +132,15 @@ GATES: Final[dict[int, Gate]] = {
     registry.CREATE_TOPICS: IN_HANDLER,
     registry.DELETE_TOPICS: IN_HANDLER,
     registry.INIT_PRODUCER_ID: IN_HANDLER,
+    registry.ADD_PARTITIONS_TO_TXN: IN_HANDLER,
+    registry.ADD_OFFSETS_TO_TXN: IN_HANDLER,
+    registry.END_TXN: IN_HANDLER,
+    registry.TXN_OFFSET_COMMIT: IN_HANDLER,
+    registry.LIST_TRANSACTIONS: IN_HANDLER,
+    registry.DESCRIBE_TRANSACTIONS: IN_HANDLER,
     registry.DELETE_RECORDS: IN_HANDLER,
     registry.OFFSET_FOR_LEADER_EPOCH: IN_HANDLER,
+    registry.DESCRIBE_PRODUCERS: IN_HANDLER,
     registry.DESCRIBE_CONFIGS: IN_HANDLER,
     registry.ALTER_CONFIGS: IN_HANDLER,
     registry.INCREMENTAL_ALTER_CONFIGS: IN_HANDLER,
@@ -138,6 +166,7 @@ GATES: Final[dict[int, Gate]] = {
     registry.BEGIN_QUORUM_EPOCH: _NODES,
     registry.END_QUORUM_EPOCH: _NODES,
     registry.FETCH_SNAPSHOT: _NODES,
+    registry.WRITE_TXN_MARKERS: Gate(_node, _markers),
 }
 """By the API's key; one for each API that there is."""
 

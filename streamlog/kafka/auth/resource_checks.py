@@ -12,6 +12,7 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
     TopicForbidden,
+    TransactionalIdForbidden,
     UnknownLeaderEpoch,
 )
 from streamlog.kafka.cluster_view import ClusterView
@@ -82,6 +83,16 @@ def group_refusal(operation: Operation, group: str, view: ClusterView) -> ErrorC
             view.access.check_group(operation, group)
         except GroupForbidden:
             return ErrorCode.group_authorization_failed
+    return ErrorCode.none
+
+
+def transactional_id_refusal(operation: Operation, name: str, view: ClusterView) -> ErrorCode:
+    """``none`` where the caller may do it; the same whether there is such an id or not."""
+    if view.access is not None:
+        try:
+            view.access.check_transactional_id(operation, name)
+        except TransactionalIdForbidden:
+            return ErrorCode.transactional_id_authorization_failed
     return ErrorCode.none
 
 

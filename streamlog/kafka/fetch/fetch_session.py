@@ -105,6 +105,8 @@ class FetchSession:
         self.wake: Callable[[], None] | None = None
         """Wakes the request that is being answered: something is due, or there are news."""
         self.closed = False
+        self.reads_committed = False
+        """No record of a transaction that is aborted, or open; a replica reads all."""
         self._fetches: dict[Key, PartitionFetch] = {}
         self._again: dict[PartitionFetch, None] = {}
         """Due with the next request, behind what changes until then."""
@@ -142,6 +144,7 @@ class FetchSession:
         never goes back, in seconds. The session is busy from the first step on.
         """
         self.wake, self._now, self.looked_at = wake, now, {}
+        self.reads_committed = request.isolation_level == wire.READ_COMMITTED
         done = 0
         for gone in request.forgotten:
             done += 1
@@ -225,7 +228,7 @@ class PartitionFetch:
     """
 
     __slots__ = (
-        "_awaits_commit", "_diverging", "_error_code", "_is_replica", "_leader", "_partition", "_preferred",
+        "_aborted", "_awaits_commit", "_diverging", "_error_code", "_is_replica", "_leader", "_partition", "_preferred",
         "_rests", "_seen", "_session", "_told_high_watermark", "_told_start", "_topic_id", "_watched",
         "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
@@ -252,6 +255,7 @@ class PartitionFetch:
         self._told_high_watermark = self._told_start = UNKNOWN  # in the last answer
         self._watched: Partition | None = None  # in the purgatory of it
         self._awaits_commit = False  # in the one for the high watermark, too
+        self._aborted: list[wire.AbortedRange] = []  # among the records, where that is asked for
         self._rests = False  # a replica that is watched, and has all there is
 
     def note_position(self) -> None:
@@ -302,7 +306,7 @@ class PartitionFetch:
             return False
         if self._is_replica:
             return self._has_all(partition) and self._session.caller.replica_id in partition.isr
-        return partition.is_leader and self.wanted.fetch_offset >= partition.high_watermark
+        return partition.is_leader and self.wanted.fetch_offset >= self._end_of(partition)
 
     @property
     def size_bytes(self) -> int:
@@ -311,6 +315,11 @@ class PartitionFetch:
     @property
     def _hears_of_commits(self) -> bool:
         return self._is_replica and self.wanted.high_watermark != wire.NOT_TOLD
+
+    def _end_of(self, partition: Partition) -> int:
+        """Where what a consumer reads ends."""
+        is_stable = self._session.reads_committed
+        return partition.stable_offset if is_stable else partition.high_watermark
 
     def _has_all(self, partition: Partition) -> bool:
         return self.wanted.fetch_offset == partition.log_end_offset
@@ -321,6 +330,7 @@ class PartitionFetch:
             self.close()
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
+        self._aborted = []
         records: FileSlice | None = None
         wanted = self.wanted
         try:
@@ -335,13 +345,18 @@ class PartitionFetch:
                     self._check_end(partition, view)
                 if wanted.last_fetched_epoch != NO_EPOCH:
                     self._diverging = _divergence(partition, wanted)
-                is_all_read = partition.high_watermark <= offset <= end  # as at most looks
+                committed = self._session.reads_committed
+                upper = partition.stable_offset if committed else partition.high_watermark
+                is_all_read = upper <= offset <= end  # as at most looks
                 if self._diverging is None and not is_all_read:
                     rack = self._session.caller.rack
                     if rack:
                         self._preferred = _nearer_replica(self.tp, rack, partition, view)
                     if self._preferred == NO_LEADER and wanted_bytes > 0:
-                        records = await partition.read(offset, wanted_bytes)
+                        if committed:
+                            records = await self._read_committed(partition, wanted_bytes)
+                        else:
+                            records = await partition.read(offset, wanted_bytes)
         except StreamlogError as error:
             self._fail(error, view)
             return
@@ -387,6 +402,12 @@ class PartitionFetch:
             raise UnknownTopicId(f"no stream has the id {self._topic_id.hex()}")
         if name != self.tp.stream:
             self.tp = TopicPartition(name, self.tp.partition)
+
+    async def _read_committed(self, partition: Partition, max_bytes: int) -> FileSlice:
+        part, aborted = await partition.read_committed(self.wanted.fetch_offset, max_bytes)
+        ranges = [wire.AbortedRange(it.producer_id, it.first_offset) for it in aborted]
+        self._aborted = sorted(ranges, key=lambda it: it.first_offset)
+        return part
 
     async def _read_for_replica(self, partition: Partition, wanted_bytes: int) -> FileSlice | None:
         caller = self._session.caller
@@ -491,6 +512,9 @@ class PartitionFetch:
         partition, records = self._partition, self.records
         high_watermark = UNKNOWN if partition is None else partition.high_watermark
         log_start_offset = UNKNOWN if partition is None else partition.log_start_offset
+        stable_offset = None
+        if partition is not None and not self._is_replica:
+            stable_offset = partition.stable_offset
         is_known = self._error_code == ErrorCode.none
         self._told_high_watermark = high_watermark if is_known else UNKNOWN
         self._told_start = log_start_offset if is_known else UNKNOWN
@@ -503,6 +527,8 @@ class PartitionFetch:
             self._diverging,
             self._preferred,
             self._leader,
+            stable_offset=stable_offset,
+            aborted=() if records is None else self._aborted,
         )
 
     def _check_leadership(self) -> None:

@@ -3,13 +3,19 @@
 from typing import Final
 
 from streamlog.kafka.context import Context
+from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
+from streamlog.transactions.transaction import VERSION_2
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.registry import APIS
 
 FEATURE: Final = "streamlog.level"
 """What ``streamlog cluster features ls`` tells, as Kafka's clients ask for it (KIP-584)."""
+TRANSACTIONS: Final = "transaction.version"
+"""By version 2 Java's producers know that leaders add partitions to transactions, and that each has an epoch of its
+own (KIP-890). It comes with ``streamlog.level``.
+"""
 
 
 async def api_versions(_request: Message, _version: int, context: Context) -> Message:
@@ -18,20 +24,23 @@ async def api_versions(_request: Message, _version: int, context: Context) -> Me
     No guards: any client may ask.
     """
     image = context.metadata.image
-    supported = {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}
-    finalized = {
-        "name": FEATURE,
-        "max_version_level": image.level,
-        "min_version_level": image.level,
-    }
+    supported = [{"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}]
+    finalized = [_finalized(FEATURE, image.level)]
+    supported.append({"name": TRANSACTIONS, "min_version": 0, "max_version": VERSION_2})
+    if why_no_transactions(context) is None:
+        finalized.append(_finalized(TRANSACTIONS, VERSION_2))
     return {
         **offered(ErrorCode.none),
-        "supported_features": [supported],
+        "supported_features": supported,
         # It has to grow with each change of a feature, and with nothing else: a client that may not see
         # streams would see them come and go by it.
         "finalized_features_epoch": image.level,
-        "finalized_features": [finalized],
+        "finalized_features": finalized,
     }
+
+
+def _finalized(name: str, level: int) -> Message:
+    return {"name": name, "max_version_level": level, "min_version_level": level}
 
 
 def offered(error_code: ErrorCode) -> Message:

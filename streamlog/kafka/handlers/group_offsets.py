@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups have come."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups have come."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,8 +6,11 @@ from typing import Any, Final
 
 from streamlog.acl.rules import Operation
 from streamlog.control.groups import ForgottenOffset, StreamPartitions
+from streamlog.coordination.effects import TransactionPart
+from streamlog.coordination.reply import DelayedReply
+from streamlog.coordination.shard import code_of_failure
 from streamlog.errors import NotLeader, StreamlogError
-from streamlog.groups.offsets_topic import GroupReply
+from streamlog.groups.offsets_topic import GroupShard
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import (
     CommitRequest,
@@ -15,12 +18,19 @@ from streamlog.groups.requests import (
     GroupCaller,
     OffsetToCommit,
     PartitionId,
+    TransactionCommit,
 )
-from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal, stream_named
+from streamlog.kafka.auth.resource_checks import (
+    forbidden_topics,
+    group_refusal,
+    stream_named,
+    transactional_id_refusal,
+)
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.groups import result_of
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import group_code_of
+from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.read_barrier import catch_up
 from streamlog.model import TopicPartition
@@ -200,6 +210,124 @@ def _commit_codes(
     ]
 
 
+_TRANSACTIONS_2_FROM: Final = 5
+_MEMBERS_FROM: Final = 3
+_ABORTABLE_FROM: Final = 4
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.network_exception,
+    }
+)
+"""Errors of a transaction's coordinator that pass by themselves. Producers of all versions ask again for
+COORDINATOR_LOAD_IN_PROGRESS, and look for no other coordinator of the group."""
+
+
+async def txn_offset_commit(
+    request: Message, version: int, context: Context, asker: Requester
+) -> Message:
+    """TxnOffsetCommit (28), versions 0 to 5: how far a group has come, once a producer's transaction is committed.
+
+    The group's coordinator has the transaction's coordinator say that the transaction is open, and has this
+    partition, before it writes that. Until the transaction ends, OffsetFetch that wants nothing unstable is told
+    to ask again (KIP-447).
+
+        v2  the leader epoch of what was read last (KIP-320)
+        v3  a member says its generation and id: one that is none any more is refused (KIP-447)
+        v4  an error of its own for a transaction that is to be aborted (KIP-890)
+        v5  the coordinator adds this partition to the transaction (KIP-890)
+    """
+    refusal = ErrorCode.none
+    if why_no_transactions(context) is not None:
+        refusal = ErrorCode.transactional_id_authorization_failed
+    if refusal is ErrorCode.none:
+        refusal = transactional_id_refusal(Operation.WRITE, request["transactional_id"], context)
+    if refusal is ErrorCode.none:
+        refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return _commit_failed(request, refusal)
+    forbidden = forbidden_topics((it["name"] for it in request["topics"]), context)
+    try:
+        await _know_topics(request, forbidden, context)
+    except NotLeader:
+        return _commit_failed(request, ErrorCode.coordinator_not_available)
+    has_member = version >= _MEMBERS_FROM
+    commit = _commit_request(
+        {
+            **request,
+            "member_id": request["member_id"] if has_member else "",
+            "generation_id_or_member_epoch": request["generation_id"] if has_member else -1,
+        },
+        _EPOCHS_FROM,
+        context.metadata.image,
+        forbidden,
+    )
+    result: Any = {}
+    if commit.offsets:
+        result = await _commit_in_transaction(request, commit, version, context, asker)
+    if isinstance(result, ErrorCode):
+        result = dict.fromkeys(commit.offsets, result)
+    return {
+        "topics": [
+            {"name": topic["name"], "partitions": list(_commit_codes(topic, result, forbidden))}
+            for topic in request["topics"]
+        ]
+    }
+
+
+async def _commit_in_transaction(
+    request: Message, commit: CommitRequest, version: int, context: Context, asker: Requester
+) -> dict[PartitionId, ErrorCode] | ErrorCode:
+    shard = context.groups.shard(commit.group)
+    if isinstance(shard, ErrorCode):
+        return shard
+    producer_id, epoch = request["producer_id"], request["producer_epoch"]
+    try:
+        await shard.offsets.know_producers()
+    except StreamlogError as error:
+        return code_of_failure(error)
+    verified = shard.offsets.verify_producer(producer_id, epoch)
+    if verified is not None:
+        code = await _verified(request, shard, version, context)
+        if code in _PASSING:
+            return ErrorCode.coordinator_load_in_progress
+        if code is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
+            return ErrorCode.invalid_txn_state
+        if code is not ErrorCode.none:
+            return code
+    if shard.why_not is not ErrorCode.none:  # by now
+        return shard.why_not
+    wanted = TransactionCommit(commit, TransactionPart(producer_id, epoch, verified))
+    reply = shard.call(
+        lambda coordinator, token, now: coordinator.commit_in_transaction(wanted, token, now)
+    )
+    timeout_ms = context.groups.settings.commit_timeout_ms
+    result: dict[PartitionId, ErrorCode] | ErrorCode = await result_of(
+        reply, asker.poll, timeout_ms
+    )
+    return result
+
+
+async def _verified(
+    request: Message, shard: GroupShard, version: int, context: Context
+) -> ErrorCode:
+    """What the transaction's coordinator says of the partition that the group's offsets are in."""
+    transactions, tp = context.transaction_partitions, shard.partition.tp
+    if transactions is None:
+        return ErrorCode.coordinator_not_available
+    codes = await transactions.add(
+        request["transactional_id"],
+        request["producer_id"],
+        request["producer_epoch"],
+        [tp],
+        verify_only=version < _TRANSACTIONS_2_FROM,
+    )
+    return codes[tp]
+
+
 _WHOLE_ERROR_FROM: Final = 2
 _SEVERAL_GROUPS_FROM: Final = 8
 NO_OFFSET: Final = -1
@@ -241,7 +369,7 @@ async def offset_fetch(
     return {"groups": answers} if several else answers[0]
 
 
-def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
+def _confirm(group: str, context: Context) -> DelayedReply | ErrorCode:
     refusal = group_refusal(Operation.DESCRIBE, group, context)
     if refusal is not ErrorCode.none:
         return refusal

@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
+from streamlog.coordination.led_shards import FoundCoordinator
+from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE, State
-from streamlog.groups.offsets_topic import GroupReply
 from streamlog.groups.requests import (
     DescribedGroup,
     GroupCaller,
@@ -21,10 +22,11 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
-from streamlog.kafka.auth.resource_checks import group_refusal
+from streamlog.kafka.auth.resource_checks import group_refusal, transactional_id_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.refusal import group_code_of
+from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 
@@ -32,7 +34,7 @@ NO_GENERATION: Final = -1
 
 
 async def result_of(
-    reply: GroupReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
+    reply: DelayedReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
 ) -> Any:
     """The result; an error code where there is none, nor will be in ``timeout_ms``.
 
@@ -72,11 +74,10 @@ _NO_NODE: Final[Message] = {"node_id": -1, "host": "", "port": -1}
 
 
 async def find_coordinator(request: Message, version: int, context: Context) -> Message:
-    """FindCoordinator (10), versions 0 to 4: which node to speak to about a consumer group.
+    """FindCoordinator (10), versions 0 to 5: which node to speak to about a consumer group, or a transactional id.
 
-    That is the leader of the partition of ``__consumer_offsets`` that the group belongs to; the stream
-    is made at the first request. Transactions are refused here already: an idempotent producer asks
-    for no coordinator.
+    That is the leader of the partition of ``__consumer_offsets``, or ``__transaction_state``, that it belongs
+    to; the stream is made at the first request.
 
         v3  the answer says in words what is wrong
         v4  several keys in one request, and an error for each
@@ -84,15 +85,15 @@ async def find_coordinator(request: Message, version: int, context: Context) -> 
     kind = request.get("key_type", _GROUP_KEY)
     keys = request["coordinator_keys"] if version >= 4 else [request["key"]]
     coordinators = [
-        {"key": it, **await _find_group_coordinator(kind, it, context)}
+        {"key": it, **await _find_coordinator(kind, it, context)}
         async for it in cooperatively(keys)
     ]
     return {"coordinators": coordinators} if version >= 4 else coordinators[0]
 
 
-async def _find_group_coordinator(kind: int, key: str, context: Context) -> dict[str, Any]:
+async def _find_coordinator(kind: int, key: str, context: Context) -> dict[str, Any]:
     if kind == _TRANSACTION_KEY:
-        return _no_coordinator(NO_TRANSACTIONS, "transactions are not supported")
+        return await _find_transaction_coordinator(key, context)
     if kind != _GROUP_KEY:
         return _no_coordinator(
             ErrorCode.invalid_request, f"there are no coordinators of kind {kind}"
@@ -100,9 +101,24 @@ async def _find_group_coordinator(kind: int, key: str, context: Context) -> dict
     refusal = group_refusal(Operation.DESCRIBE, key, context)
     if refusal is not ErrorCode.none:
         return _no_coordinator(refusal, "not allowed")
-    node, error = await context.groups.find(key)
+    return _coordinator(await context.groups.find(key), "no node coordinates this group just now")
+
+
+async def _find_transaction_coordinator(key: str, context: Context) -> dict[str, Any]:
+    reason = why_no_transactions(context)
+    if reason is not None or context.transactions is None:
+        return _no_coordinator(NO_TRANSACTIONS, reason or "transactions are not supported")
+    refusal = transactional_id_refusal(Operation.DESCRIBE, key, context)
+    if refusal is not ErrorCode.none:
+        return _no_coordinator(refusal, "not allowed")
+    found = await context.transactions.find(key)
+    return _coordinator(found, "no node coordinates this transactional id just now")
+
+
+def _coordinator(found: FoundCoordinator, message: str) -> dict[str, Any]:
+    node = found.node
     if node is None:
-        return _no_coordinator(error, "no node coordinates this group just now")
+        return _no_coordinator(found.error, message)
     return {
         "node_id": node.node_id,
         "host": node.host,

@@ -18,6 +18,7 @@ from streamlog.partition.partition import Partition
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
+from streamlog.wire.fetch import READ_COMMITTED
 from streamlog.wire.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 
 EARLIEST_LOCAL: Final = -4
@@ -41,6 +42,7 @@ Found = tuple[int, int, int]
 async def list_offsets(request: Message, version: int, context: Context) -> Message:
     """ListOffsets (2), versions 1 to 11: earliest, latest, by time, of the largest time.
 
+    v2  the isolation level: who reads committed records is told of none above the last stable offset
     v4  the caller's leader epoch is checked, ours comes back with the latest offset
     v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
         before that
@@ -55,7 +57,14 @@ async def list_offsets(request: Message, version: int, context: Context) -> Mess
             {
                 "name": topic["name"],
                 "partitions": [
-                    await _partition_offset(topic["name"], asked, version, lookup, context)
+                    await _partition_offset(
+                        topic["name"],
+                        asked,
+                        version,
+                        lookup,
+                        context,
+                        isolation_level=request.get("isolation_level", 0),
+                    )
                     async for asked in cooperatively(topic["partitions"])
                 ],
             }
@@ -65,7 +74,13 @@ async def list_offsets(request: Message, version: int, context: Context) -> Mess
 
 
 async def _partition_offset(
-    name: str, asked: Message, version: int, lookup: PartitionLookup, context: Context
+    name: str,
+    asked: Message,
+    version: int,
+    lookup: PartitionLookup,
+    context: Context,
+    *,
+    isolation_level: int,
 ) -> dict[str, Any]:
     index = asked["partition_index"]
     try:
@@ -74,7 +89,10 @@ async def _partition_offset(
             TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH)
         )
         check_topic(Operation.DESCRIBE, name, context)
-        offset, timestamp_ms, epoch = await _find_offset(partition, asked["timestamp"], context)
+        stable = isolation_level == READ_COMMITTED
+        offset, timestamp_ms, epoch = await _find_offset(
+            partition, asked["timestamp"], context, stable=stable
+        )
     except StreamlogError as error:
         code = code_of(error)
         if code == ErrorCode.offset_not_available and version < 5:
@@ -94,20 +112,25 @@ def _check_timestamp(timestamp_ms: int, version: int) -> None:
         raise UnsupportedVersion(f"timestamp {timestamp_ms} in version {version}")
 
 
-async def _find_offset(partition: Partition, timestamp_ms: int, context: Context) -> Found:
-    """Nothing at or after the time asked for is no error: the offset is unknown then."""
+async def _find_offset(
+    partition: Partition, timestamp_ms: int, context: Context, *, stable: bool
+) -> Found:
+    """Nothing at or after the time asked for is no error: the offset is unknown then. ``stable``: of what is below
+    the last stable offset.
+    """
     if timestamp_ms == LATEST:
         _check_known(partition, context)
-        return partition.high_watermark, UNKNOWN, partition.leader_epoch
+        end = partition.stable_offset if stable else partition.high_watermark
+        return end, UNKNOWN, partition.leader_epoch
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return partition.log_start_offset, UNKNOWN, UNKNOWN
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return UNKNOWN, UNKNOWN, UNKNOWN
     if timestamp_ms == MAX_TIMESTAMP:
         _check_known(partition, context)
-        found = await partition.latest_timestamp()
+        found = await partition.latest_timestamp(stable=stable)
     else:
-        found = await partition.offset_for_timestamp(timestamp_ms)
+        found = await partition.offset_for_timestamp(timestamp_ms, stable=stable)
     if found is None:
         _check_known(partition, context)
         return UNKNOWN, UNKNOWN, UNKNOWN

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.acl.rules import Operation
 from streamlog.errors import (
@@ -13,6 +14,7 @@ from streamlog.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
+    NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
     NoTransactions,
@@ -29,18 +31,23 @@ from streamlog.kafka.advertised_listeners import current_leader, endpoints
 from streamlog.kafka.auth.resource_checks import led_partition
 from streamlog.kafka.context import Context
 from streamlog.kafka.producer_ids import EPOCH_MAX
+from streamlog.kafka.refusal import RequestRefused
+from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.log.segment.append_validation import check_batch_size
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
+from streamlog.partition.producer_state_manager import VerifiedTransaction
 from streamlog.partition.state import UNAWAITED
+from streamlog.record.batch import read_header
 from streamlog.record.codec import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.wire import produce as wire
 from streamlog.wire.api_messages import AT_ONCE_BYTES, Message
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response
@@ -81,7 +88,8 @@ class PartitionProduce:
     def failed(self, error: StreamlogError, leader: CurrentLeader | None = None) -> None:
         """``leader``: whom to ask instead."""
         first = error.first_offset if isinstance(error, ProducerRefused) else NO_OFFSET
-        result = ProduceResult(self._number, code_of(error), first, error_message=str(error))
+        code = error.code if isinstance(error, RequestRefused) else code_of(error)
+        result = ProduceResult(self._number, code, first, error_message=str(error))
         if isinstance(error, RecordsWithoutKey):
             result = result._replace(faulty=error.places, fault=NO_KEY)
         self._end(result._replace(leader=leader))
@@ -197,13 +205,17 @@ async def produce(
     """Produce (0), versions 3 to 13: one record batch v2 for each partition, kept as it was sent.
 
     Appended as it comes, in the order of the connection; with acks=all answered when it is committed,
-    while the requests behind it are appended already, so that they share its sync. No transactions.
+    while the requests behind it are appended already, so that they share its sync.
+
+    Before the first batch of a transaction is appended its coordinator is asked, see ``_verify``.
 
     It is offered from version 0: an old librdkafka compresses only for who offers that (KAFKA-18659).
 
         v5  the answer tells the log start offset
         v8  the answer says in words what is wrong, and which records are at fault (KIP-467)
         v10 the answer says who leads where this node does not (KIP-951)
+        v12 the coordinator adds partitions to a transaction as they come (KIP-890); before that, it says
+            whether the producer has done so
         v13 topics are named by their ids (KIP-516)
 
     All is appended or refused when this returns; None where no answer is wanted.
@@ -218,16 +230,18 @@ async def produce(
     leaders: list[CurrentLeader | None] = []
     loop = asyncio.get_running_loop()
     turn_ends = loop.time() + TURN_S
+    verified = await _verify(request, version, context)
     for topic, partitions in request.topics:
         answer.topic(topic)
         for asked in partitions:
             part = answer.add(asked.partition)
             try:
-                _check_request(request, version)
+                _check_request(request, version, context)
                 tp = TopicPartition(_name_of(topic, context), asked.partition)
-                await _take(
-                    topic, tp, asked.records, request.acks, part, context=context, threads=threads
+                sent = _SentRecords(
+                    topic, tp, asked.records, request.acks, request.transactional_id
                 )
+                await _take(sent, part, verified.get(tp), context=context, threads=threads)
             except NotLeader as error:
                 leaders.append(current_leader(tp, context.metadata.image))
                 part.failed(error, leaders[-1])
@@ -246,11 +260,17 @@ async def produce(
     return answer
 
 
-def _check_request(request: wire.ProduceRequest, version: int) -> None:
+def _check_request(request: wire.ProduceRequest, version: int, context: Context) -> None:
     if version < wire.VERSION_MIN:
         raise UnsupportedVersion(f"Produce version {version}: 3 and later are served")
     if request.transactional_id is not None:
-        raise NoTransactions("transactions are not supported")
+        reason = why_no_transactions(context)
+        if reason is not None:
+            raise NoTransactions(reason)
+        if context.access is not None:
+            context.access.check_transactional_id(Operation.WRITE, request.transactional_id)
+        if request.acks != wire.ACKS_ALL:
+            raise InvalidRequiredAcks(f"acks of {request.acks}, where a transaction's are -1")
     if request.acks not in KNOWN_ACKS:
         raise InvalidRequiredAcks(f"acks of {request.acks}: -1, 0 and 1 are known")
 
@@ -273,17 +293,100 @@ def _led(topic: str | bytes, tp: TopicPartition, context: Context) -> Partition:
     return partition
 
 
+class _SentRecords(NamedTuple):
+    """What a request has for one partition."""
+
+    topic: str | bytes
+    tp: TopicPartition
+    records: memoryview | None
+    acks: int
+    transactional_id: str | None
+
+
+class _Verification(NamedTuple):
+    """What the coordinator says of a partition; ``verified`` is what the append needs."""
+
+    verified: VerifiedTransaction
+    code: ErrorCode
+
+
+_ABORTABLE_FROM: Final = 11
+"""Producers of earlier versions do not know TRANSACTION_ABORTABLE (KIP-890)."""
+_ASK_AGAIN: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.network_exception,
+    }
+)
+"""Errors of the coordinator that pass by themselves: producers of all versions send the batch again for
+NOT_ENOUGH_REPLICAS, and only for what is a partition's."""
+
+
+async def _verify(
+    request: wire.ProduceRequest, version: int, context: Context
+) -> dict[TopicPartition, _Verification]:
+    """What the coordinator says of those partitions in which the producer's transaction is not open yet. It is asked
+    once for all of them. A marker that comes between its answer and the append makes the answer void.
+    """
+    transactions, name = context.transaction_partitions, request.transactional_id
+    if transactions is None or name is None or version < wire.VERSION_MIN:
+        return {}
+    asked: dict[TopicPartition, VerifiedTransaction] = {}
+    for topic, partitions in request.topics:
+        for it in partitions:
+            with suppress(StreamlogError):  # which ``_take`` tells of
+                tp = TopicPartition(_name_of(topic, context), it.partition)
+                header = read_header(b"" if it.records is None else it.records)
+                if not header.is_transactional or header.producer_id < 0:
+                    continue
+                partition = _led(topic, tp, context)
+                await partition.know_producers()
+                verified = partition.verify_transaction(header)
+                if verified is not None:
+                    asked[tp] = verified
+    found: dict[TopicPartition, _Verification] = {}
+    producers = {(it.producer_id, it.epoch) for it in asked.values()}
+    for producer_id, epoch in producers:
+        wanted = [
+            tp for tp, it in asked.items() if (it.producer_id, it.epoch) == (producer_id, epoch)
+        ]
+        codes = await transactions.add(
+            name, producer_id, epoch, wanted, verify_only=version < wire.TRANSACTIONS_2_FROM
+        )
+        for tp in wanted:
+            code = codes.get(tp, ErrorCode.invalid_txn_state)
+            if code is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
+                code = ErrorCode.invalid_txn_state
+            found[tp] = _Verification(asked[tp], code)
+    return found
+
+
+def _check_verified(answer: _Verification | None, tp: TopicPartition) -> VerifiedTransaction | None:
+    """Raises RequestRefused, NotEnoughReplicas."""
+    if answer is None:
+        return None
+    if answer.code in _ASK_AGAIN:
+        raise NotEnoughReplicas(f"{tp}: the transaction's coordinator says {answer.code.name}")
+    if answer.code != ErrorCode.none:
+        raise RequestRefused(
+            answer.code, f"{tp}: the transaction's coordinator says {answer.code.name}"
+        )
+    return answer.verified
+
+
 async def _take(
-    topic: str | bytes,
-    tp: TopicPartition,
-    records: memoryview | None,
-    acks: int,
+    sent: _SentRecords,
     part: PartitionProduce,
+    answer: _Verification | None,
     *,
     context: Context,
     threads: Executor,
 ) -> None:
     """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
+    topic, tp, records, acks, _ = sent
     check_writable_by_clients(tp.stream)
     partition = _led(topic, tp, context)
     if context.access is not None:
@@ -294,14 +397,15 @@ async def _take(
         _restore(tp, partition, records, part, context)
         return
     check_takes_records(context.metadata.image.stream(tp.stream).config)
-    batch = await _checked(tp, records, context, threads)
+    batch = await _checked(sent, context, threads)
     partition = _led(topic, tp, context)
+    verified = _check_verified(answer, tp)
     if batch.is_sequenced:
         await partition.know_producers()
     if acks == wire.ACKS_ALL:
         partition.check_min_isr()
         part.appended(partition)
-        part.append_time_ms = partition.produce(batch, part).append_time_ms
+        part.append_time_ms = partition.produce(batch, part, verified=verified).append_time_ms
         return
     appended = partition.produce(batch, UNAWAITED)
     part.append_time_ms = appended.append_time_ms
@@ -325,13 +429,12 @@ def _restore(
     partition.restore(records, part)
 
 
-async def _checked(
-    tp: TopicPartition, records: memoryview | None, context: Context, threads: Executor
-) -> ProducedBatch:
+async def _checked(sent: _SentRecords, context: Context, threads: Executor) -> ProducedBatch:
     """Raises CorruptBatch, InvalidRecord, RecordTooLarge, NoTransactions."""
+    tp, records = sent.tp, sent.records
     if records is None:
         raise InvalidRecord("no records")
-    header = check_outside(records)
+    header = check_outside(records, transactional=sent.transactional_id is not None)
     keyed = context.metadata.image.stream(tp.stream).config.is_compacted
     try:
         body = opened_at_once(header, records)
@@ -357,15 +460,8 @@ NO_PRODUCER = -1
 
 
 async def init_producer_id(request: Message, _version: int, context: Context) -> Message:
-    """InitProducerId (22), versions 0 to 6: an id that no other producer has, in epoch 0.
-
-    Who has a transactional id is refused: there are no transactions.
-
-        v3  who gives its id and epoch goes on with that id in the next epoch (KIP-360)
-    """
+    """InitProducerId without a transactional id: an id that no other producer has, in epoch 0."""
     try:
-        if request["transactional_id"] is not None:
-            raise NoTransactions("transactions are not supported")
         _check_may_number(context)
         known, epoch = request.get("producer_id", NO_PRODUCER), request.get("producer_epoch", -1)
         given = 0 <= known < context.metadata.image.producer_ids_end

@@ -16,6 +16,7 @@ from streamlog.log.segment.segment import Segment
 from streamlog.log.settings import CompactionSettings
 from streamlog.log.storage.disk import Disk, storage_errors
 from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.transactions.transactions import AbortedBatches
 from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.codec import opened
 from streamlog.record.compiled.keys import SEED_BYTES, KeyOffsets
@@ -71,6 +72,9 @@ class Cleaning:
         self._keys: KeyOffsets | None = None
         self._left: deque[Segment] = deque()
         """Still to be cleaned."""
+        self._aborted = AbortedBatches(log.transactions.aborted)
+        self._unended: set[int] = set()
+        """Producers of which batches of a transaction stay that are read before its marker."""
         self._last_of: dict[int, int] = {}
         """Of each producer with a dirty batch: the base offset of the last one."""
 
@@ -115,6 +119,8 @@ class Cleaning:
             first_dirty_offset=self.first_dirty_offset,
             may_drop_tombstones=self._terms.may_drop_tombstones,
             producer_needs=self._producer_needs,
+            aborted=self._aborted,
+            unended=self._unended,
         )
         swap = self._rewriting.group(self._left, winnowing.keep)
         self._note_horizon(winnowing.horizon_ms)
@@ -126,6 +132,7 @@ class Cleaning:
     def finish(self) -> None:
         """All groups are swapped in. The log's owner's."""
         self._log.first_dirty_offset = max(self._log.first_dirty_offset, self.upper_offset)
+        self._log.transactions.cleaned_below(self.upper_offset)
 
     def _end(self) -> int:
         return self._segments[-1].next_offset if self._segments else 0
@@ -143,7 +150,7 @@ class Cleaning:
                     if header.producer_id >= 0 and len(self._last_of) < PRODUCERS_MAX:
                         self._last_of[header.producer_id] = header.base_offset
                     count = header.record_count
-                    if header.attributes & CONTROL or not count:
+                    if header.attributes & CONTROL or not count or self._aborted.has_batch(header):
                         continue
                     full = note(opened(header, batch), count, header.base_offset, start)
                     if full >= 0:

@@ -6,7 +6,8 @@ as all else. Here is what all erasures of one log come to, so that no reader has
 - ``erasures`` the offsets that are erased, as far as is committed, and those that wait. Pure.
 - ``erasures_file`` the same as a small file beside the log, written before the checkpoint of the
   recovery point passes an erasure: a start reads the log from there on, which it has to anyway.
-- ``erasures_load`` both put together when the log is opened.
+
+``log.control_load`` puts both together when the log is opened.
 
 Invariants: an erasure erases only what is before it, and counts from its commit on; what is erased
 here is erased by a batch of this very log.

@@ -19,6 +19,10 @@ class Erasure(NamedTuple):
     erased: OffsetSet
     is_placeholder: bool = False
     """It stands for a message that another log had at this offset."""
+    is_abort: bool = False
+    """It is the marker of an aborted transaction. Its records stay in the files until retention or compaction takes
+    them: the marker does not name them, and who reads the log from its start is to find the same as others.
+    """
 
 
 class Erasures:
@@ -47,6 +51,10 @@ class Erasures:
     @property
     def pending(self) -> tuple[Erasure, ...]:
         return tuple(erasure for erasure, _ in self._pending)
+
+    def pending_at(self, offset: int) -> OffsetSet | None:
+        """What the erasure at that offset erases; None: it is committed, or there is none. From any thread."""
+        return next((it.erased for it, _ in tuple(self._pending) if it.offset == offset), None)
 
     @property
     def latest_offset(self) -> int:
@@ -88,7 +96,8 @@ class Erasures:
             fresh.remove_all(self.erased)
             self.erased.update(fresh)
             self.erased.add(self.last.offset)
-            self.unremoved.update(fresh)
+            if not self.last.is_abort:
+                self.unremoved.update(fresh)
         return self.last is not before
 
     def cut(self, end_offset: int) -> None:

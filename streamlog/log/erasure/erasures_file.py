@@ -23,6 +23,8 @@ _CRC: Final = struct.Struct(">I")
 _OWNER: Final = struct.Struct(">H")
 _TAIL: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qiI")
+_ABORT: Final = 1 << 31
+"""In the number of bytes: it is the end of an aborted transaction."""
 
 
 class ErasureSnapshot(NamedTuple):
@@ -78,12 +80,15 @@ def decode(data: bytes, path: str, owner: bytes) -> ErasureSnapshot:
 
 def _packed(erasure: Erasure) -> bytes:
     offsets = erasure.erased.encode()
-    return _HEAD.pack(erasure.offset, erasure.epoch, len(offsets)) + offsets
+    size = len(offsets) | (_ABORT if erasure.is_abort else 0)
+    return _HEAD.pack(erasure.offset, erasure.epoch, size) + offsets
 
 
 def _unpacked(data: memoryview) -> Iterator[Erasure]:
     at = 0
     while at < len(data):
         offset, epoch, size = _HEAD.unpack_from(data, at)
+        is_abort, size = bool(size & _ABORT), size & ~_ABORT
         at += _HEAD.size + size
-        yield Erasure(offset, epoch, OffsetSet.decode(data[at - size : at]))
+        offsets = OffsetSet.decode(data[at - size : at])
+        yield Erasure(offset, epoch, offsets, is_abort=is_abort)

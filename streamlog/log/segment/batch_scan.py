@@ -42,6 +42,8 @@ class BatchPlace(NamedTuple):
     leader_epoch: int
     max_timestamp_ms: int
     attributes: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 class Damage(NamedTuple):
@@ -73,7 +75,7 @@ def scan(
                 yield Damage(position, end, offset, offset, f"{end - position} bytes are no header")
                 return
         head = HEADER.unpack_from(piece, at)
-        base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp_ms, *_ = head
+        base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp_ms = head[:9]
         stop = position + LENGTH_PREFIX_BYTES + length
         problem = _header_problem((base, length, magic, last_delta), offset, end - position)
         if not problem and check_crc:
@@ -86,7 +88,9 @@ def scan(
             yield Damage(position, end, offset, offset, problem)
             return
         offset = base + last_delta + 1
-        yield BatchPlace(position, stop, base, offset, epoch, max_timestamp_ms, attributes)
+        yield BatchPlace(
+            position, stop, base, offset, epoch, max_timestamp_ms, attributes, *head[9:11]
+        )
         position = stop
 
 

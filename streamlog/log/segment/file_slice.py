@@ -18,7 +18,7 @@ class FileSlice:
     ``held`` in memory then.
     """
 
-    __slots__ = ("_key", "_length", "_pool", "_pooled", "held", "position")
+    __slots__ = ("_key", "_length", "_pool", "_pooled", "end_offset", "held", "position")
 
     def __init__(
         self,
@@ -27,8 +27,11 @@ class FileSlice:
         position: int,
         length: int,
         key: SegmentKey | None = None,
+        *,
+        end_offset: int = 0,
     ) -> None:
         """Takes over one pin of ``pooled``. An empty slice needs no file."""
+        self.end_offset = end_offset  # after its last batch; 0: it is empty, or that is not known
         self.held: bytes | None = None  # the batches as they were appended, in place of the file
         self._pool = pool
         self._pooled = pooled

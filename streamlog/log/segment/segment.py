@@ -675,7 +675,9 @@ class Segment(SegmentEnd):
         if stop == position:
             self._pool.unpin(pooled)
             return FileSlice(self._pool, None, 0, 0)
-        return FileSlice(self._pool, pooled, position, stop - position, self.key)
+        return FileSlice(
+            self._pool, pooled, position, stop - position, self.key, end_offset=stop_offset
+        )
 
     def part(self, position: int, length: int) -> FileSlice:
         """Of a segment that is not encrypted, any bytes that are known to be there. Raises OSError."""

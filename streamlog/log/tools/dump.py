@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamlog.errors import CorruptData, InvalidRequest
+from streamlog.log.control_batches import note_control, note_records
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
+from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.segment.batch_scan import BatchPlace, Damage, scan_past_damage
 from streamlog.log.storage.disk import OsDisk
-from streamlog.record.batch import ENCRYPTED, BatchHeader, read_header
+from streamlog.log.transactions.transactions import AbortedBatches, Transactions
+from streamlog.record.batch import ENCRYPTED, OFFSET_MAX, BatchHeader, read_header
 from streamlog.record.compression import Buffer
 
 
@@ -44,6 +47,32 @@ def dump(path: Path, keys: KeyRing | None = None) -> Iterator[DumpedBatch | Dump
     """
     for file in _segments(path):
         yield from _segment(file, keys)
+
+
+class Undecided:
+    """Which batches of a partition's folder no reader of committed records is shown: those of transactions that were
+    aborted, or have no marker there.
+    """
+
+    def __init__(self, folder: Path, keys: KeyRing) -> None:
+        """Reads all of it. Raises as ``dump``."""
+        transactions = Transactions()
+        for item in dump(folder, keys):
+            if not isinstance(item, DumpedBatch):
+                continue
+            if item.header.is_control:
+                note_control(Erasures(), transactions, item.data, item.header)
+            elif item.header.is_transactional:
+                note_records(transactions, item.header)
+        self._open = {it: known.first_offset for it, known in transactions.open.items()}
+        transactions.commit(OFFSET_MAX)
+        self._aborted = AbortedBatches(transactions.aborted)
+
+    def has(self, header: BatchHeader) -> bool:
+        if not header.is_transactional:
+            return False
+        first = self._open.get(header.producer_id, OFFSET_MAX)
+        return header.base_offset >= first or self._aborted.has_batch(header)
 
 
 def _segments(path: Path) -> list[Path]:

@@ -11,8 +11,10 @@ A cluster without the record is of level 1. Each heartbeat says which levels its
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from streamlog.acl.rules import ResourceType
 from streamlog.errors import FeatureLevelUnknown, InvalidRequest, InvalidStreamConfig
 from streamlog.metadata.image.records import (
+    AccessRuleAdded,
     FeatureLevelChanged,
     MetadataRecord,
     StreamCreated,
@@ -27,7 +29,7 @@ LEVELS: Final[Mapping[int, str]] = {
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
     " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
-    " topic configs, consumer groups of group.protocol=consumer",
+    " topic configs, consumer groups of group.protocol=consumer, transactions",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
@@ -38,6 +40,8 @@ CONSUMER_GROUPS_LEVEL: Final = 3
 """From there on every node reads the records of consumer groups of KIP-848; an earlier one would take such a
 group for one without members.
 """
+TRANSACTIONS_LEVEL: Final = 3
+"""From there on every node keeps transactional batches, and tells them apart when it reads."""
 FIRST: Final = 1
 """Of a cluster whose level was never raised."""
 
@@ -74,6 +78,11 @@ def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
             needed = max(needed, level_of(record.config))
         if isinstance(record, StreamCreated) and record.restored_end:
             needed = max(needed, RESTORED_LEVEL)
+        if (
+            isinstance(record, AccessRuleAdded)
+            and record.rule.resource_type is ResourceType.TRANSACTIONAL_ID
+        ):
+            needed = max(needed, TRANSACTIONS_LEVEL)
         if level < needed:
             raise InvalidRequest(
                 f"needs feature level {needed}, and the cluster is at {level}: once"

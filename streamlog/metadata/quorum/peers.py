@@ -141,6 +141,16 @@ class Peers:
                 await self._check(answer["error_code"], connection, address)
         return bytes(answer["response_data"] or b"")
 
+    async def write_markers(
+        self, address: PeerAddress, values: form.Message, timeout_ms: int, *, purpose: str
+    ) -> form.Message:
+        """The answer to WriteTxnMarkers, which has an error for each partition. ``purpose``: as of ``command``."""
+        async with _within(timeout_ms, address):
+            connection = await self._connection(address, purpose, timeout_ms)
+            return await connection.request(
+                registry.WRITE_TXN_MARKERS, values, timeout_ms=timeout_ms
+            )
+
     async def watch(self, address: PeerAddress) -> Connection:
         """A connection to be held, on which nothing more is said."""
         return await self._open(address, WATCH_MS)

@@ -69,7 +69,7 @@ class InternalStream:
         """
         self._metadata = metadata
         self._node_id = node_id
-        self._name = name
+        self.name = name
         self._config_of = config_of
         self._unasked = unasked
         self._making = asyncio.Lock()
@@ -78,7 +78,7 @@ class InternalStream:
     @property
     def stream(self) -> StreamImage | None:
         """None before anybody wanted it."""
-        return self._metadata.image.streams.get(self._name)
+        return self._metadata.image.streams.get(self.name)
 
     async def make(self) -> None:
         """Return when it is there. Raises StreamlogError, as NoController."""
@@ -88,7 +88,7 @@ class InternalStream:
             config = await self._made(max(1, host_count(self._metadata.image)))
             if config is not None:
                 extra = {"partitions": config.partitions, "replicas": config.replicas}
-                logger.info("internal stream made", extra={"stream": self._name, **extra})
+                logger.info("internal stream made", extra={"stream": self.name, **extra})
 
     async def _made(self, nodes: int) -> StreamConfig | None:
         """None where another node was quicker. With fewer replicas where the controller, which
@@ -123,7 +123,7 @@ class InternalStream:
             try:
                 await self._see_to_it()
             except StreamlogError as error:
-                extra = {"stream": self._name, "error": str(error)}
+                extra = {"stream": self.name, "error": str(error)}
                 logger.warning(INTERNAL_STREAM_MISSING, extra=extra)
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
@@ -141,6 +141,6 @@ class InternalStream:
             SettingChange(setting="replicas", text=str(wanted)),
             SettingChange(setting="min_isr", text=str(min_isr_of(wanted))),
         )
-        await self._metadata.alter_stream(self._name, changes)
-        extra = {"stream": self._name, "replicas": wanted}
+        await self._metadata.alter_stream(self.name, changes)
+        extra = {"stream": self.name, "replicas": wanted}
         logger.info("more replicas of an internal stream", extra=extra)

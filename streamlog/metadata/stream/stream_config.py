@@ -86,7 +86,11 @@ ACTIVITY_STREAM: Final = "__activity"
 """Of what has become of the metadata; under the name that Liftbridge gives it."""
 CONSUMERS_STREAM: Final = "__consumer_state"
 """Of JetStream consumers: their configurations and how far each has come."""
-INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM, CONSUMERS_STREAM})
+TRANSACTIONS_STREAM: Final = "__transaction_state"
+"""Of transactional ids; under the name that Kafka gives it."""
+INTERNAL_STREAMS: Final = frozenset(
+    {OFFSETS_STREAM, ACTIVITY_STREAM, CONSUMERS_STREAM, TRANSACTIONS_STREAM}
+)
 """Made and written by the nodes themselves; they listen to no subjects."""
 
 _LIMITS: Final = (
@@ -178,7 +182,7 @@ def is_internal(name: str) -> bool:
 
 def is_hidden(name: str) -> bool:
     """It holds what only Kafka's clients can make sense of: those of NATS are not told of it."""
-    return name in (OFFSETS_STREAM, CONSUMERS_STREAM)
+    return name in (OFFSETS_STREAM, CONSUMERS_STREAM, TRANSACTIONS_STREAM)
 
 
 RESTORING: Final = "_streamlog.restoring"

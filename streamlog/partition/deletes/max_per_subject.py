@@ -75,7 +75,7 @@ class MaxPerSubject:
         if index is None:
             self._subjects.want()
             return False
-        end = self._state.high_watermark
+        end = self._state.stable_offset
         if self._looked_at == (index, kept, end):
             return False
         found = index.trim(kept, end, limit=FOUND_AT_ONCE)

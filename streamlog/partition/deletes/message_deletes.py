@@ -18,8 +18,11 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
-from streamlog.log.erasure.erasures_file import FILE_NAME, encode, owner_of
-from streamlog.log.erasure.erasures_load import note_all
+from streamlog.log.control_batches import note_all
+from streamlog.log.control_load import history_of
+from streamlog.log.erasure import erasures_file
+from streamlog.log.erasure.erasures_file import owner_of
+from streamlog.log.transactions import transactions_file
 from streamlog.partition.deletes.replicated import replicated
 from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.erasure import erasure_batches
@@ -37,6 +40,9 @@ ERASURES_NOT_WRITTEN: Final = Condition(
 
 WAITS: Final = 10
 """How often ``say`` passes over what is foreseen for later, once or twice: five seconds and more."""
+KEPT_BYTES_PER_S: Final = 256 * 1024
+"""The files are written as a whole. Those of a log with many transactions change all the time, and have a bit for most
+of its offsets: they are written no more than comes to that."""
 _NEVER: Final = 2**63
 
 
@@ -45,11 +51,12 @@ class MessageDeletes:
 
     __slots__ = (
         "_appended",
+        "_due_s",
         "_failed",
         "_foresaw",
         "_foreseen",
         "_gone",
-        "_kept_version",
+        "_kept",
         "_later",
         "_latest",
         "_lost",
@@ -88,8 +95,10 @@ class MessageDeletes:
         """``erased`` as it was made last, if it is still so."""
         self.losses = 0
         """How often something that was foreseen was forgotten."""
-        self._kept_version = 0
-        """The file has that of the erasures."""
+        self._kept = 0, 0
+        """The files have these versions of the erasures and of the transactions."""
+        self._due_s = 0.0
+        """They are not written again before that."""
         self.committed()
 
     @property
@@ -217,7 +226,7 @@ class MessageDeletes:
         try:
             for batch in batches:
                 state.write(batch, now_ms)
-                note_all(log.erasures, batch)
+                note_all(log.erasures, log.transactions, batch)
                 size += len(batch)
         except StreamlogError as error:
             if size and not isinstance(error, StorageFailed):
@@ -229,42 +238,82 @@ class MessageDeletes:
 
     def fetched(self, records: memoryview) -> None:
         """These whole batches were appended as a follower. Raises CorruptBatch."""
-        note_all(self._state.log.erasures, records)
+        log = self._state.log
+        note_all(log.erasures, log.transactions, records)
 
     def committed(self) -> None:
         """The high watermark may have moved."""
-        erasures = self._state.log.erasures
+        log = self._state.log
+        erasures = log.erasures
         if erasures.latest_offset > erasures.last.offset and erasures.commit(
             self._state.high_watermark
         ):
             self._gone = None
+        if log.transactions.first_unstable_offset is not None:
+            log.transactions.commit(self._state.high_watermark)
+
+    def was_cut(self) -> None:
+        """The log is shorter now, or begins again."""
+        self._gone = None
+        self.committed()
 
     # The file
 
     @property
     def is_unkept(self) -> bool:
-        """The file is behind."""
-        return self._state.log.erasures.version != self._kept_version
+        """A file is behind, and it is time to write it: a start reads more of the log meanwhile."""
+        log = self._state.log
+        is_behind = self._kept != (log.erasures.version, log.transactions.version)
+        return is_behind and time.monotonic() >= self._due_s
 
     async def keep(self, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
-        """Write the file. A disk that refuses is told of, and tried again."""
+        """Write the files. A disk that refuses is told of, and tried again.
+
+        What is erased comes first: of a marker that the other file has already, a start does not know any more what
+        it has erased.
+        """
         log = self._state.log
-        erasures = log.erasures
-        erasures.forget_below(log.log_start_offset)
-        version, snapshot = erasures.version, erasures.snapshot()
-        unkept_offset, erasures.unkept_offset = erasures.unkept_offset, None
+        erasures, transactions = log.erasures, log.transactions
+        for known in (erasures, transactions):
+            known.forget_below(log.log_start_offset)
+        versions = erasures.version, transactions.version
+        erased, ongoing, history = erasures.snapshot(), transactions.snapshot(), history_of(log)
+        unkept = erasures.unkept_offset, transactions.unkept_offset
+        erasures.unkept_offset = transactions.unkept_offset = None
+        beside, owner = log.beside, owner_of(log.beside.directory)
+        are_new = versions[0] != self._kept[0], versions[1] != self._kept[1]
+
+        size_bytes = 0
+
+        def write() -> None:
+            nonlocal size_bytes
+            if are_new[0]:
+                data = erasures_file.encode(erased, owner)
+                beside.write(erasures_file.FILE_NAME, data)
+                size_bytes += len(data)
+            if are_new[1]:
+                data = transactions_file.encode(ongoing, history, owner)
+                beside.write(transactions_file.FILE_NAME, data)
+                size_bytes += len(data)
+
         try:
-            data = encode(snapshot, owner_of(log.beside.directory))
-            await in_worker(lambda: log.beside.write(FILE_NAME, data))
+            await in_worker(write)
         except Unavailable as error:
-            both = unkept_offset, erasures.unkept_offset  # one may have come meanwhile
-            erasures.unkept_offset = min((it for it in both if it is not None), default=None)
+            erasures.unkept_offset = _first(unkept[0], erasures.unkept_offset)
+            transactions.unkept_offset = _first(unkept[1], transactions.unkept_offset)
             tp = self._state.tp
             extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
             logger.warning(ERASURES_NOT_WRITTEN, extra=extra)
         else:
-            self._kept_version = version
-            erasures.kept_end = snapshot.latest_offset + 1
+            self._kept = versions
+            self._due_s = time.monotonic() + size_bytes / KEPT_BYTES_PER_S
+            erasures.kept_end = erased.latest_offset + 1
+            transactions.kept_end = ongoing.latest_offset + 1
+
+
+def _first(*offsets: int | None) -> int | None:
+    """One may have come while another was written."""
+    return min((it for it in offsets if it is not None), default=None)
 
 
 class _Said:

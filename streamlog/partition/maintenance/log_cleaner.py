@@ -201,7 +201,8 @@ class LogCleaner:
             waits = now < state.cleaning.failed_until or state.cutting
             if partition in done or waits or not self._may_write(partition):
                 continue
-            upper_offset = min(state.high_watermark, log.recovery_point)
+            # Which of an open transaction's records stay is not known yet.
+            upper_offset = min(partition.stable_offset, log.recovery_point)
             horizon_ms = state.cleaning.horizon_ms if state.is_whole else None
             sealed, dirty = log.segments.sealed(), log.first_dirty_offset
             overdue = self._overdue(partition).between(dirty, upper_offset)

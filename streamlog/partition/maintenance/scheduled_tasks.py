@@ -270,13 +270,19 @@ class ScheduledTasks:
 
 
 def _offsets(partition: Partition) -> Offsets:
-    """A start looks for erasures from the recovery point on."""
-    unkept_offset = partition.state.log.erasures.unkept_offset
-    recovery_point = partition.recovery_point
+    """A start looks for erasures and transactions from the recovery point on. Who reads the files beside the node finds
+    in them all transactions below the high watermark.
+    """
+    log = partition.state.log
+    unkept = log.erasures.unkept_offset, log.transactions.unkept_offset
+    high_watermark = partition.high_watermark
+    if unkept[1] is not None:
+        high_watermark = min(high_watermark, max(unkept[1], partition.log_start_offset))
     return Offsets(
-        partition.high_watermark,
+        high_watermark,
         partition.log_start_offset,
-        recovery_point if unkept_offset is None else min(recovery_point, unkept_offset),
+        min([partition.recovery_point, *(it for it in unkept if it is not None)]),
         partition.first_dirty_offset,
-        partition.state.log.erasures.kept_end,
+        log.erasures.kept_end,
+        log.transactions.kept_end,
     )

@@ -1,9 +1,10 @@
-"""The five files of offsets, one line for each log of the node. Blocking calls.
+"""The six files of offsets, one line for each log of the node. Blocking calls.
 
 They only ever lag: a recovery point says what is synced at least, a log start what is gone at
 least, a high watermark what is committed at least, a first dirty offset what has been compacted at
 least (there is no line where nothing has), an erasure offset how far a log's file of erasures knows
-them as well, so that its loss is noticed. A line names the log that it is about, see ``LogId``: one
+them as well, so that its loss is noticed, a transaction offset the same of its file of transactions.
+A line names the log that it is about, see ``LogId``: one
 that outlives its log, as it does where the node is killed at that moment, says nothing of a later log
 of the same name.
 """
@@ -33,6 +34,7 @@ LOG_START: Final = "log-start-offset-checkpoint"
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 ERASURES: Final = "erasure-offset-checkpoint"
+TRANSACTIONS: Final = "transaction-offset-checkpoint"
 
 _DAMAGED: Final = {
     HIGH_WATERMARK: "what is recovered counts as committed",
@@ -40,6 +42,7 @@ _DAMAGED: Final = {
     RECOVERY_POINT: "all logs are checked from their start",
     FIRST_DIRTY: "compacted logs are compacted from their start",
     ERASURES: "files of erasures that are missing or older are not noticed",
+    TRANSACTIONS: "files of transactions that are missing or older are not noticed",
 }
 
 
@@ -55,6 +58,7 @@ class Offsets(NamedTuple):
     recovery_point: int
     first_dirty: int = 0
     erasures_end: int = 0
+    transactions_end: int = 0
 
     @property
     def kept_end(self) -> int:
@@ -73,7 +77,14 @@ class Checkpoints:
         self._disk = disk
         self._files = tuple(
             OffsetCheckpoint(data_dir / name, disk)
-            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY, ERASURES)
+            for name in (
+                HIGH_WATERMARK,
+                LOG_START,
+                RECOVERY_POINT,
+                FIRST_DIRTY,
+                ERASURES,
+                TRANSACTIONS,
+            )
         )
         self._written: dict[LogId, Offsets] = {}
         self._unread: set[int] = set()

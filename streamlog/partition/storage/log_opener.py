@@ -13,8 +13,8 @@ from uuid import UUID
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
+from streamlog.log import control_load
 from streamlog.log.encryption.key_file import scope_of
-from streamlog.log.erasure.erasures_load import load as load_erasures
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
@@ -227,7 +227,12 @@ class LogOpener:
                     key_scope=scope_of(opening.stream_id, tp.partition),
                 )
                 limit = log.recovery_limit.bound(known.recovery_point)
-                log.erasures = load_erasures(log, known_offset=limit, kept_end=known.erasures_end)
+                log.erasures, log.transactions = control_load.load(
+                    log,
+                    known_offset=limit,
+                    erasures_end=known.erasures_end,
+                    transactions_end=known.transactions_end,
+                )
             except StreamlogError as error:
                 opened.append((opening, error))
                 continue

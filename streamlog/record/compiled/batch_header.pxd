@@ -22,6 +22,7 @@ cdef enum:
     MAGIC = 2
     CODEC_MASK = 0x07
     LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
     CONTROL = 0x20
     PUBLISHED = 0x2000
     ENCRYPTED = 0x4000

@@ -1,6 +1,6 @@
 """Record batches into the buffers of Arrow columns, compiled."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from streamlog.record.columns import Part
@@ -18,6 +18,9 @@ TIMESTAMP_MS_MAX: Final[int]
 
 class ColumnDecoder:
     """Record batches in, buffers of the wanted columns out; see ``streamlog.record.columns``."""
+
+    passes_over: Callable[[int, int], bool] | None
+    """Whether a batch of a transaction, by its producer and its base offset, has no rows: it was aborted."""
 
     @property
     def position(self) -> int:

@@ -12,9 +12,10 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from streamlog.record.compiled.batch_header cimport (
-    ATTRIBUTES_POSITION, BASE_OFFSET_POSITION, BASE_TIMESTAMP_POSITION, CODEC_MASK, CONTROL, CRC_POSITION, CRC_START,
-    ENCRYPTED, HEADER_BYTES, LAST_OFFSET_DELTA_POSITION, LENGTH_POSITION, LENGTH_PREFIX_BYTES, LOG_APPEND_TIME,
-    MAGIC, MAGIC_POSITION, MAX_TIMESTAMP_POSITION, RECORD_COUNT_POSITION,
+    ATTRIBUTES_POSITION, BASE_OFFSET_POSITION, BASE_TIMESTAMP_POSITION, CODEC_MASK, CONTROL, CRC_POSITION,
+    CRC_START, ENCRYPTED, HEADER_BYTES, LAST_OFFSET_DELTA_POSITION, LENGTH_POSITION, LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME, MAGIC, MAGIC_POSITION, MAX_TIMESTAMP_POSITION, PRODUCER_ID_POSITION,
+    RECORD_COUNT_POSITION, TRANSACTIONAL,
 )
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 from streamlog.record.compiled.primitives cimport read_varlong
@@ -176,6 +177,7 @@ cdef class ColumnDecoder:
     cdef Py_ssize_t rows_max, bytes_max
     cdef Py_ssize_t bytes                # of the rows that are waiting for `take`, roughly
 
+    cdef public object passes_over       # whether a batch of a transaction, by producer and base offset, has no rows
     cdef object buffer                   # keeps `view` alive
     cdef const uint8_t[::1] view
     cdef object records                  # keeps `cursor` alive
@@ -319,6 +321,13 @@ cdef class ColumnDecoder:
         if not 0 <= count <= self.last_delta + 1:
             self.corrupt("its record count is impossible")
         if attributes & CONTROL or count == 0:  # a control batch is the log's own, not the user's
+            self.end_batch()
+            return 0
+        if (
+            attributes & TRANSACTIONAL
+            and self.passes_over is not None
+            and self.passes_over(self.read(start + PRODUCER_ID_POSITION, 8), self.base_offset)
+        ):
             self.end_batch()
             return 0
         if attributes & ENCRYPTED:

@@ -73,7 +73,7 @@ def test_super_users_may_do_everything() -> None:
         ({"name": "a\nb"}, "printable"),
         ({"name": "x" * 251}, "1 to 250"),
         ({"resource_type": "cluster", "operation": "alter"}, CLUSTER_NAME),
-        ({"resource_type": "transactional_id"}, "resource_type"),
+        ({"resource_type": "delegation_token"}, "resource_type"),
         ({"permission": "maybe"}, "permission"),
         ({"pattern_type": "match"}, "pattern_type"),
     ],

@@ -6,7 +6,7 @@ from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
 from streamlog.backup.restored_groups import BATCH_BYTES, carried_on
 from streamlog.groups.group import Group
 from streamlog.groups.records import NO_TOPIC_ID, CommittedOffset
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import PartitionId
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.record.batch import read_header
@@ -34,10 +34,10 @@ def committed(offset: int, topic_id: UUID = ID) -> CommittedOffset:
 
 def carried(*groups: Group, end: int = 10) -> tuple[list[bytes], dict[str, Group]]:
     batches = list(carried_on(groups, ends(end), offset=100, leader_epoch=2, time_ms=9))
-    replay = Replay()
+    replay = GroupReplay()
     for batch in batches:
         replay.feed(batch)
-    return batches, {it.name: it for it in replay.groups()}
+    return batches, {it.name: it for it in replay.built()}
 
 
 def test_what_is_above_the_end_is_lowered_to_it() -> None:

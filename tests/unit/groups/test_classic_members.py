@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import NONE
 from streamlog.groups.consumer_group_records import by_topic
-from streamlog.groups.requests import NONE, GroupCaller, Joined, SyncedMember
+from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.model import TopicPartition
 from streamlog.wire.consumer_protocol import (
     Subscription,

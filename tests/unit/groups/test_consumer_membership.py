@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from streamlog.config import GroupsSection
+from streamlog.coordination.effects import NONE
 from streamlog.groups.consumer_group_records import NOTHING
-from streamlog.groups.requests import NONE, GroupCaller, HeartbeatAnswer
+from streamlog.groups.requests import GroupCaller, HeartbeatAnswer
 from streamlog.wire.error_codes import ErrorCode
 from tests.consumer_world import WorldMember, numbers, settle
 from tests.group_world import NO_DELAY, GroupWorld

@@ -1,7 +1,8 @@
 import pytest
 
 from streamlog.config import GroupsSection
-from streamlog.groups.requests import NONE, GroupCaller, Joined
+from streamlog.coordination.effects import NONE
+from streamlog.groups.requests import GroupCaller, Joined
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import NO_DELAY, GroupWorld, subscription
 

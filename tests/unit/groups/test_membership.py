@@ -1,6 +1,7 @@
 import pytest
 
-from streamlog.groups.requests import NONE, GroupCaller, SyncedMember
+from streamlog.coordination.effects import NONE
+from streamlog.groups.requests import GroupCaller, SyncedMember
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld
 

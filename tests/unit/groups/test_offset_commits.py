@@ -2,7 +2,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.groups.requests import NONE, CommitRequest, GroupCaller, OffsetToCommit
+from streamlog.coordination.effects import NONE
+from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import NO_DELAY, TOPIC_ID, GroupWorld, Token
 

@@ -5,6 +5,11 @@ from typing import Any
 import pytest
 
 from streamlog.config import GroupsSection
+from streamlog.coordination import loader
+from streamlog.coordination.effects import NONE, Now
+from streamlog.coordination.loader import CoordinatorLoader
+from streamlog.coordination.reply import DelayedReply
+from streamlog.coordination.shard import code_of_failure
 from streamlog.errors import (
     CorruptBatch,
     NotEnoughReplicas,
@@ -15,20 +20,19 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.groups import coordinator_loader
-from streamlog.groups.coordinator_loader import CoordinatorLoader
-from streamlog.groups.offsets_topic import GroupReply, Shard, code_of_failure
+from streamlog.groups.group import Group
+from streamlog.groups.offsets_topic import GroupShard
+from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import (
-    NONE,
     CommitRequest,
     GroupCaller,
     Joined,
     JoinRequest,
-    Now,
     OffsetToCommit,
     SyncedMember,
     SyncRequest,
 )
+from streamlog.groups.service import GROUPS_NOT_READ
 from streamlog.wire.error_codes import ErrorCode
 from tests.fake_lease import FakeLease
 from tests.group_world import TOPIC_ID, subscription
@@ -36,6 +40,10 @@ from tests.offsets_partition import OffsetsPartition
 
 STREAMS = {"t": TOPIC_ID}
 SETTINGS = GroupsSection(initial_rebalance_delay_ms=0)
+
+
+def new_loader() -> CoordinatorLoader[Group]:
+    return CoordinatorLoader(GroupReplay, "groups", GROUPS_NOT_READ)
 
 
 class Clock:
@@ -54,23 +62,29 @@ class World:
         self.settings = settings
         self.shard = self.new_shard()
 
-    def new_shard(self) -> Shard:
+    def new_shard(self) -> GroupShard:
         partition = self.partition
-        return Shard(partition, partition.leader_epoch, self.settings, self.lease, now=self.clock)  # type: ignore[arg-type]
+        return GroupShard(
+            partition,  # type: ignore[arg-type]
+            partition.leader_epoch,
+            self.settings,
+            self.lease,
+            now=self.clock,
+        )
 
     async def load(self) -> None:
-        groups = await CoordinatorLoader().load(self.shard)
+        groups = await new_loader().load(self.shard)
         assert groups is not None
         self.shard.begin(groups, STREAMS)
 
-    def commit(self, offset: int, group: str = "g") -> GroupReply:
+    def commit(self, offset: int, group: str = "g") -> DelayedReply:
         wanted = {("t", 0): OffsetToCommit(offset, -1, "", TOPIC_ID)}
         request = CommitRequest(group, GroupCaller(""), wanted)
         return self.shard.call(
             lambda coordinator, token, now: coordinator.commit(request, token, now)
         )
 
-    def join(self, session_ms: int = 6_000) -> GroupReply:
+    def join(self, session_ms: int = 6_000) -> DelayedReply:
         request = JoinRequest(
             "g", GroupCaller(""), "client", "/host", session_ms, 60_000, "consumer",
             (("range", subscription("t")),), needs_known_id=False,
@@ -85,7 +99,7 @@ class World:
         return None if found is None else found.offset
 
 
-async def given(reply: GroupReply) -> Any:
+async def given(reply: DelayedReply) -> Any:
     """The result, when there is one."""
     there = asyncio.Event()
     reply.watch(there.set)
@@ -203,7 +217,7 @@ async def test_without_the_lease_nothing_is_answered_and_no_session_ends() -> No
 async def test_a_session_that_ends_is_noticed_by_itself() -> None:
     settings = SETTINGS.model_copy(update={"session_timeout_ms_min": 1})
     world = World(settings)
-    world.shard = Shard(world.partition, 1, settings, world.lease)  # type: ignore[arg-type]
+    world.shard = GroupShard(world.partition, 1, settings, world.lease)  # type: ignore[arg-type]
     await world.load()
     joined: Joined = await given(world.join(session_ms=20))
     caller = GroupCaller(joined.member_id, None, joined.generation)
@@ -276,7 +290,7 @@ async def test_only_so_much_waits_for_its_commit() -> None:
 
 
 async def test_a_log_that_cannot_be_read_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_loader, "RETRY_S", 0.0)
+    monkeypatch.setattr(loader, "RETRY_S", 0.0)
     world = await loaded()
     await given(world.commit(5))
     world.shard.close()
@@ -300,7 +314,7 @@ async def test_what_was_compacted_away_meanwhile_is_not_missed() -> None:
 async def test_one_that_is_led_elsewhere_is_not_loaded() -> None:
     world = World()
     world.partition.high_watermark_known = False
-    loading = asyncio.create_task(CoordinatorLoader().load(world.shard))
+    loading = asyncio.create_task(new_loader().load(world.shard))
     await asyncio.sleep(0)
     world.partition.resign()
     assert await loading is None

@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.config import GroupsSection
-from streamlog.groups.offsets_topic_config import config_of, java_hash, partition_of
+from streamlog.groups.offsets_topic_config import config_of
 
 
 @pytest.mark.parametrize(
@@ -11,28 +11,3 @@ def test_one_node_may_be_lost(nodes: int, replicas: int, min_isr: int) -> None:
     config = config_of(GroupsSection(offsets_partitions=2), nodes)
     assert (config.replicas, config.min_isr, config.subjects) == (replicas, min_isr, ())
     assert (config.partitions, config.sync, config.is_compacted) == (2, "commit", True)
-
-
-@pytest.mark.parametrize(
-    ("text", "hashed"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("hello", 99162322),
-        ("polygenelubricants", -(1 << 31)),
-    ],
-)
-def test_java_hashes_likewise(text: str, hashed: int) -> None:
-    assert java_hash(text) == hashed
-
-
-def test_characters_beyond_16_bits_are_two() -> None:
-    assert java_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
-
-
-def test_the_smallest_hash_counts_as_0() -> None:
-    assert partition_of("polygenelubricants", 50) == 0
-    assert partition_of("hello", 50) == 99162322 % 50
-    names = (f"group-{number}" for number in range(1000))
-    negative = next(text for text in names if java_hash(text) < 0)
-    assert partition_of(negative, 7) == -java_hash(negative) % 7

@@ -2,7 +2,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch
 from streamlog.groups.records import BARRIER
-from streamlog.groups.replay import Replay
+from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import GroupCaller
 from streamlog.record.codec import RecordRun
 from tests.group_world import GroupWorld
@@ -26,10 +26,10 @@ def test_the_last_record_of_each_key_holds() -> None:
         world.commit(offset, caller)
     world.commit(9, group="alone")
     world.log.append(BARRIER)
-    replay = Replay()
+    replay = GroupReplay()
     replay.feed(log_of(world))
     assert (replay.next_offset, replay.records) == (len(world.log), len(world.log))
-    known = {group.name: group for group in replay.groups()}
+    known = {group.name: group for group in replay.built()}
     assert set(known) == {"g", "alone"}
     assert {place: it.offset for place, it in known["g"].offsets.items()} == {("t", 0): 2}
     assert (known["g"].state.value, list(known["g"].members)) == ("Stable", [joined.member_id])
@@ -41,7 +41,7 @@ def test_it_goes_on_where_it_was() -> None:
     world.commit(5)
     world.commit(6)
     data = log_of(world)
-    replay = Replay()
+    replay = GroupReplay()
     replay.next_offset = 1
     replay.feed(data)
     assert replay.records == 1
@@ -53,4 +53,4 @@ def test_damage_is_not_passed_over() -> None:
     run = RecordRun()
     run.append(b"\x00\x01broken", b"")
     with pytest.raises(CorruptBatch):
-        Replay().feed(run.seal(base_offset=0, leader_epoch=1, timestamp_ms=1))
+        GroupReplay().feed(run.seal(base_offset=0, leader_epoch=1, timestamp_ms=1))

@@ -19,7 +19,7 @@ from streamlog.metadata.commands import AllocateProducerIds, Granted
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.records import ProducerIdsAllocated
 from streamlog.model import TopicPartition
-from streamlog.partition.producer_state_manager import ProducerAppend
+from streamlog.partition.producer_state_manager import ProducerAppend, VerifiedTransaction
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records
@@ -209,8 +209,10 @@ async def test_a_commit_that_does_not_come_is_not_waited_for(
     partition.commits = False
     append = partition.produce
 
-    def append_and_lose_replicas(batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
-        appended = append(batch, ack)
+    def append_and_lose_replicas(
+        batch: ProducedBatch, ack: Acknowledgement, *, verified: VerifiedTransaction | None = None
+    ) -> ProducerAppend:
+        appended = append(batch, ack, verified=verified)
         partition.below_min_isr = short
         return appended
 

@@ -5,19 +5,22 @@ directly, and every node hears at once what it decides, unless a test says other
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
 from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
-from streamlog.errors import StreamlogError
+from streamlog.errors import NoController, StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
+from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.commands import Granted
+from streamlog.metadata.image.feature_level import LEVEL_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -35,6 +38,7 @@ class ReplicaNode:
     """One life of a node. It is its registry's ``Cluster`` and its server's ``Metadata``."""
 
     controller_id = None
+    is_current = True
 
     def __init__(
         self, world: "ReplicaWorld", node_id: NodeId, *, disk: Disk | None, **log: object
@@ -77,6 +81,7 @@ class ReplicaNode:
                     metadata=metadata,
                     partitions=self.registry,
                 ),
+                transaction_partitions=world.transactions,
             )
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -90,6 +95,9 @@ class ReplicaNode:
         if self.refuse is not None:
             raise self.refuse
         return await self._world.ask(command)
+
+    async def create_stream(self, *_: object, **__: object) -> Granted:
+        raise NoController("no client makes streams here")
 
     async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
         self.reports.append(tp)
@@ -162,12 +170,15 @@ class ReplicaWorld:
     def __init__(self, path: Path, count: int, **settings: int) -> None:
         self.path = path
         self.controller = World()
+        self.controller.image = replace(self.controller.image, level=LEVEL_MAX)
         self.settings = ReplicationSection.model_validate(
             {"replica_lag_time_max_ms": 60_000, "fetch_backoff_ms": 10, **settings}
         )
         self.nodes: dict[NodeId, ReplicaNode] = {}
         self.deaf: set[int] = set()
         """Nodes that hear nothing of what is decided."""
+        self.transactions: TransactionPartitions | None = None
+        """Of nodes that are started from now on."""
         self._count = count
         self._deciding = asyncio.Lock()
 

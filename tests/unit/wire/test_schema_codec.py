@@ -2,7 +2,7 @@
 
 import io
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 from uuid import UUID
@@ -53,6 +53,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
     return value
 
 

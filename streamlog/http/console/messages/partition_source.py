@@ -45,10 +45,10 @@ class PartitionSource(Protocol):
     """A partition that can be read, here or at its leader. Everything raises StreamlogError."""
 
     async def bounds(self) -> tuple[int, int]:
-        """Where it begins, and the high watermark."""
+        """Where it begins, and where what is committed ends: open transactions are not."""
 
     async def offset_at(self, timestamp_ms: int) -> int:
-        """The first committed offset of that time or later; the high watermark where there is none."""
+        """The first committed offset of that time or later; the end of ``bounds`` where there is none."""
 
     async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         """At records from ``offset`` on, below ``stop``, until ``most`` are taken or it has been
@@ -65,11 +65,11 @@ class LocalSource:
         self._partition = partition
 
     async def bounds(self) -> tuple[int, int]:
-        return self._partition.log_start_offset, self._partition.high_watermark
+        return self._partition.log_start_offset, self._partition.stable_offset
 
     async def offset_at(self, timestamp_ms: int) -> int:
-        found = await self._partition.offset_for_timestamp(timestamp_ms)
-        return self._partition.high_watermark if found is None else found[0]
+        found = await self._partition.offset_for_timestamp(timestamp_ms, stable=True)
+        return self._partition.stable_offset if found is None else found[0]
 
     async def look(self, offset: int, stop: int, take: Take, most: int) -> LookedAt:
         """The file is read and decoded in a worker thread."""

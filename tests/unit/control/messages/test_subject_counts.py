@@ -19,7 +19,7 @@ class FakePartition:
             run.append(None, b"", [(b"subject", name)])
         self.index: SubjectIndex | None = SubjectIndex(bytes(16), bytes_max=1 << 40)
         self.index.note(run.body_from(0), len(names), 0, len(names))
-        self.high_watermark = len(names) - 1
+        self.high_watermark = self.stable_offset = len(names) - 1
 
     @property
     def subjects(self) -> Any:

@@ -73,7 +73,7 @@ class WatchedPartition:
     """Its index is made anew after the first look."""
 
     log_start_offset = 0
-    high_watermark = MESSAGES
+    high_watermark = stable_offset = MESSAGES
 
     def __init__(self) -> None:
         self.first, self.watched = WatchedIndex(), WatchedIndex()

@@ -108,11 +108,11 @@ async def test_what_is_sent_again_has_the_same_numbers(
     """By which the leader knows it, where it has stored it already (KIP-98)."""
     produce, failures = partition.produce, [NotEnoughReplicasAfterAppend("perhaps")]
 
-    def fails_once(*arguments: Any) -> Any:
+    def fails_once(*arguments: Any, **named: Any) -> Any:
         if not failures:
-            return produce(*arguments)
+            return produce(*arguments, **named)
         partition.commits = False
-        produce(*arguments)
+        produce(*arguments, **named)
         partition.waiting.clear()
         partition.commits = True
         raise failures.pop()

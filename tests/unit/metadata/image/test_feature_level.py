@@ -3,6 +3,7 @@ from uuid import UUID
 
 import pytest
 
+from streamlog.acl.rules import Rule
 from streamlog.errors import CorruptData, FeatureLevelUnknown, InvalidRequest
 from streamlog.metadata.commands import Heartbeat, decode_command, encode_command
 from streamlog.metadata.image import feature_level
@@ -16,6 +17,7 @@ from streamlog.metadata.image.feature_level import (
 )
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import (
+    AccessRuleAdded,
     FeatureLevelChanged,
     MetadataRecord,
     StreamCreated,
@@ -151,3 +153,16 @@ def test_no_record_needs_a_level_that_no_node_knows() -> None:
     levels |= {row.about.level for row in SETTINGS}
     assert levels == {1, 2, 3}
     assert LEVEL_MAX == 3
+
+
+def test_rules_about_transactional_ids_need_nodes_that_know_of_them() -> None:
+    rule = Rule.of(
+        permission="allow",
+        principal="User:a",
+        operation="write",
+        resource_type="transactional_id",
+        name="transfers",
+    )
+    with pytest.raises(InvalidRequest, match="feature level 3"):
+        check_writable([AccessRuleAdded(rule=rule)], 2)
+    check_writable([AccessRuleAdded(rule=rule)], 3)

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from streamlog.log.control_load import load
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.erasure.erasures_file import FILE_NAME, encode
-from streamlog.log.erasure.erasures_load import load
 from tests.erased_log import ErasedLog
 from tests.log_folder import FOLDER
 from tests.simulation.disk import SimDisk
@@ -17,7 +17,9 @@ def start_again(
 ) -> list[int]:
     log.log.close()
     log.open(recovery_point=log.log.recovery_point)
-    log.log.erasures = load(log.log, known_offset=known_offset, kept_end=kept_end)
+    log.log.erasures, log.log.transactions = load(
+        log.log, known_offset=known_offset, erasures_end=kept_end
+    )
     log.log.erasures.commit(high_watermark)
     return list(log.log.erasures.erased)
 
@@ -168,7 +170,7 @@ def test_what_is_below_the_start_is_forgotten(log: ErasedLog) -> None:
     log.log.close()
     log.open(recovery_point=log.log.recovery_point)
     log.log.log_start_offset = 20
-    assert list(load(log.log, known_offset=36).erased) == [29, 30]
+    assert list(load(log.log, known_offset=36).erasures.erased) == [29, 30]
 
 
 def test_damage_hides_no_more_than_the_rest_of_its_segment(log: ErasedLog) -> None:

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.groups.group_table import GroupDeadlines
+from streamlog.coordination.deadlines import Deadlines
 
 
 def test_each_comes_once_and_in_time() -> None:
-    deadlines: GroupDeadlines[str] = GroupDeadlines()
+    deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
     deadlines.set("a", 30)
@@ -16,7 +16,7 @@ def test_each_comes_once_and_in_time() -> None:
 
 
 def test_all_are_put_off_together() -> None:
-    deadlines: GroupDeadlines[str] = GroupDeadlines()
+    deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.put_off(5)
     assert list(deadlines.due(14)) == []
@@ -30,7 +30,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_as_a_dict_that_is_looked_through(steps: list[tuple[str, int, int]]) -> None:
-    deadlines: GroupDeadlines[int] = GroupDeadlines()
+    deadlines: Deadlines[int] = Deadlines()
     plain: dict[int, int] = {}
     now = 0
     for what, key, ms in steps:
