@@ -10,10 +10,10 @@ KILLS: Final = 3
 
 
 class Killing:
-    """Kills leaders of these partitions, one after the other, while the body runs, and at least ``KILLS``."""
+    """Kills leaders of these partitions, one after the other, while the body runs, and at least so many."""
 
-    def __init__(self, cluster: Cluster, lanes: list[Lane]) -> None:
-        self.kills = 0
+    def __init__(self, cluster: Cluster, lanes: list[Lane], kills: int = KILLS) -> None:
+        self._kills = kills
         self._cluster = cluster
         self._lanes = lanes
         self._problem: BaseException | None = None
@@ -35,13 +35,12 @@ class Killing:
     def _run(self) -> None:
         pause = threading.Event()
         try:
-            for number in range(KILLS):
+            for number in range(self._kills):
                 pause.wait(0.7)
                 victim = self._cluster.leader(self._lanes[number % len(self._lanes)])
                 self._cluster.kill(victim)
                 pause.wait(0.5)
                 self._cluster.start(victim)
-                self.kills += 1
                 self._cluster.wait_settled(self._lanes)
         except BaseException as error:
             self._problem = error

@@ -7,8 +7,8 @@ and values: offsets, and each generation of a group with what it assigns to whom
 - ``offsets_topic_config`` the internal stream; ``records`` its keys and values.
 - ``coordinator`` the core of one partition: ``requests`` and the time in, replies and records to write
   out. Its parts: ``membership`` (JoinGroup to LeaveGroup), ``rebalance`` (generations), ``offset_commits``
-  and ``offset_expiration``, over a ``group_table``; ``group`` one group and its members; ``replay`` from
-  the log back to groups. Pure.
+  (with ``transactional_offsets``, which count once a transaction is committed) and ``offset_expiration``, over a
+  ``group_table``; ``group`` one group and its members; ``replay`` from the log back to groups. Pure.
 - ``consumer_group`` a group of the consumer protocol (KIP-848): what its records say, and how a member
   comes to its part; ``consumer_group_records`` these records; ``assignors`` who is to have what;
   ``consumer_membership`` heartbeats, epochs, fencing; ``subscribed_topics`` names and expressions;
@@ -24,5 +24,5 @@ back; no two members own a partition in one generation, as far as their leader a
 Bounded at all times: groups, members, bytes, offsets and writes on their way (``GroupsSection``);
 500 bytes for an offset are plenty, and a member takes a KiB beside what it has us keep.
 
-Not here: transactions, and share groups.
+Not here: share groups.
 """

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamlog.condition import CHECK_NODES, Condition
-from streamlog.errors import StreamlogError
+from streamlog.errors import RequestTimedOut, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.transactions.requests import SendMarkers
 from streamlog.transactions.state_topic import TransactionShard
+from streamlog.transactions.transaction import VERSION_2
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
@@ -39,6 +40,10 @@ MARKERS_AT_ONCE: Final = 500
 REQUEST_TIMEOUT_MS: Final = 6_000
 """A leader waits 4 s for its followers."""
 RETRY_S: Final = 0.1
+LATE_S: Final = 6.0
+"""Until a marker is sent again that may be on its way still, where it has the epoch of the producer's next transaction,
+too (before version 2 of transactions): one that came after the next transaction has begun would end that.
+"""
 TOLD_AFTER: Final = 50
 """Failures of a marker, before the log has it."""
 
@@ -189,6 +194,8 @@ class MarkerSender:
                 REQUEST_TIMEOUT_MS,
                 purpose=f"markers-{number}",
             )
+        except RequestTimedOut:
+            return [ErrorCode.request_timed_out] * len(markers)
         except StreamlogError as error:
             logger.debug("markers not sent", extra={"node": node_id, "error": str(error)})
             return [ErrorCode.broker_not_available] * len(markers)
@@ -208,8 +215,10 @@ class MarkerSender:
                 "error": code.name,
             }
             logger.warning(MARKER_NOT_TAKEN, extra=extra)
-        loop = asyncio.get_running_loop()
-        loop.call_later(RETRY_S, self._queue, marker._replace(failures=failures))
+        is_late = code is ErrorCode.request_timed_out and marker.sent.version < VERSION_2
+        asyncio.get_running_loop().call_later(
+            LATE_S if is_late else RETRY_S, self._queue, marker._replace(failures=failures)
+        )
 
 
 def _asked(marker: Marker) -> dict[str, Any]:

@@ -100,15 +100,24 @@ def _trusting(ca: Path) -> dict[str, str]:
 
 
 def kafka_jars() -> Path:
-    """Raises NoSourcesError where they cannot be had."""
-    folder = cache() / f"kafka-commands-{VERSION}"
+    """Of the commands. Raises NoSourcesError where they cannot be had."""
+    return _jars("kafka-commands", "kafka_2.13", "kafka-tools")
+
+
+def streams_jars() -> Path:
+    """Of Kafka Streams. Raises NoSourcesError where they cannot be had."""
+    return _jars("kafka-streams", "kafka-streams")
+
+
+def _jars(name: str, *artifacts: str) -> Path:
+    folder = cache() / f"{name}-{VERSION}"
     if not folder.exists():
         if shutil.which("java") is None or shutil.which("mvn") is None:
             raise NoSourcesError("java and mvn are needed")
         partial = folder.with_suffix(".part")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        parts = (_DEPENDENCY.format(it, VERSION) for it in ("kafka_2.13", "kafka-tools"))
+        parts = (_DEPENDENCY.format(it, VERSION) for it in artifacts)
         (partial / "pom.xml").write_text(_POM.format("".join(parts)))
         _maven(partial, "dependency:copy-dependencies", f"-DoutputDirectory={partial}")
         partial.rename(folder)

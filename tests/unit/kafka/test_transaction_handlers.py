@@ -9,7 +9,13 @@ import pytest
 
 from streamlog.config import TransactionsSection
 from streamlog.coordination.keys import partition_of
-from streamlog.errors import CoordinatorLoading, NotLeader
+from streamlog.errors import (
+    CoordinatorLoading,
+    InvalidRequest,
+    NoOpenTransaction,
+    NotLeader,
+    TransactionalIdForbidden,
+)
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.image.feature_level import TRANSACTIONS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -22,6 +28,7 @@ from streamlog.wire.error_codes import ErrorCode
 from tests.fake_metadata import CLUSTER_ID
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
+from tests.restricted import Asker
 
 ID = "transfers"
 SETTINGS = TransactionsSection(state_partitions=2)
@@ -340,3 +347,33 @@ async def test_while_offsets_are_read_no_marker_is_taken(grouped: KafkaNode) -> 
     await grouped.groups.end_transaction(TopicPartition(OFFSETS_STREAM, number), marker)
     with pytest.raises(NotLeader):
         await grouped.groups.end_transaction(TopicPartition(OFFSETS_STREAM, 999), marker)
+
+
+async def test_operations_need_the_rights_of_kafkas_requests(node: KafkaNode) -> None:
+    producer = await initialised(node)
+    await add(node, producer, ("flights", [0, 1]))
+    stranger, reader = Asker(node.context), Asker(node.context, f"describe transactional_id {ID}")
+    owner = Asker(node.context, f"write transactional_id {ID}", "read topic flights")
+    assert (await stranger.context.control.transactions.list()).total == 0
+    page = await reader.context.control.transactions.list(state="ongoing")
+    assert [it.transactional_id for it in page.transactions] == [ID]
+    assert (await reader.context.control.transactions.list(state="Empty")).total == 0
+    with pytest.raises(InvalidRequest):
+        await reader.context.control.transactions.list(limit=-1)
+    with pytest.raises(TransactionalIdForbidden):
+        await stranger.context.control.transactions.describe(ID)
+    described = await reader.context.control.transactions.describe(ID)
+    assert (described.state, described.partitions) == (
+        "Ongoing",
+        (),
+    )  # it may not know of the topic
+    described = await owner.context.control.transactions.describe(ID)
+    assert [it.partition for it in described.partitions] == [0, 1]
+    with pytest.raises(TransactionalIdForbidden):
+        await reader.context.control.transactions.abort(ID)
+    await owner.context.control.transactions.abort(ID)
+    with pytest.raises(NoOpenTransaction):
+        await owner.context.control.transactions.abort(ID)
+    assert (await end(node, producer, commit=True))[0] == 90
+    for it in (stranger, reader, owner):
+        it.close()

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import NodeUnreachable, NotLeader, PartitionNotFound, StreamlogError
+from streamlog.errors import (
+    NodeUnreachable,
+    NotLeader,
+    PartitionNotFound,
+    RequestTimedOut,
+    StreamlogError,
+)
 from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
@@ -28,9 +34,10 @@ class Shard:
     leader_epoch: int = 12
     leads: bool = True
     told: set[PartitionId] = field(default_factory=set)
+    sent: SendMarkers = SENT
 
     def marked(self, sent: SendMarkers, partition: PartitionId) -> None:
-        assert sent is SENT
+        assert sent is self.sent
         assert partition not in self.told
         self.told.add(partition)
 
@@ -148,6 +155,22 @@ async def test_what_is_not_taken_is_sent_again(world: World, error: Any) -> None
     world.here_fails = None
     await until(lambda: not world.sender.unsent)
     assert world.shard.told == SENT.partitions
+
+
+@pytest.mark.parametrize(("version", "is_late"), [(0, True), (2, False)])
+async def test_a_marker_that_may_be_on_its_way_is_not_overtaken(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int, is_late: bool
+) -> None:
+    """It would end the producer's next transaction, if that has the same epoch."""
+    monkeypatch.setattr(marker_sender, "LATE_S", 0.3)
+    sent = SENT._replace(version=version, partitions=frozenset({("t", 1)}))
+    world.shard.sent = sent
+    world.errors = [RequestTimedOut("no answer")]
+    world.sender.send(world.shard, sent)
+    await until(lambda: not world.errors)
+    await asyncio.sleep(0.1)
+    assert (world.sender.unsent == 1) == is_late
+    await until(lambda: not world.sender.unsent)
 
 
 async def test_the_next_leader_is_told(world: World) -> None:
