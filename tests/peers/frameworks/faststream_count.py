@@ -12,7 +12,9 @@ app = FastStream(broker)
 target = broker.publisher("out")
 
 
-@broker.subscriber("in", group_id="faststream", auto_offset_reset="earliest", ack_policy=AckPolicy.ACK)
+@broker.subscriber(
+    "in", group_id="faststream", auto_offset_reset="earliest", ack_policy=AckPolicy.ACK
+)
 async def count(message: KafkaMessage) -> None:
     await target.publish(message.body, key=message.raw_message.key)
 
