@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from streamlog.condition import ANOTHER_REPLICA, CRITICAL, Condition
 from streamlog.errors import OffsetOutOfRange, StreamlogError
@@ -30,13 +31,21 @@ RETRY_S: Final = 1.0
 """After the log could not be read; nothing may be left out of it, or an offset would go back."""
 
 
+class LoadedGroups(NamedTuple):
+    """What the log of a partition says."""
+
+    groups: list[Group]
+    share_configs: Mapping[str, Mapping[str, str]]
+    """Of share groups, by group."""
+
+
 class CoordinatorLoader:
     """Loads shards, a few at a time (Kafka: CoordinatorLoader)."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(LOADS_AT_ONCE)
 
-    async def load(self, shard: Shard) -> list[Group] | None:
+    async def load(self, shard: Shard) -> LoadedGroups | None:
         """Its groups; None where it was no leader's any more."""
         await _until_known(shard)
         async with self._room:
@@ -85,7 +94,7 @@ def _feed(replay: Replay, part: FileSlice) -> None:
     replay.feed(part.read())
 
 
-async def _built(shard: Shard, replay: Replay, started: float) -> list[Group]:
+async def _built(shard: Shard, replay: Replay, started: float) -> LoadedGroups:
     groups = await asyncio.to_thread(replay.groups)
     logger.info(
         "groups loaded",
@@ -96,7 +105,7 @@ async def _built(shard: Shard, replay: Replay, started: float) -> list[Group]:
             "ms": round((time.perf_counter() - started) * 1000),
         },
     )
-    return groups
+    return LoadedGroups(groups, replay.share_configs)
 
 
 def _place(partition: InternalPartition) -> dict[str, object]:

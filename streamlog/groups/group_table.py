@@ -5,7 +5,7 @@ Most deadlines are put off again and again.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -108,10 +108,13 @@ class GroupTable:
         groups: Iterable[Group] = (),
         *,
         since_ms: int = 0,
+        share_configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """``new_id``: texts of which no two are equal. ``since_ms``: wall clock; no age counts from
-        before.
+        before. ``share_configs``: of share groups, by group.
         """
+        self.share_configs = {name: dict(it) for name, it in (share_configs or {}).items()}
+        """By group; there may be no such group."""
         self.settings = settings
         self.since_ms = since_ms
         self.new_id = new_id

@@ -6,6 +6,7 @@ The last record of each key holds. What was read costs no more memory than what 
 from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
 from streamlog.groups.consumer_group_records import (
     ConsumerGroupKey,
+    ConsumerGroupValue,
     read_consumer_group_key,
     read_consumer_group_value,
 )
@@ -19,6 +20,13 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import PartitionId
+from streamlog.groups.shares.share_group import (
+    ShareGroup,
+    read_configs,
+    read_configs_key,
+    read_share_group_key,
+    read_share_group_value,
+)
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 
@@ -33,6 +41,9 @@ class Replay:
         self._groups: dict[str, KeptGroup] = {}
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
         self._consumers: dict[str, ConsumerGroupData] = {}
+        self._shares: dict[str, ConsumerGroupData] = {}
+        self.share_configs: dict[str, dict[str, str]] = {}
+        """Of share groups, by group; there may be no such group."""
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch."""
@@ -48,9 +59,7 @@ class Replay:
         self.records += 1
         key = read_key(key_bytes)
         if key is None:
-            consumer_key = read_consumer_group_key(key_bytes)
-            if consumer_key is not None:
-                self._take_consumers(consumer_key, value)
+            self._take_other(key_bytes, value)
             return
         if not isinstance(key, OffsetKey):
             self._take_group(key.group, value)
@@ -68,12 +77,14 @@ class Replay:
     def groups(self) -> list[Group]:
         """As they were when the last record was written."""
         made = []
-        for name in {**self._groups, **self._consumers, **self._offsets}:
+        for name in {**self._groups, **self._consumers, **self._shares, **self._offsets}:
             kept = self._groups.get(name)
             group = Group(name) if kept is None else restored(name, kept)
             group.offsets = self._offsets.get(name, {})
             if name in self._consumers:
                 group.consumer = ConsumerGroup(name, self._consumers[name])
+            elif name in self._shares:
+                group.consumer = ShareGroup(name, self._shares[name])
             made.append(group)
         return made
 
@@ -83,12 +94,32 @@ class Replay:
         else:
             self._groups[name] = read_group(value)
 
-    def _take_consumers(self, key: ConsumerGroupKey, value: bytes | None) -> None:
-        if value is not None:
-            self._consumers.setdefault(key.group, {})[key] = read_consumer_group_value(key, value)
+    def _take_other(self, key_bytes: bytes, value: bytes | None) -> None:
+        consumer_key = read_consumer_group_key(key_bytes)
+        if consumer_key is not None:
+            read = None if value is None else read_consumer_group_value(consumer_key, value)
+            _keep(self._consumers, consumer_key, read)
             return
-        known = self._consumers.get(key.group)
-        if known is not None:
-            known.pop(key, None)
-            if not known:
-                del self._consumers[key.group]
+        share_key = read_share_group_key(key_bytes)
+        if share_key is not None:
+            read = None if value is None else read_share_group_value(share_key, value)
+            _keep(self._shares, share_key, read)
+            return
+        group = read_configs_key(key_bytes)
+        if group is not None and value is None:
+            self.share_configs.pop(group, None)
+        elif group is not None and value is not None:
+            self.share_configs[group] = read_configs(value)
+
+
+def _keep(
+    groups: dict[str, ConsumerGroupData], key: ConsumerGroupKey, value: ConsumerGroupValue | None
+) -> None:
+    if value is not None:
+        groups.setdefault(key.group, {})[key] = value
+        return
+    known = groups.get(key.group)
+    if known is not None:
+        known.pop(key, None)
+        if not known:
+            del groups[key.group]

@@ -393,12 +393,18 @@ class GroupService:
         shard.close()
 
     async def _load(self, shard: Shard) -> None:
-        groups = await self._loader.load(shard)
-        if groups is not None and not shard.closed:
+        loaded = await self._loader.load(shard)
+        if loaded is not None and not shard.closed:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
             since_ms = image.log.begun_ms if image.log is not None else 0
-            shard.begin(groups, ids, since_ms=since_ms, topics=ImageTopics(image))
+            shard.begin(
+                loaded.groups,
+                ids,
+                since_ms=since_ms,
+                topics=ImageTopics(image),
+                share_configs=loaded.share_configs,
+            )
             self._answer_unopened()
 
     def _topics_changed(self, new: MetadataImage, names: list[str]) -> None:

@@ -59,9 +59,9 @@ class World:
         return Shard(partition, partition.leader_epoch, self.settings, self.lease, now=self.clock)  # type: ignore[arg-type]
 
     async def load(self) -> None:
-        groups = await CoordinatorLoader().load(self.shard)
-        assert groups is not None
-        self.shard.begin(groups, STREAMS)
+        loaded = await CoordinatorLoader().load(self.shard)
+        assert loaded is not None
+        self.shard.begin(loaded.groups, STREAMS)
 
     def commit(self, offset: int, group: str = "g") -> GroupReply:
         wanted = {("t", 0): OffsetToCommit(offset, -1, "", TOPIC_ID)}
