@@ -30,6 +30,7 @@ from streamlog.kafka.net.listener import Listener
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.shares.share_service import ShareService
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE, FakePartition
 from tests.offsets_partition import OffsetsPartitions
@@ -81,6 +82,16 @@ class KafkaNode:
             if sasl is None
             else Authenticator.load(sasl, lambda: self.metadata.image, is_demanded=not optional)
         )
+        self.control = ControlService(
+            node_id=NODE,
+            metadata=self.metadata,
+            partitions=cast("Any", self),
+            peers=cast("Any", None),
+            node_user=self.node_settings.sasl.node_user,
+            groups=self.groups,
+            data_dir=self.directory,
+        )
+        self.shares = ShareService(settings=self.groups.settings, keeper=self.control.coordinators)
         self.context = Context(
             node_id=NODE,
             address=lambda: self.listener.address,
@@ -92,15 +103,8 @@ class KafkaNode:
             node_settings=self.node_settings,
             authenticator=self.authenticator,
             tls=tls,
-            control_service=ControlService(
-                node_id=NODE,
-                metadata=self.metadata,
-                partitions=cast("Any", self),
-                peers=cast("Any", None),
-                node_user=self.node_settings.sasl.node_user,
-                groups=self.groups,
-                data_dir=self.directory,
-            ),
+            shares=self.shares,
+            control_service=self.control,
         )
         self.listener = Listener(self.context)
 

@@ -47,6 +47,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.http.gauges.share_gauges import ShareGauges
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.pub_ack_format import error_json
@@ -83,6 +84,7 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
+from streamlog.shares.share_service import ShareService
 from streamlog.tls.certificates import CertificateReload, Certificates
 
 
@@ -243,6 +245,7 @@ class Node:
             data_dir=settings.node.data_dir,
             metrics=metrics,
         )
+        self._shares = ShareService(settings=settings.groups, keeper=self._control.coordinators)
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
         self._sockets = Sockets(
@@ -316,6 +319,7 @@ class Node:
                 metadata=self._metadata,
                 metrics=metrics,
                 groups=self._groups,
+                shares=self._shares,
                 node_settings=self._settings,
                 authenticator=authenticator,
                 tls=self._certificates.kafka,
@@ -493,6 +497,7 @@ class Node:
                 LifecycleStep("registration", self._register),
                 LifecycleStep("partitions", self._start_partitions),
                 LifecycleStep("groups", self._start_groups),
+                LifecycleStep("shares", self._start_shares),
                 LifecycleStep("page", self._start_page),
                 LifecycleStep("activity", self._start_activity),
                 LifecycleStep("NATS sockets", self._start_sockets),
@@ -510,6 +515,7 @@ class Node:
                 LifecycleStep("NATS sockets", self._stop_sockets),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
+                LifecycleStep("shares", self._shares.stop),
                 LifecycleStep("groups", self._groups.stop),
                 LifecycleStep("server", self._stop_server),
                 LifecycleStep("metadata", self._metadata.close),
@@ -573,7 +579,8 @@ class Node:
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)
         consumers = ConsumerGauges(self._admin.consumer_statistics())
         mirrors = MirrorGauges(self._admin.fed_statistics())
-        of_streams = [GroupGauges(groups), consumers, mirrors, lags, partitions]
+        shares = ShareGauges(self._shares.statistics())
+        of_streams = [GroupGauges(groups), shares, consumers, mirrors, lags, partitions]
         return [ClusterGauges(cluster), *of_streams, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
@@ -712,6 +719,13 @@ class Node:
         await self._metadata.attach(self._groups.apply, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
+
+    async def _start_shares(self) -> None:
+        async def begin(_: MetadataImage) -> None:
+            """Nothing is led for a share group before a member asks for it."""
+
+        await self._metadata.attach(self._shares.apply, begin)
+        self._run(self._shares.run())
 
     async def _start_page(self) -> None:
         async def begin(_: MetadataImage) -> None:

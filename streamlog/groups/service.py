@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -19,8 +20,9 @@ from streamlog.groups.group import Group
 from streamlog.groups.group_table import NAME_BYTES_MAX
 from streamlog.groups.offsets_topic import GroupReply, Shard
 from streamlog.groups.offsets_topic_config import config_of, partition_of
-from streamlog.groups.records import CommittedOffset
 from streamlog.groups.requests import NONE, Effect, Now, PartitionId
+from streamlog.groups.shares.share_group import ShareGroup
+from streamlog.groups.shares.share_state import NOT_SET
 from streamlog.groups.subscribed_topics import Topic
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
@@ -41,6 +43,9 @@ class GroupProgress(NamedTuple):
     """Where it goes on; its own copy."""
 
 
+NO_NAMES: Final[Mapping[bytes, str]] = MappingProxyType({})
+
+
 class GroupProgressPage(NamedTuple):
     """Of the groups of a node, as many as are told."""
 
@@ -49,32 +54,47 @@ class GroupProgressPage(NamedTuple):
     """Groups that are not told."""
 
 
-async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
+async def progress_of(
+    groups: Iterable[Group], partitions_max: int, names: Mapping[bytes, str] = NO_NAMES
+) -> list[GroupProgress]:
     """Whole groups, as they are now, in the order of their names, while all that they have
     committed in is not more than ``partitions_max`` partitions; one that has committed nothing
     counts 1.
 
-    By name, so that a group does not come and go with what others do.
+    By name, so that a group does not come and go with what others do. Of a share group it is told how many records
+    it has yet to read, as if they were the last ones of the partition. ``names``: of streams, by the bytes of their
+    ids.
     """
-    found: list[tuple[Group, str, int, dict[PartitionId, CommittedOffset]]] = []
+    found: list[tuple[Group, str, int, dict[PartitionId, int]]] = []
     left = partitions_max
     for group in sorted(groups, key=lambda it: it.name):
-        left -= max(1, len(group.offsets))
+        offsets = {place: it.offset for place, it in group.offsets.items()}
+        if isinstance(group.consumer, ShareGroup):
+            offsets = _positions(group.consumer, names)
+        left -= max(1, len(offsets))
         if left < 0:
             break
-        found.append((group, group.shown_state, group.member_count, dict(group.offsets)))
+        found.append((group, group.shown_state, group.member_count, offsets))
     return [
         GroupProgress(
             group.name,
             state,
             members,
             {
-                TopicPartition(*place): it.offset
-                async for place, it in cooperatively(offsets.items())
+                TopicPartition(*place): offset
+                async for place, offset in cooperatively(offsets.items())
             },
         )
         for group, state, members, offsets in found
     ]
+
+
+def _positions(share: ShareGroup, names: Mapping[bytes, str]) -> dict[PartitionId, int]:
+    return {
+        (name, number): it.end_offset - it.pending
+        for (topic_id, number), it in share.states.items()
+        if it.start_offset != NOT_SET and (name := names.get(topic_id.bytes)) is not None
+    }
 
 
 logger = logging.getLogger(__name__)
@@ -272,7 +292,8 @@ class GroupService:
     async def progress(self, partitions_max: int) -> GroupProgressPage:
         """Of the groups of this node, as far as ``progress_of`` goes."""
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
-        told = await progress_of((group for it in known for group in it.groups()), partitions_max)
+        groups = (group for it in known for group in it.groups())
+        told = await progress_of(groups, partitions_max, self.topic_names)
         return GroupProgressPage(told, max(0, self.statistics().states.total() - len(told)))
 
     def _is_about_to_open(self, group: str, error: ErrorCode) -> bool:

@@ -1,7 +1,7 @@
 """What the handlers of requests share: one object a node."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,11 @@ from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import ClientQuotas
 from streamlog.metrics import NodeMetrics
+from streamlog.shares.share_service import ShareService
+
+
+def _nothing_ends(_key: Hashable, _call: Callable[[], None]) -> None:
+    """There is no connection."""
 
 
 class Requester(NamedTuple):
@@ -31,6 +36,8 @@ class Requester(NamedTuple):
     host: str
     poll: RequestWait
     """Ends where the client is gone, or the node stops."""
+    at_end: Callable[[Hashable, Callable[[], None]], None] = _nothing_ends
+    """``at_end(key, call)``: ``call`` is called when the connection is over, once for each key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,8 @@ class Context(ClusterView):
     settings: KafkaSection
     metrics: NodeMetrics
     groups: GroupService
+    shares: ShareService | None = None
+    """Share partitions that this node leads; None: it delivers nothing to share groups."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

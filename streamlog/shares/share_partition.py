@@ -19,7 +19,7 @@ Either all acknowledgements of a request for this partition count, or none.
 changes, but for records given up, or released, which the next leader finds out by itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -72,6 +72,16 @@ class BatchRange(NamedTuple):
 
     first: int
     last: int
+
+
+class ReadBatches(NamedTuple):
+    """A part of the log, as it was read."""
+
+    start: int
+    """A ``wanted_offset`` of before."""
+    end: int
+    batches: Sequence[BatchRange]
+    """Those with records, in order; the first one may begin before the start."""
 
 
 class Wish(NamedTuple):
@@ -164,21 +174,13 @@ class SharePartition:
 
     # What members do
 
-    def acquire(
-        self, member: str, batches: Iterable[BatchRange], read_end: int, wish: Wish, now_ms: int
-    ) -> list[Acquired]:
-        """The member has these records from now on.
-
-        ``batches``: those with records, in order, from the one with ``wanted_offset`` on; ``read_end``: where what was
-        read ends. What is pending between the batches is gone from the log.
-        """
+    def acquire(self, member: str, read: ReadBatches, wish: Wish, now_ms: int) -> list[Acquired]:
+        """The member has these records from now on. What is pending between the batches is gone from the log."""
         delivery = self._delivery
         left = wish.records_max if wish.records_max > 0 else _END
         found: list[Acquired] = []
-        at = self.wanted_offset
-        if at is None:
-            return found
-        for batch in batches:
+        at = read.start
+        for batch in read.batches:
             if left <= 0:
                 break
             self._pass_over(at, batch.first)
@@ -187,11 +189,11 @@ class SharePartition:
             for it in taken:
                 self._owners.update(dict.fromkeys(range(it.first, it.last + 1), member))
                 left -= it.last - it.first + 1
-                _add(found, it, wish.batch_records)
+                add_acquired(found, it, wish.batch_records)
             if not (taken or delivery.has_room or delivery.due_offsets(_NUMBER, at, _END, 1)):
                 break
         else:
-            self._pass_over(at, read_end)
+            self._pass_over(at, read.end)
         if found:
             self.version += 1
         return found
@@ -267,14 +269,14 @@ class SharePartition:
             delivered = delivery.redeliver(Place(_NUMBER, offset), now_ms)
             if delivered is not None:
                 left -= 1
-                _add(found, Acquired(offset, offset, delivered.count), 0)
+                add_acquired(found, Acquired(offset, offset, delivered.count), 0)
         first = max(batch.first, delivery.next_offset(_NUMBER))
         last = min(batch.last, first + left - 1)
         if first <= last and delivery.has_room:
             if limit is not None:
                 last = min(last, first + delivery.room - 1)
             delivery.deliver_run(_NUMBER, range(first, last + 1), now_ms)
-            _add(found, Acquired(first, last, 1), 0)
+            add_acquired(found, Acquired(first, last, 1), 0)
         return found
 
     def _pass_over(self, start: int, stop: int) -> None:
@@ -334,7 +336,7 @@ def _limits(lock_ms: int, count_max: int, locks_max: int) -> DeliveryLimits:
     return DeliveryLimits(ack_wait_ms=lock_ms, deliveries_max=count_max, pending_max=locks_max)
 
 
-def _add(found: list[Acquired], more: Acquired, batch_records: int) -> None:
+def add_acquired(found: list[Acquired], more: Acquired, batch_records: int) -> None:
     """As one with the last, where they are neighbours of the same count, and not too many."""
     if found:
         last = found[-1]

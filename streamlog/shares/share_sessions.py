@@ -80,16 +80,12 @@ class ShareSessions:
         session.used_ms = now_ms
         return session
 
-    def remove(self, key: SessionKey) -> None:
-        self._sessions.pop(key, None)
-
-    def partitions_of(self, group: str) -> set[SharedPartition]:
-        """Those in sessions of the group's members."""
-        found: set[SharedPartition] = set()
-        for key, session in self._sessions.items():
-            if key.group == group:
-                found.update(session.partitions)
-        return found
+    def remove(self, key: SessionKey, session: ShareSession) -> bool:
+        """Whether that was the member's session still."""
+        if self._sessions.get(key) is not session:
+            return False
+        del self._sessions[key]
+        return True
 
     def _has_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._sessions_max:

@@ -16,6 +16,7 @@ from streamlog.errors import InvalidRecordState
 from streamlog.shares.share_partition import (
     AcknowledgeType,
     BatchRange,
+    ReadBatches,
     ShareAcknowledgement,
     SharePartition,
     Wish,
@@ -92,7 +93,8 @@ class SharePartitionStory(RuleBasedStateMachine):
         read_end = self.end if is_all else read[-1].last + 1
         wish = Wish(records_max, is_strict, batch_records)
         before, version, held = self.next, self.share.version, len(records)
-        found = self.share.acquire(member, read, max(read_end, wanted), wish, self.now_ms)
+        part = ReadBatches(wanted, max(read_end, wanted), read)
+        found = self.share.acquire(member, part, wish, self.now_ms)
         offsets = [offset for it in found for offset in range(it.first, it.last + 1)]
         assert offsets == sorted(set(offsets))
         assert not found or self.share.version > version

@@ -80,8 +80,10 @@ class ShareStates:
         if before is None or before.owner != state.owner or state.version < before.version:
             self._table.answer(token, ShareStateAnswer(ErrorCode.fenced_state_epoch))
             return
+        # The version of before is sent again, or only asks whether the state is the owner's still.
+        changes = {key: state} if state.version > before.version else {}
         answer = ShareStateAnswer(NONE, None, self.configs(key.group))
-        self._put(found, {key: state}, token, answer, now)
+        self._put(found, changes, token, answer, now)
 
     # For administrators
 
@@ -110,15 +112,16 @@ class ShareStates:
             return
         self._put(found, changes, token, NONE, now)
 
-    def delete(self, name: str, topic_ids: Iterable[UUID], token: object, now: Now) -> None:
-        """The group begins again in these topics. ``token`` is answered with an error code."""
+    def delete(
+        self, name: str, places: Iterable[TopicPartitionId], token: object, now: Now
+    ) -> None:
+        """The group begins again in these partitions. ``token`` is answered with an error code."""
         found = self._alterable(name)
         if isinstance(found, ErrorCode):
             self._table.answer(token, found)
             return
         share = found[1]
-        gone = frozenset(topic_ids)
-        changes = {StateKey(name, *place): None for place in share.states if place[0] in gone}
+        changes = {StateKey(name, *place): None for place in places if place in share.states}
         self._put(found, changes, token, NONE, now)
 
     def configs(self, name: str) -> Mapping[str, str]:

@@ -3,13 +3,15 @@
 from typing import Final
 
 from streamlog.kafka.context import Context
-from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN, SHARE_GROUPS_LEVEL
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.registry import APIS
 
 FEATURE: Final = "streamlog.level"
 """What ``streamlog cluster features ls`` tells, as Kafka's clients ask for it (KIP-584)."""
+SHARE_FEATURE: Final = "share.version"
+"""Kafka's feature for share groups: 1 where the cluster has them."""
 
 
 async def api_versions(_request: Message, _version: int, context: Context) -> Message:
@@ -18,20 +20,25 @@ async def api_versions(_request: Message, _version: int, context: Context) -> Me
     No guards: any client may ask.
     """
     image = context.metadata.image
-    supported = {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}
-    finalized = {
-        "name": FEATURE,
-        "max_version_level": image.level,
-        "min_version_level": image.level,
-    }
+    supported = [
+        {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX},
+        {"name": SHARE_FEATURE, "min_version": 0, "max_version": 1},
+    ]
+    finalized = [_finalized(FEATURE, image.level)]
+    if image.level >= SHARE_GROUPS_LEVEL:
+        finalized.append(_finalized(SHARE_FEATURE, 1))
     return {
         **offered(ErrorCode.none),
-        "supported_features": [supported],
+        "supported_features": supported,
         # It has to grow with each change of a feature, and with nothing else: a client that may not see
         # streams would see them come and go by it.
         "finalized_features_epoch": image.level,
-        "finalized_features": [finalized],
+        "finalized_features": finalized,
     }
+
+
+def _finalized(name: str, version: int) -> dict[str, object]:
+    return {"name": name, "max_version_level": version, "min_version_level": version}
 
 
 def offered(error_code: ErrorCode) -> Message:

@@ -27,7 +27,7 @@ LEVELS: Final[Mapping[int, str]] = {
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
     " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
-    " topic configs, consumer groups of group.protocol=consumer",
+    " topic configs, consumer groups of group.protocol=consumer, share groups",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
@@ -38,6 +38,8 @@ CONSUMER_GROUPS_LEVEL: Final = 3
 """From there on every node reads the records of consumer groups of KIP-848; an earlier one would take such a
 group for one without members.
 """
+SHARE_GROUPS_LEVEL: Final = 3
+"""From there on every node reads the records of share groups, and keeps them when it coordinates."""
 FIRST: Final = 1
 """Of a cluster whose level was never raised."""
 

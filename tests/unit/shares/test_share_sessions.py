@@ -29,8 +29,10 @@ def test_requests_of_a_session_are_counted() -> None:
     assert refused(sessions, A, 2) is ErrorCode.invalid_share_session_epoch
     assert refused(sessions, B, 1) is ErrorCode.share_session_not_found
     assert used(sessions, A, 0) is not session
-    assert used(sessions, A, -1) is used(sessions, A, 1)
-    sessions.remove(A)
+    again = used(sessions, A, -1)
+    assert again is used(sessions, A, 1)
+    assert not sessions.remove(A, session)
+    assert sessions.remove(A, again)
     assert refused(sessions, A, -1) is ErrorCode.share_session_not_found
 
 

@@ -5,8 +5,10 @@ from uuid import UUID
 import pytest
 
 from streamlog.groups.requests import NONE
+from streamlog.groups.service import progress_of
 from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_states import ShareStateAnswer
+from streamlog.model import TopicPartition
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld, Token
 
@@ -52,7 +54,9 @@ def test_the_first_leader_finds_nothing_and_the_next_one_what_was_saved(world: G
 def test_only_the_owner_saves_and_only_forwards(world: GroupWorld) -> None:
     take_over(world)
     assert save(world, ONE, 2).result.error is NONE
-    assert save(world, ONE, 2).result.error is NONE  # sent again
+    written = len(world.log)
+    assert save(world, ONE, 2).result.error is NONE  # sent again, or only asks whose the state is
+    assert len(world.log) == written
     assert save(world, ONE, 1).result.error is ErrorCode.fenced_state_epoch  # came late
     take_over(world, OTHER, epoch=6)
     assert save(world, ONE, 3).result.error is ErrorCode.fenced_state_epoch
@@ -109,11 +113,11 @@ def test_offsets_are_altered_while_the_group_has_no_members(world: GroupWorld) -
 
 
 def test_offsets_are_deleted_while_the_group_has_no_members(world: GroupWorld) -> None:
-    topic = key_of(world).topic_id
+    place = (key_of(world).topic_id, 0)
     take_over(world)
     save(world, ONE, 1)
     world.share_beat("m1", -1)
-    token = world.ask_shares(lambda it, token, now: it.delete("g", [topic], token, now))
+    token = world.ask_shares(lambda it, token, now: it.delete("g", [place], token, now))
     assert token.result is NONE
     world.crash()
     assert world.coordinator.share_states.states("g") == {}
@@ -142,3 +146,12 @@ def test_a_topic_that_is_not_known_has_no_state(world: GroupWorld) -> None:
     key = StateKey("g", UUID(int=77), 0)
     token = world.ask_shares(lambda it, token, now: it.take_over(key, 1, ONE, token, now))
     assert token.result.error is ErrorCode.unknown_topic_id
+
+
+async def test_the_lag_of_a_share_group_is_what_it_has_yet_to_read(world: GroupWorld) -> None:
+    """Of 12 records from offset 0 on, 10 and one later are done with: one is left, and those behind."""
+    take_over(world)
+    save(world, ONE, 1)
+    names = {key_of(world).topic_id.bytes: "t"}
+    (told,) = await progress_of(world.coordinator.groups(), 10, names)
+    assert (told.group_id, told.committed) == ("g", {TopicPartition("t", 0): 11})
