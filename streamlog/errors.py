@@ -318,6 +318,14 @@ class UnsupportedMechanism(InvalidRequest):
     """The other side does not offer this SASL mechanism."""
 
 
+class InvalidRecordState(InvalidRequest):
+    """A member of a share group acknowledges a record that it does not have, or not any more."""
+
+
+class FencedShareState(InvalidRequest):
+    """The state of a share partition belongs to another leader by now, or was altered or deleted."""
+
+
 class GroupNotEmpty(InvalidRequest):
     """A consumer group has members; what was asked for is theirs, or needs them gone."""
 

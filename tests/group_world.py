@@ -1,6 +1,6 @@
 """A coordinator over a log in memory: whoever asks is answered when the test commits the log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -26,6 +26,7 @@ from streamlog.groups.requests import (
     SyncRequest,
     TransactionCommit,
 )
+from streamlog.groups.shares.share_states import ShareStates
 from streamlog.groups.subscribed_topics import Matches, Topic, matching
 from streamlog.record.codec import RecordRun
 from streamlog.record.transaction_marker import (
@@ -124,13 +125,16 @@ class GroupWorld:
     def now(self) -> Now:
         return Now(self.ms, WALL_MS + self.ms)
 
-    def _coordinator(self, groups: list[Any]) -> Coordinator:
+    def _coordinator(
+        self, groups: list[Any], share_configs: Mapping[str, Mapping[str, str]] | None = None
+    ) -> Coordinator:
         return Coordinator(
             self.settings,
             lambda: f"id{next(self.numbers)}",
             groups,
             now=self.now,
             since_ms=self.since_ms,
+            share_configs=share_configs,
         )
 
     def carry_out(self, effects: list[Effect]) -> None:
@@ -212,8 +216,8 @@ class GroupWorld:
         for write in self.writing[:kept]:
             self._append(write)
         self.writing.clear()
-        replay = self.replayed()
-        self.coordinator = self._coordinator(replay.built())
+        built = self.replayed().built()
+        self.coordinator = self._coordinator(built, built.share_configs)
         self.topics_changed()
 
     def wait(self, ms: int) -> None:
@@ -348,6 +352,32 @@ class GroupWorld:
             regex, assignor, owned, sees=sees,
         )  # fmt: skip
         self.carry_out(self.coordinator.consumer_heartbeat(request, token, self.now))
+        return token
+
+    def share_beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group: str = "g",
+        topics: tuple[str, ...] | None = None,
+        rack_id: str | None = None,
+    ) -> Token:
+        """ShareGroupHeartbeat; with epoch 0 it names the topic ``t``, if it names nothing."""
+        token = Token(f"share beat of {member_id}")
+        if epoch == 0 and topics is None:
+            topics = ("t",)
+        request = HeartbeatRequest(
+            group, member_id, epoch, "client", "/host", rack_id=rack_id, topics=topics
+        )
+        self.carry_out(self.coordinator.share_heartbeat(request, token, self.now))
+        return token
+
+    def ask_shares(self, ask: Callable[[ShareStates, Token, Now], None]) -> Token:
+        """The answer to come to a call of ``share_states``."""
+        token = Token("shares")
+        now = self.now
+        self.carry_out(self.coordinator.of_shares(lambda states: ask(states, token, now)))
         return token
 
     # Whole stories

@@ -35,6 +35,7 @@ from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.shares.share_service import ShareService
 from streamlog.transactions.marker_sender import MarkerSender
 from streamlog.transactions.service import TransactionService
 from tests.fake_metadata import FakeMetadata
@@ -115,7 +116,7 @@ class KafkaNode:
             if sasl is None
             else Authenticator.load(sasl, lambda: self.metadata.image, is_demanded=not optional)
         )
-        control = ControlService(
+        self.control = ControlService(
             node_id=NODE,
             metadata=self.metadata,
             partitions=cast("Any", self),
@@ -125,6 +126,7 @@ class KafkaNode:
             transactions=self.transactions,
             data_dir=self.directory,
         )
+        self.shares = ShareService(settings=self.groups.settings, keeper=self.control.coordinators)
         self.context = Context(
             node_id=NODE,
             address=lambda: self.listener.address,
@@ -138,8 +140,9 @@ class KafkaNode:
             node_settings=self.node_settings,
             authenticator=self.authenticator,
             tls=tls,
-            control_service=control,
-            transaction_partitions=control.transactions,
+            shares=self.shares,
+            control_service=self.control,
+            transaction_partitions=self.control.transactions,
         )
         self.listener = Listener(self.context)
 

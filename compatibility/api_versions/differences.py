@@ -44,9 +44,9 @@ KAFKA: Final[Mapping[int, KafkaApi]] = {
     it["key"]: KafkaApi(it["name"], Versions(it["min"], it["max"])) for it in _TABLE["apis"]
 }
 
-_SHARES: Final = (
-    "there are no share groups: JetStream's consumers share the messages of a stream. Java's KafkaShareConsumer ends"
-    " at its first poll with UnsupportedVersionException: `The cluster does not support the share group protocol …`"
+_SHARE_STATES: Final = (
+    "between Kafka's brokers and their share coordinators; here a share group's coordinator keeps how far the group has"
+    " come, and nodes ask it in a way of their own"
 )
 _TOKENS: Final = (
     "no delegation tokens: clients log in by SCRAM, PLAIN, OAUTHBEARER or a certificate"
@@ -62,7 +62,7 @@ _BETWEEN: Final = (
 REASONS: Final[Mapping[int, str]] = {
     0: "0 to 2 are listed, and refused: an old librdkafka compresses only for a broker that lists them"
     " (KAFKA-18659)",
-    10: "6 is for share groups, and there are none",
+    10: "6 is for share coordinators, and there are none",
     22: "6 is for two-phase commits (KIP-939), and a broker lists it only with unstable versions turned on; a node"
     " answers it as 5",
     24: "4 and 5 are for brokers; nodes have a request of their own",
@@ -73,7 +73,7 @@ REASONS: Final[Mapping[int, str]] = {
     64: "a node is removed by `streamlog cluster remove-node`",
     **dict.fromkeys((71, 72), _TELEMETRY),
     74: "only topics and nodes have configs, and Metadata and DescribeCluster list these",
-    **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARES),
+    **dict.fromkeys((83, 84, 85, 86, 87), _SHARE_STATES),
     **dict.fromkeys((80, 81), _QUORUM),
     **dict.fromkeys((88, 89), _STREAMS),
 }

@@ -49,6 +49,7 @@ from streamlog.http.gauges.partition_gauges import (
     PartitionScrape,
     PartitionTotals,
 )
+from streamlog.http.gauges.share_gauges import ShareGauges
 from streamlog.http.gauges.transaction_gauges import TransactionGauges
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.ingest.nats.leaf import LeafLink
@@ -90,6 +91,7 @@ from streamlog.partition.state import PartitionStatistics
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.shares.share_service import ShareService
 from streamlog.tls.certificates import CertificateReload, Certificates
 from streamlog.transactions.marker_sender import MarkerSender
 from streamlog.transactions.service import TransactionService
@@ -269,6 +271,7 @@ class Node:
             data_dir=settings.node.data_dir,
             metrics=metrics,
         )
+        self._shares = ShareService(settings=settings.groups, keeper=self._control.coordinators)
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
         self._sockets = Sockets(
@@ -345,6 +348,7 @@ class Node:
                 transactions=self._transactions,
                 transaction_partitions=self._control.transactions,
                 producer_ids=self._producer_ids,
+                shares=self._shares,
                 node_settings=self._settings,
                 authenticator=authenticator,
                 tls=self._certificates.kafka,
@@ -523,6 +527,7 @@ class Node:
                 LifecycleStep("partitions", self._start_partitions),
                 LifecycleStep("groups", self._start_groups),
                 LifecycleStep("transactions", self._start_transactions),
+                LifecycleStep("shares", self._start_shares),
                 LifecycleStep("page", self._start_page),
                 LifecycleStep("activity", self._start_activity),
                 LifecycleStep("NATS sockets", self._start_sockets),
@@ -540,6 +545,7 @@ class Node:
                 LifecycleStep("NATS sockets", self._stop_sockets),
                 LifecycleStep("membership", self._metadata.leave),
                 LifecycleStep("activity", self._activity.stop),
+                LifecycleStep("shares", self._shares.stop),
                 LifecycleStep("transactions", self._stop_transactions),
                 LifecycleStep("groups", self._groups.stop),
                 LifecycleStep("server", self._stop_server),
@@ -607,7 +613,10 @@ class Node:
         transactions = TransactionGauges(
             self._transactions.statistics(wall_ms()), self._markers.unsent
         )
-        of_streams = [GroupGauges(groups), transactions, consumers, mirrors, lags, partitions]
+        shares = ShareGauges(self._shares.statistics())
+        of_streams = [
+            GroupGauges(groups), shares, transactions, consumers, mirrors, lags, partitions
+        ]  # fmt: skip
         return [ClusterGauges(cluster), *of_streams, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
@@ -769,6 +778,13 @@ class Node:
             await self._groups.end_transaction(tp, marker)
         else:
             await partition.end_transaction(marker)
+
+    async def _start_shares(self) -> None:
+        async def begin(_: MetadataImage) -> None:
+            """Nothing is led for a share group before a member asks for it."""
+
+        await self._metadata.attach(self._shares.apply, begin)
+        self._run(self._shares.run())
 
     async def _start_page(self) -> None:
         async def begin(_: MetadataImage) -> None:

@@ -640,6 +640,29 @@ class GroupsSection(Section):
     )
     """Whether a group with members changes from the classic to the consumer protocol (``upgrade``) and back
     (``downgrade``) while they run. A group without members always changes."""
+    share_session_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 45_000
+    """Session timeout of members of share groups; ``share.session.timeout.ms`` of a group overrides it."""
+    share_heartbeat_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 5_000
+    """Heartbeat interval of members of share groups; ``share.heartbeat.interval.ms`` of a group overrides it."""
+    share_record_lock_duration_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 30_000
+    """Time until a record that a member of a share group has and does not acknowledge is delivered again;
+    ``share.record.lock.duration.ms`` of a group overrides it."""
+    share_delivery_count_limit: Annotated[int, Field(ge=2, le=10)] = 5
+    """Deliveries of a record to a share group before it is given up; ``share.delivery.count.limit`` of a
+    group overrides it."""
+    share_record_locks_max: Annotated[int, Field(ge=100, le=10_000)] = 2_000
+    """Maximum number of records of a partition that are delivered to a share group and not acknowledged;
+    ``share.partition.max.record.locks`` of a group overrides it."""
+    share_auto_offset_reset: Literal["latest", "earliest"] = "latest"
+    """Where a share group begins to read a partition; ``share.auto.offset.reset`` of a group overrides it."""
+    share_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    """Whether share groups read records of open and aborted transactions; ``share.isolation.level`` of a group
+    overrides it."""
+    share_renew_acknowledge: bool = True
+    """Members of share groups may renew the locks of their records; ``share.renew.acknowledge.enable`` of a
+    group overrides it."""
+    share_sessions_max: Annotated[int, Field(ge=1, le=MILLION)] = 2_000
+    """Maximum number of share sessions of this node, one for each member that fetches from it."""
     groups_per_partition_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Maximum number of groups in one partition of ``__consumer_offsets``. Further groups are
     rejected with POLICY_VIOLATION."""
@@ -655,6 +678,8 @@ class GroupsSection(Section):
             yield "session_timeout_ms_min <= session_timeout_ms_max is needed"
         if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
             yield "consumer_heartbeat_interval_ms < consumer_session_timeout_ms is needed"
+        if self.share_heartbeat_interval_ms >= self.share_session_timeout_ms:
+            yield "share_heartbeat_interval_ms < share_session_timeout_ms is needed"
 
 
 class TransactionsSection(Section):

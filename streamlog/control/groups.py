@@ -28,9 +28,11 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.fairness import cooperatively
+from streamlog.groups.consumer_group_records import TopicPartitionId
 from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import PartitionId
+from streamlog.groups.shares.share_group_config import GROUP_CONFIGS, check_config, check_together
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition
@@ -52,7 +54,7 @@ class ListedGroup:
     protocol_type: str
     members: int
     group_type: str
-    """``classic`` or ``consumer``: the protocol that its members speak."""
+    """``classic``, ``consumer`` or ``share``: the protocol that its members speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class GroupDescription:
     lag: int | None
     """Over all that was committed; None if any of it is not known, or nothing was."""
     group_type: str
-    """``classic`` or ``consumer``: the protocol that its members speak."""
+    """``classic``, ``consumer`` or ``share``: the protocol that its members speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,45 @@ class ForgottenOffset:
 
 def _outcomes(forgotten: Iterable[ForgottenOffset]) -> Iterable[str]:
     return (it.error or DONE for it in forgotten)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOffset:
+    """Where a share group is to go on in a partition."""
+
+    stream: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigValue:
+    """A config that a group has itself."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigs:
+    """The configs that a group has itself; others are the node's settings."""
+
+    group: str
+    configs: tuple[GroupConfigValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigChange:
+    """``value`` null: the node's setting holds again."""
+
+    name: str
+    value: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +367,17 @@ class GroupOperations(Operations):
         outcomes=_outcomes,
     )
     async def delete_offsets(
-        self, group: str, offsets: tuple[StreamPartitions, ...]
+        self, group: str, offsets: tuple[StreamPartitions, ...], group_type: str = ""
     ) -> tuple[ForgottenOffset, ...]:
         """Have a group forget how far it has come in partitions. Its members must not read their streams.
 
         Needs READ of the streams, too. Each partition is by itself: the answer says of each whether it is forgotten.
+        A share group must have no members. With ``group_type`` a group of another type is not found.
         """
         self._check(Operation.DELETE, group)
         await self._know_coordinators()
+        if group_type and (await self._service.coordinators.known(group)).group_type != group_type:
+            raise GroupNotFound(f"Group {group} is not a {group_type} group.")
         refused, wanted = dict[tuple[str, int | None], StreamlogError](), dict[PartitionId, None]()
         async for name, asked in cooperatively(_by_stream(offsets).items()):
             try:
@@ -419,6 +463,77 @@ class GroupOperations(Operations):
             ]
             await self._service.coordinators.commit(group, wanted)
         return OffsetReset(not validate_only, tuple(planned))
+
+    @operation(
+        "POST /groups/{group}/offsets/set", about=("group", "offsets"), act=True, outcomes=_outcomes
+    )
+    async def set_offsets(
+        self, group: str, offsets: tuple[StartOffset, ...]
+    ) -> tuple[ForgottenOffset, ...]:
+        """Set where a share group without members goes on in partitions.
+
+        Needs READ of the streams, too. Each partition is by itself: the answer says of each whether it is set.
+        """
+        self._check(Operation.READ, group)
+        await self._know_coordinators()
+        refused, wanted = (
+            dict[tuple[str, int | None], StreamlogError](),
+            dict[TopicPartitionId, int](),
+        )
+        accepted: dict[tuple[str, int | None], None] = {}
+        async for it in cooperatively(offsets):
+            place = (it.stream, it.partition)
+            try:
+                stream = self._readable(it.stream)
+                stream.partition(it.partition)
+                if it.offset < 0:
+                    raise InvalidRequest(f"{it.offset} is no offset")
+            except StreamlogError as error:
+                refused[place] = error
+                continue
+            wanted[stream.stream_id, it.partition] = it.offset
+            accepted[place] = None
+        if wanted:
+            await self._service.coordinators.alter_starts(group, wanted)
+        return (
+            *(ForgottenOffset(*place) for place in accepted),
+            *(
+                ForgottenOffset(*place, type(error).__name__, str(error))
+                for place, error in refused.items()
+            ),
+        )
+
+    @operation("GET /groups/{group}/configs", about=("group",))
+    async def configs(self, group: str) -> GroupConfigs:
+        """List the configs of a share group, whether there is such a group or not."""
+        self._check(Operation.DESCRIBE, group)
+        await self._service.coordinators.make(group)
+        own = await self._service.coordinators.configs(group)
+        return GroupConfigs(group, tuple(GroupConfigValue(*it) for it in sorted(own.items())))
+
+    @operation("POST /groups/{group}/configs", about=("group", "configs"), act=True)
+    async def set_configs(
+        self, group: str, configs: tuple[GroupConfigChange, ...], validate_only: bool = False
+    ) -> None:
+        """Set configs of a share group, or take them back (``value`` null). They hold from the next delivery on.
+
+        Needs ALTER_CONFIGS of the cluster.
+        """
+        if self._access is not None:
+            self._access.check_cluster(Operation.ALTER_CONFIGS)
+        await self._service.coordinators.make(group)
+        merged = await self._service.coordinators.configs(group)
+        for it in configs:
+            if it.value is None:
+                if it.name not in GROUP_CONFIGS:
+                    check_config(it.name, "")
+                merged.pop(it.name, None)
+            else:
+                check_config(it.name, it.value)
+                merged[it.name] = it.value
+        check_together(merged, self._service.groups_settings)
+        if not validate_only:
+            await self._service.coordinators.set_configs(group, merged)
 
     def _check(self, right: Operation, group: str) -> None:
         """Raises GroupForbidden, whether there is such a group or not."""
@@ -569,7 +684,9 @@ def _partition(
     member_id: str | None,
 ) -> GroupPartition:
     end = None if state is None else state.high_watermark
-    lag = None if committed is None or end is None else consumer_lag(end, committed.offset)
+    lag = None
+    if committed is not None and end is not None:
+        lag = max(0, consumer_lag(end, committed.offset) - committed.done)
     return GroupPartition(
         tp.stream,
         tp.partition,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from streamlog.condition import Condition
@@ -20,10 +20,11 @@ LOADS_AT_ONCE: Final = 2
 RETRY_S: Final = 1.0
 """After the log could not be read; nothing may be left out of it, or what was kept would go back."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
+T_co = TypeVar("T_co", bound=Sized, covariant=True)
 
 
-class Replayed(Protocol[T]):
+class Replayed(Protocol[T_co]):
     """From the log to what the coordinator keeps. May be used in any one thread."""
 
     next_offset: int
@@ -34,7 +35,7 @@ class Replayed(Protocol[T]):
         """Whole batches, back to back. Raises CorruptBatch."""
         ...
 
-    def built(self) -> list[T]:
+    def built(self) -> T_co:
         """What was kept when the last record was written."""
         ...
 
@@ -49,7 +50,7 @@ class CoordinatorLoader(Generic[T]):
         self._unreadable = unreadable
         self._room = asyncio.Semaphore(LOADS_AT_ONCE)
 
-    async def load(self, shard: Shard[Any]) -> list[T] | None:
+    async def load(self, shard: Shard[Any]) -> T | None:
         """What is kept; None where the shard was no leader's any more."""
         await _until_known(shard)
         async with self._room:
@@ -86,7 +87,7 @@ class CoordinatorLoader(Generic[T]):
                 break
         return replay if shard.leads else None
 
-    async def _built(self, shard: Shard[Any], replay: Replayed[T], started: float) -> list[T]:
+    async def _built(self, shard: Shard[Any], replay: Replayed[T], started: float) -> T:
         built = await asyncio.to_thread(replay.built)
         logger.info(
             f"{self._what} loaded",

@@ -309,6 +309,20 @@ class Delivery:
     def due_count(self) -> int:
         return len(self._due)
 
+    def is_due(self, place: Place) -> bool:
+        """It is pending, and in the queue of redeliveries."""
+        record = self._find(place)
+        return record is not None and record.ticket == DUE
+
+    def due_offsets(self, partition: int, low: int, high: int, limit: int = -1) -> list[int]:
+        """Those from ``low`` up to ``high`` that are in the queue of redeliveries, in the order of the partition; the
+        first ``limit`` of them.
+        """
+        known = self._partitions.get(partition)
+        if known is None or not self._due:
+            return []
+        return [it.offset for it in known.pending.with_ticket(DUE, low, high, limit=limit)]
+
     def pending(self, place: Place) -> "DeliveredRecord | None":
         """None: it is not pending."""
         record = self._find(place)
@@ -357,12 +371,14 @@ class Delivery:
         sequence, place = next(iter(self._due.items()))
         if sequence in self._exhausted:
             return self._give_up(place)
-        del self._due[sequence]
-        self._sequence += 1
-        count = self._known(place).count + 1
-        self._redelivered_count += count == 2
-        self._wait(place, count, now_ms + self._limits.wait_ms(count))
-        return Delivered(place, self._sequence, count)
+        return self._redeliver(place, self._known(place), now_ms)
+
+    def redeliver(self, place: Place, now_ms: int) -> Delivered | None:
+        """This one of the queue, out of turn; None: it is not due, or exhausted."""
+        record = self._find(place)
+        if record is None or record.ticket != DUE or record.sequence in self._exhausted:
+            return None
+        return self._redeliver(place, record, now_ms)
 
     def take_exhausted(self) -> Exhausted | None:
         """The first one of the queue that is exhausted, out of turn; None: there is none."""
@@ -573,6 +589,14 @@ class Delivery:
         found = pending.with_ticket(entry.ticket, entry.low, entry.high, limit=1)
         entry.low = found[0].offset if found else entry.high
         return bool(found)
+
+    def _redeliver(self, place: Place, record: PendingRecord, now_ms: int) -> Delivered:
+        del self._due[record.sequence]
+        self._sequence += 1
+        count = record.count + 1
+        self._redelivered_count += count == 2
+        self._wait(place, count, now_ms + self._limits.wait_ms(count))
+        return Delivered(place, self._sequence, count)
 
     def _queue(self, place: Place, record: PendingRecord) -> None:
         self._partitions[place.partition].pending.update(

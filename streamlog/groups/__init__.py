@@ -24,5 +24,5 @@ back; no two members own a partition in one generation, as far as their leader a
 Bounded at all times: groups, members, bytes, offsets and writes on their way (``GroupsSection``);
 500 bytes for an offset are plenty, and a member takes a KiB beside what it has us keep.
 
-Not here: share groups.
+- ``shares`` share groups (KIP-932).
 """

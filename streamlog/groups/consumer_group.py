@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from streamlog.groups.assignors import ASSIGNORS, AssignorMember
+from streamlog.coordination.effects import KeptRecord
+from streamlog.groups.assignors import ASSIGNORS, AssignorMember, AssignorMembers, Partitions
 from streamlog.groups.consumer_group_records import (
     NOTHING,
     Assigned,
@@ -37,7 +38,9 @@ from streamlog.groups.consumer_group_records import (
     TargetEpochKey,
     TargetKey,
     TopicPartitionId,
+    consumer_group_record,
 )
+from streamlog.groups.shares.share_state import StateKey
 from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
 
@@ -64,6 +67,9 @@ class ConsumerGroup:
 
     ``change`` is the only way to change it. Where a write fails, ``failed`` takes it back.
     """
+
+    group_type = "consumer"
+    """As Kafka names it; its members' protocol type, too."""
 
     def __init__(
         self,
@@ -133,6 +139,10 @@ class ConsumerGroup:
             keys.update(dict.fromkeys(key for key, _ in write.changes))
         return [(key, None) for key in keys]
 
+    def record(self, change: Change) -> KeptRecord:
+        """As bytes."""
+        return consumer_group_record(change)
+
     def _settle(self, write: PendingWrite) -> None:
         for place, it in enumerate(self.writing):
             if it is write:
@@ -153,6 +163,8 @@ class ConsumerGroup:
                 return self.current.get(key.member_id)
             case RegexKey():
                 return self.regexes.get(key.regex)
+            case StateKey():
+                return None
 
     def _apply(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         match key, value:
@@ -278,6 +290,10 @@ class ConsumerGroup:
         self, topics: Topics, available: tuple[str, ...]
     ) -> Mapping[str, Assigned]:
         """The target assignment of today's members and topics."""
+        return ASSIGNORS[self.assignor(available)](*self.assignor_input(topics))
+
+    def assignor_input(self, topics: Topics) -> tuple[AssignorMembers, Partitions]:
+        """Members with the topics that they subscribe to, and these topics' partitions."""
         partitions: dict[UUID, int] = {}
         ids: dict[str, UUID] = {}
         for name in self.subscribed():
@@ -293,7 +309,7 @@ class ConsumerGroup:
             )
             for member_id, member in self.members.items()
         }
-        return ASSIGNORS[self.assignor(available)](members, partitions)
+        return members, partitions
 
     def hash_of(self, topics: Topics) -> int:
         """Of the topics that its members subscribe to, as far as there are any."""

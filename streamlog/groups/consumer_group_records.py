@@ -16,13 +16,15 @@ streamlog 0.1.0 passes over records with these keys.
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.coordination.effects import KeptRecord
-from streamlog.errors import CorruptBatch, MalformedFrame
+from streamlog.errors import BrokenInvariant, CorruptBatch, MalformedFrame
+from streamlog.groups.shares.share_state import ShareState, StateKey
 from streamlog.wire.cursor import (
     Cursor,
     encode_array_length,
@@ -152,14 +154,16 @@ class ResolvedRegex(NamedTuple):
     """Wall clock."""
 
 
-ConsumerGroupKey = GroupEpochKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
+MembershipKey = GroupEpochKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
+ConsumerGroupKey = MembershipKey | StateKey
+"""The last one is of share groups alone, which have no expressions; see ``groups.shares.share_group``."""
 ConsumerGroupValue = (
-    GroupEpoch | MemberMetadata | int | Assigned | CurrentAssignment | ResolvedRegex
+    GroupEpoch | MemberMetadata | int | Assigned | CurrentAssignment | ResolvedRegex | ShareState
 )
 Change = tuple[ConsumerGroupKey, ConsumerGroupValue | None]
 """A record to write; None: there is no such thing any more."""
 
-_KEYS: Final[dict[int, type[ConsumerGroupKey]]] = {
+_KEYS: Final[dict[int, type[MembershipKey]]] = {
     3: GroupEpochKey,
     5: MemberKey,
     6: TargetEpochKey,
@@ -167,23 +171,29 @@ _KEYS: Final[dict[int, type[ConsumerGroupKey]]] = {
     8: CurrentKey,
     16: RegexKey,
 }
-_NUMBERS: Final = {type_: number for number, type_ in _KEYS.items()}
+_NUMBERS: Final[dict[type, int]] = {type_: number for number, type_ in _KEYS.items()}
 
 
 def consumer_group_record(change: Change) -> KeptRecord:
     """As bytes."""
     key, value = change
-    encoded = _I16.pack(_NUMBERS[type(key)]) + b"".join(
-        encode_string(getattr(key, it.name), False) for it in fields(key)
-    )
-    return KeptRecord(encoded, None if value is None else _VERSION + _encoded(value))
+    encoded = encoded_key(_NUMBERS[type(key)], key)
+    return KeptRecord(encoded, None if value is None else _VERSION + encoded_value(value))
 
 
-def read_consumer_group_key(data: bytes | memoryview) -> ConsumerGroupKey | None:
-    """None for a key of another kind. Raises CorruptBatch."""
+def encoded_key(number: int, key: ConsumerGroupKey) -> bytes:
+    """Of a key whose fields are all texts."""
+    texts = (encode_string(getattr(key, it.name), False) for it in fields(key))
+    return _I16.pack(number) + b"".join(texts)
+
+
+def read_consumer_group_key(
+    data: bytes | memoryview, kinds: Mapping[int, type[MembershipKey]] = _KEYS
+) -> MembershipKey | None:
+    """None for a key of another kind than these. Raises CorruptBatch."""
     try:
         cursor = Cursor(data)
-        type_ = _KEYS.get(cursor.i16())
+        type_ = kinds.get(cursor.i16())
         if type_ is None:
             return None
         return type_(*(cursor.string(False) for _ in fields(type_)))
@@ -191,9 +201,7 @@ def read_consumer_group_key(data: bytes | memoryview) -> ConsumerGroupKey | None
         raise CorruptBatch(f"a key of __consumer_offsets: {error}") from None
 
 
-def read_consumer_group_value(
-    key: ConsumerGroupKey, data: bytes | memoryview
-) -> ConsumerGroupValue:
+def read_consumer_group_value(key: MembershipKey, data: bytes | memoryview) -> ConsumerGroupValue:
     """Raises CorruptBatch."""
     try:
         cursor = Cursor(data)
@@ -208,11 +216,15 @@ def read_consumer_group_value(
             case TargetEpochKey():
                 return cursor.i32()
             case TargetKey():
-                return _assigned(cursor)
+                return read_assigned(cursor)
             case CurrentKey():
                 epoch, previous, state = cursor.i32(), cursor.i32(), cursor.take(1)[0]
                 return CurrentAssignment(
-                    epoch, previous, MemberState(state), _assigned(cursor), _assigned(cursor)
+                    epoch,
+                    previous,
+                    MemberState(state),
+                    read_assigned(cursor),
+                    read_assigned(cursor),
                 )
             case RegexKey():
                 count = cursor.array_length(True)
@@ -222,7 +234,7 @@ def read_consumer_group_value(
         raise CorruptBatch(f"a consumer group of __consumer_offsets: {error}") from None
 
 
-def _encoded(value: ConsumerGroupValue) -> bytes:
+def encoded_value(value: ConsumerGroupValue) -> bytes:
     match value:
         case GroupEpoch():
             content = _I64.pack(value.metadata_hash)
@@ -236,14 +248,16 @@ def _encoded(value: ConsumerGroupValue) -> bytes:
         case CurrentAssignment():
             return b"".join((
                 _I32.pack(value.epoch), _I32.pack(value.previous_epoch), _I8.pack(value.state),
-                _assigned_value(value.assigned), _assigned_value(value.revoking), _NO_TAGS,
+                assigned_value(value.assigned), assigned_value(value.revoking), _NO_TAGS,
             ))  # fmt: skip
         case ResolvedRegex():
             names = b"".join(encode_string(it, True) for it in sorted(value.topics))
             head = encode_array_length(len(value.topics), True)
             return head + names + _I64.pack(value.version) + _I64.pack(value.at_ms) + _NO_TAGS
+        case ShareState():
+            raise BrokenInvariant("consumer groups keep no share partitions")
         case _:
-            return _assigned_value(value) + _NO_TAGS
+            return assigned_value(value) + _NO_TAGS
 
 
 def _member_value(value: MemberMetadata) -> bytes:
@@ -295,7 +309,7 @@ def by_topic(assigned: Assigned) -> dict[UUID, list[int]]:
     return found
 
 
-def _assigned_value(assigned: Assigned) -> bytes:
+def assigned_value(assigned: Assigned) -> bytes:
     topics = by_topic(assigned)
     out = bytearray(encode_array_length(len(topics), True))
     for topic_id, numbers in topics.items():
@@ -304,7 +318,7 @@ def _assigned_value(assigned: Assigned) -> bytes:
     return bytes(out)
 
 
-def _assigned(cursor: Cursor) -> Assigned:
+def read_assigned(cursor: Cursor) -> Assigned:
     found: list[TopicPartitionId] = []
     for _ in range(cursor.array_length(True)):
         topic_id = UUID(bytes=bytes(cursor.take(16)))

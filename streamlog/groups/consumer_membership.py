@@ -30,6 +30,7 @@ from streamlog.groups.consumer_group_records import (
     Change,
     ConsumerGroupKey,
     ConsumerGroupValue,
+    CurrentAssignment,
     CurrentKey,
     GroupEpoch,
     GroupEpochKey,
@@ -40,7 +41,6 @@ from streamlog.groups.consumer_group_records import (
     ResolvedRegex,
     TargetEpochKey,
     TargetKey,
-    consumer_group_record,
 )
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import Due, GroupTable
@@ -99,7 +99,14 @@ class ConsumerStep:
 
 
 class ConsumerMembership:
-    """The part of a coordinator that deals with members of the consumer protocol."""
+    """The part of a coordinator that deals with members of the consumer protocol.
+
+    Share groups have another kind of group, and the same heartbeats, epochs and writes:
+    ``groups.shares.share_membership`` says what differs.
+    """
+
+    kind: type[ConsumerGroup] = ConsumerGroup
+    """Of the groups that it deals with."""
 
     def __init__(self, table: GroupTable, downgrade: Callable[[ConsumerStep, Now], None]) -> None:
         """``downgrade`` has a group whose members all speak the classic protocol be a classic one."""
@@ -168,8 +175,7 @@ class ConsumerMembership:
         if refused is not None:
             return refused
         if request.regex:
-            group = self._table.groups.get(request.group)
-            consumer = None if group is None else group.consumer
+            consumer = self._of(self._table.groups.get(request.group))
             if consumer is None or request.regex not in consumer.regexes:
                 self._match(asked, request.regex)
                 return None
@@ -183,9 +189,14 @@ class ConsumerMembership:
         group = self._table.groups.get(request.group)
         if group is not None and group.state is State.DEAD:
             return HeartbeatAnswer(ErrorCode.coordinator_not_available)
-        if (group is None or group.consumer is None) and request.epoch != JOINING_EPOCH:
+        if self._of(group) is None and request.epoch != JOINING_EPOCH:
             return _not_found(request)
         return None
+
+    def _of(self, group: Group | None) -> ConsumerGroup | None:
+        """None where there is no group of this kind."""
+        consumer = None if group is None else group.consumer
+        return consumer if type(consumer) is self.kind else None
 
     def _step_for(self, asked: _PendingBeat, now: Now) -> ConsumerStep | HeartbeatAnswer:
         """Of the group as a consumer group; it is made, or made of a classic one."""
@@ -196,13 +207,14 @@ class ConsumerMembership:
                 said = "the node keeps as many groups as groups.groups_per_partition_max allows"
                 return HeartbeatAnswer(ErrorCode.policy_violation, said)
             group = table.add(request.group, now)
-        if group.consumer is not None:
-            return ConsumerStep(group, group.consumer)
+        consumer = self._of(group)
+        if consumer is not None:
+            return ConsumerStep(group, consumer)
         step = asked.upgrade(group, now)
         if isinstance(step, ErrorCode):
             said = "the group is about to change; ask again"
             if step is ErrorCode.group_id_not_found:
-                said = f"Group {request.group} is not a consumer group."
+                said = f"Group {request.group} is not a {self.kind.group_type} group."
             return HeartbeatAnswer(step, said)
         return step
 
@@ -216,7 +228,7 @@ class ConsumerMembership:
         if refused is None and joins and self._is_full(consumer, request, member_id):
             refused = HeartbeatAnswer(
                 ErrorCode.group_max_size_reached,
-                "The consumer group has reached its maximum capacity of"
+                f"The {self.kind.group_type} group has reached its maximum capacity of"
                 f" {self._table.settings.group_size_max} members, or of memory.",
             )
         if refused is not None:
@@ -234,20 +246,29 @@ class ConsumerMembership:
         self.update(step, member_id, member)
         current = consumer.next_assignment(member_id, request.owned)
         step.put(CurrentKey(group.name, member_id), current)
-        is_full_request = request.owned is not None and request.rebalance_timeout_ms > 0
-        tells = joins or is_full_request or current.assigned != had.assigned
+        tells = joins or self._says_all(request, current) or current.assigned != had.assigned
         answer = HeartbeatAnswer(
             NONE,
             None,
             member_id,
             current.epoch,
-            self._table.settings.consumer_heartbeat_interval_ms,
+            self._heartbeat_interval_ms(group),
             current.assigned if tells else None,
         )
         self.keep_alive(group, member_id, now)
         self._watch_revocation(step, member_id, had.state, now)
         self.finish(step, now, token, answer)
         return None
+
+    def _says_all(self, request: HeartbeatRequest, current: CurrentAssignment) -> bool:
+        """The member may not know what it has: it says all of itself again, or is behind."""
+        return request.owned is not None and request.rebalance_timeout_ms > 0
+
+    def _heartbeat_interval_ms(self, group: Group) -> int:
+        return self._table.settings.consumer_heartbeat_interval_ms
+
+    def _session_timeout_ms(self, group: Group) -> int:
+        return self._table.settings.consumer_session_timeout_ms
 
     def _standing(
         self, consumer: ConsumerGroup, request: HeartbeatRequest, member_id: str, *, joins: bool
@@ -272,7 +293,29 @@ class ConsumerMembership:
         if member is None or instance_id not in (None, member.instance_id):
             said = f"Member {member_id} is not a member of group {request.group}."
             return HeartbeatAnswer(ErrorCode.unknown_member_id, said)
-        return _fenced(consumer, request, member_id)
+        return self._fenced(consumer, request, member_id)
+
+    def _fenced(
+        self, consumer: ConsumerGroup, request: HeartbeatRequest, member_id: str
+    ) -> HeartbeatAnswer | None:
+        """Its epoch must be the present one, or the one before if the answer may have been lost."""
+        current = consumer.assignment(member_id)
+        if request.epoch == current.epoch:
+            return None
+        is_previous = request.epoch < current.epoch and request.epoch == current.previous_epoch
+        if is_previous and self._may_have_missed(request, current):
+            return None
+        size = "greater" if request.epoch > current.epoch else "smaller"
+        return HeartbeatAnswer(
+            ErrorCode.fenced_member_epoch,
+            f"The {self.kind.group_type} group member has a {size} member epoch ({request.epoch}) than the one"
+            f" known by the group coordinator ({current.epoch}). The member must abandon all its partitions and"
+            " rejoin.",
+        )
+
+    def _may_have_missed(self, request: HeartbeatRequest, current: CurrentAssignment) -> bool:
+        """A member of the epoch before says nothing that it could not say then."""
+        return request.owned is not None and request.owned <= current.assigned
 
     def _is_full(self, consumer: ConsumerGroup, request: HeartbeatRequest, member_id: str) -> bool:
         settings = self._table.settings
@@ -368,7 +411,7 @@ class ConsumerMembership:
 
     def _leave(self, request: HeartbeatRequest, token: object, now: Now) -> HeartbeatAnswer | None:
         group = self._table.groups.get(request.group)
-        consumer = None if group is None else group.consumer
+        consumer = self._of(group)
         if group is None or consumer is None:
             return _not_found(request)
         member_id = request.member_id
@@ -401,7 +444,7 @@ class ConsumerMembership:
         """Its session lasts from now on."""
         consumer = group.consumer
         member = None if consumer is None else consumer.members.get(member_id)
-        length_ms = self._table.settings.consumer_session_timeout_ms
+        length_ms = self._session_timeout_ms(group)
         if member is not None and member.classic is not None:
             length_ms = member.classic.session_timeout_ms
         self._table.deadlines.set(Due("session", group.name, member_id), now.ms + length_ms)
@@ -460,7 +503,7 @@ class ConsumerMembership:
         self.topics = topics
         changed = None if names is None else frozenset(names)
         for group in self._table.groups.values():
-            consumer = group.consumer
+            consumer = self._of(group)
             if consumer is None:
                 continue
             if consumer.regexes:
@@ -593,7 +636,7 @@ class ConsumerMembership:
                 answer_one(error)
             table.weigh(group.name)
 
-        table.write([*step.records, *map(consumer_group_record, write.changes)], written)
+        table.write([*step.records, *map(consumer.record, write.changes)], written)
 
     def _take_back(self, step: ConsumerStep, write: PendingWrite, now: Now) -> None:
         """It is not in the log: the group is as it was."""
@@ -663,28 +706,6 @@ def _updated(before: MemberMetadata | None, request: HeartbeatRequest) -> Member
         if request.rebalance_timeout_ms > 0
         else before.rebalance_timeout_ms,
         before.assignor if request.assignor is None else request.assignor,
-    )
-
-
-def _fenced(
-    consumer: ConsumerGroup, request: HeartbeatRequest, member_id: str
-) -> HeartbeatAnswer | None:
-    """Its epoch must be the present one, or the one before if the answer may have been lost."""
-    current = consumer.assignment(member_id)
-    if request.epoch == current.epoch:
-        return None
-    may_have_missed = (
-        request.epoch == current.previous_epoch
-        and request.owned is not None
-        and request.owned <= current.assigned
-    )
-    if request.epoch < current.epoch and may_have_missed:
-        return None
-    size = "greater" if request.epoch > current.epoch else "smaller"
-    return HeartbeatAnswer(
-        ErrorCode.fenced_member_epoch,
-        f"The consumer group member has a {size} member epoch ({request.epoch}) than the one known by the group"
-        f" coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
     )
 
 

@@ -18,6 +18,7 @@ from streamlog.config import GroupsSection
 from streamlog.coordination.effects import Now
 from streamlog.groups.classic_members import ClassicMembers
 from streamlog.groups.consumer_group import LEAVING_EPOCH
+from streamlog.groups.consumer_membership import ConsumerMembership
 from streamlog.groups.group import Group, State, refusal
 from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.membership import GroupMembership, Joining
@@ -31,6 +32,7 @@ from streamlog.groups.requests import (
     Effect,
     FoundOffset,
     GroupCaller,
+    HeartbeatAnswer,
     HeartbeatRequest,
     Joined,
     JoinRequest,
@@ -39,6 +41,9 @@ from streamlog.groups.requests import (
     SyncRequest,
     TransactionCommit,
 )
+from streamlog.groups.shares.share_group import ShareGroup
+from streamlog.groups.shares.share_membership import ShareMembership
+from streamlog.groups.shares.share_states import ShareStates
 from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
 
@@ -58,17 +63,22 @@ class Coordinator:
         *,
         now: Now,
         since_ms: int = 0,
+        share_configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """``groups``: as read from the log; their members' sessions begin now. ``since_ms``: wall
         clock; nothing expires for what it was before: no client could commit while the cluster was
-        lost.
+        lost. ``share_configs``: as of ``GroupTable``.
         """
-        self._table = table = GroupTable(settings, new_id, groups, since_ms=since_ms)
+        self._table = table = GroupTable(
+            settings, new_id, groups, since_ms=since_ms, share_configs=share_configs
+        )
         self._rebalance = Rebalance(table)
         self._joining = Joining(table, self._rebalance)
         self._membership = GroupMembership(table, self._rebalance)
         self._classic = ClassicMembers(table, self._rebalance)
         self._consumers = self._classic.membership
+        self._shares = ShareMembership(table)
+        self.share_states = ShareStates(table, self._shares)
         self._commits = Commits(table, self._rebalance)
         self._expiration = OffsetExpiration(table, self._commits)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_retention_check_interval_ms)
@@ -79,6 +89,9 @@ class Coordinator:
     def join(self, request: JoinRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``Joined``."""
         group = self._table.groups.get(request.group)
+        if _is_share(group):
+            self._table.answer(token, Joined(ErrorCode.inconsistent_group_protocol))
+            return self._table.take()
         if group is not None and group.consumer is not None and group.state is not State.DEAD:
             if group.consumer.members:
                 self._classic.join(group, request, token, now)
@@ -93,6 +106,9 @@ class Coordinator:
     def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``SyncedMember``."""
         group = self._table.groups.get(request.group)
+        if _is_share(group):
+            self._table.answer(token, SyncedMember(ErrorCode.unknown_member_id))
+            return self._table.take()
         if group is not None and group.consumer is not None:
             self._classic.sync(group, request, token, now)
             return self._table.take()
@@ -101,6 +117,8 @@ class Coordinator:
 
     def heartbeat(self, group: str, caller: GroupCaller, now: Now) -> ErrorCode:
         found = self._table.groups.get(group)
+        if _is_share(found):
+            return ErrorCode.unknown_member_id
         if found is not None and found.consumer is not None:
             return self._classic.heartbeat(found, caller, now)
         return self._membership.heartbeat(group, caller, now)
@@ -109,8 +127,23 @@ class Coordinator:
         self, request: HeartbeatRequest, token: object, now: Now
     ) -> list[Effect]:
         """``token`` is answered with a ``HeartbeatAnswer``."""
+        if _is_share(self._table.groups.get(request.group)):
+            said = f"Group {request.group} is not a consumer group."
+            self._table.answer(token, HeartbeatAnswer(ErrorCode.group_id_not_found, said))
+            return self._table.take()
         self._consumers.heartbeat(request, token, now, self._classic.upgrade)
         self._table.weigh(request.group)
+        return self._table.take()
+
+    def share_heartbeat(self, request: HeartbeatRequest, token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with a ``HeartbeatAnswer``."""
+        self._shares.share_heartbeat(request, token, now)
+        self._table.weigh(request.group)
+        return self._table.take()
+
+    def of_shares(self, ask: Callable[[ShareStates], None]) -> list[Effect]:
+        """What follows from a call of ``share_states``."""
+        ask(self.share_states)
         return self._table.take()
 
     def leave(
@@ -118,6 +151,9 @@ class Coordinator:
     ) -> list[Effect]:
         """``token`` is answered with an error code for each."""
         found = self._table.groups.get(group)
+        if _is_share(found):
+            self._table.answer(token, [ErrorCode.unknown_member_id for _ in callers])
+            return self._table.take()
         if found is not None and found.consumer is not None:
             self._classic.leave(found, tuple(callers), token, now)
             self._table.weigh(group)
@@ -128,7 +164,13 @@ class Coordinator:
         return self._table.take()
 
     def commit(self, request: CommitRequest, token: object, now: Now) -> list[Effect]:
-        """``token`` is answered with an error code for each partition."""
+        """``token`` is answered with an error code for each partition. Share groups have no
+        committed offsets.
+        """
+        if _is_share(self._table.groups.get(request.group)):
+            none = dict.fromkeys(request.offsets, ErrorCode.group_id_not_found)
+            self._table.answer(token, none)
+            return self._table.take()
         self._commits.commit(request, token, now)
         return self._table.take()
 
@@ -158,6 +200,9 @@ class Coordinator:
         self, group: str, places: Iterable[PartitionId], token: object, now: Now
     ) -> list[Effect]:
         """``token`` is answered with an error code, or one for each partition."""
+        if _is_share(self._table.groups.get(group)):
+            self._table.answer(token, ErrorCode.group_id_not_found)
+            return self._table.take()
         self._commits.delete_offsets(group, places, token, now)
         return self._table.take()
 
@@ -171,7 +216,7 @@ class Coordinator:
         return None if found is None else found.described()
 
     def describe_consumers(self, group: str) -> DescribedConsumerGroup | None:
-        """None where it is no consumer group."""
+        """A consumer group, or a share group; None where it is neither."""
         found = self._table.groups.get(group)
         if found is None or found.consumer is None or found.state is State.DEAD:
             return None
@@ -196,6 +241,8 @@ class Coordinator:
     def topics_changed(self, topics: Topics, names: Iterable[str] | None, now: Now) -> list[Effect]:
         """These are the topics from now on; ``names``: of those that have changed, None: of any."""
         self._consumers.topics_changed(topics, names, now)
+        self._shares.topics_changed(topics, names, now)
+        self.share_states.topics_changed(topics, now)
         return self._table.take()
 
     @property
@@ -282,24 +329,29 @@ class Coordinator:
         for group in self._table.groups.values():
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member, now)
-            self._consumers.begin_sessions(group, now)
+            self._of(group).begin_sessions(group, now)
 
     def _consumer_act(self, due: Due, group: Group, now: Now) -> None:
+        membership = self._of(group)
         match due.what:
             case "session" | "rejoin":
-                step = self._consumers.gone(group, due.member)
+                step = membership.gone(group, due.member)
             case "revoke":
-                step = self._consumers.unrevoked(group, due.member)
+                step = membership.unrevoked(group, due.member)
             case "regex":
                 step = None
-                self._consumers.rematch(group)
+                membership.rematch(group)
             case "refresh":
                 step = None
-                self._consumers.refresh(group, now)
+                membership.refresh(group, now)
             case _:
                 return
         if step is not None:
-            self._consumers.finish(step, now)
+            membership.finish(step, now)
+
+    def _of(self, group: Group) -> ConsumerMembership:
+        """Who deals with members of groups of its kind."""
+        return self._shares if _is_share(group) else self._consumers
 
     def _act(self, due: Due, group: Group, now: Now) -> None:
         if group.consumer is not None:
@@ -314,3 +366,7 @@ class Coordinator:
                 self._rebalance.delayed(group, now)
             case "sync":
                 self._rebalance.unsynced(group, now)
+
+
+def _is_share(group: Group | None) -> bool:
+    return group is not None and isinstance(group.consumer, ShareGroup)

@@ -189,8 +189,8 @@ class Group:
         of: one of the same name may have taken its place before the commit is there.
         """
         self.consumer: ConsumerGroup | None = None
-        """Where it is a group of the consumer protocol (KIP-848). Then it has no members of its own, and
-        keeps its name, its offsets, and its state: Empty, or Dead.
+        """Where it is a group of the consumer protocol (KIP-848), or a share group (KIP-932). Then it has no
+        members of its own, and keeps its name, its offsets, and its state: Empty, or Dead.
         """
         self.has_new_topics = True
         """Topics have changed, or it is not known which there were."""
@@ -220,12 +220,12 @@ class Group:
     @property
     def group_type(self) -> str:
         """As Kafka names it."""
-        return CLASSIC_TYPE if self.consumer is None else CONSUMER_TYPE
+        return CLASSIC_TYPE if self.consumer is None else self.consumer.group_type
 
     @property
     def shown_protocol_type(self) -> str:
         """ "" of a group that only keeps offsets."""
-        return self.protocol_type or "" if self.consumer is None else CONSUMER
+        return self.protocol_type or "" if self.consumer is None else self.consumer.group_type
 
     @property
     def member_count(self) -> int:

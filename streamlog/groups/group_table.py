@@ -1,7 +1,7 @@
 """The groups of one partition of ``__consumer_offsets``, and their deadlines. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from streamlog.config import GroupsSection
@@ -38,10 +38,13 @@ class GroupTable:
         groups: Iterable[Group] = (),
         *,
         since_ms: int = 0,
+        share_configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """``new_id``: texts of which no two are equal. ``since_ms``: wall clock; no age counts from
-        before.
+        before. ``share_configs``: of share groups, by group.
         """
+        self.share_configs = {name: dict(it) for name, it in (share_configs or {}).items()}
+        """By group; there may be no such group."""
         self.settings = settings
         self.since_ms = since_ms
         self.new_id = new_id

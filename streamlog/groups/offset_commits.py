@@ -11,7 +11,6 @@ from uuid import UUID
 
 from streamlog.coordination.effects import NONE, KeptRecord, Now, TransactionPart
 from streamlog.groups.consumer_group import ConsumerGroup
-from streamlog.groups.consumer_group_records import consumer_group_record
 from streamlog.groups.group import CONSUMER, Group, State, refusal
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.rebalance import Rebalance
@@ -246,7 +245,7 @@ class Commits:
         group.move(State.DEAD, now.wall_ms)
         records = [*_tombstones(group, _places(group)), group_record(group.name, None)]
         if group.consumer is not None:
-            records += map(consumer_group_record, group.consumer.tombstones())
+            records += map(group.consumer.record, group.consumer.tombstones())
 
         def ended(error: ErrorCode, _now: Now) -> None:
             if error is NONE:

@@ -9,6 +9,7 @@ from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
 from streamlog.groups.offset_commits import Commits
 from streamlog.groups.requests import PartitionId
+from streamlog.groups.shares.share_group import ShareGroup
 from streamlog.wire.error_codes import ErrorCode
 
 LOOKED_AT_ONCE: Final = 2_000
@@ -46,6 +47,8 @@ class OffsetExpiration:
             if error is NONE:
                 self._table.expired += len(gone)
 
+        if isinstance(group.consumer, ShareGroup):
+            return  # what it has done with stays known until an administrator deletes it, as in Kafka
         if group.is_empty and len(gone) == len(group.offsets):
             if not (group.writing or group.pending or group.transactional):
                 self._commits.end_group(group, done, now)

@@ -58,12 +58,18 @@ class GroupShard(Shard[Coordinator]):
         *,
         since_ms: int = 0,
         topics: Topics | None = None,
+        share_configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """The log has been read; ``streams``: all there are, and their ids; ``since_ms``: as of
-        ``Coordinator``; ``topics``: as its groups see the streams.
+        """The log has been read; ``streams``: all there are, and their ids; ``since_ms`` and
+        ``share_configs``: as of ``Coordinator``; ``topics``: as its groups see the streams.
         """
         coordinator = Coordinator(
-            self._settings, lambda: str(uuid.uuid4()), groups, now=self._now(), since_ms=since_ms
+            self._settings,
+            lambda: str(uuid.uuid4()),
+            groups,
+            now=self._now(),
+            since_ms=since_ms,
+            share_configs=share_configs,
         )
         self._begin(coordinator)
         if topics is not None:

@@ -1,9 +1,12 @@
 """From the log of a partition of ``__consumer_offsets`` to its groups. Pure."""
 
+from collections.abc import Iterable, Mapping
+
 from streamlog.coordination.replay import LogReplay
 from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
 from streamlog.groups.consumer_group_records import (
     ConsumerGroupKey,
+    ConsumerGroupValue,
     read_consumer_group_key,
     read_consumer_group_value,
 )
@@ -17,10 +20,28 @@ from streamlog.groups.records import (
     read_offset,
 )
 from streamlog.groups.requests import PartitionId
+from streamlog.groups.shares.share_group import (
+    ShareGroup,
+    read_configs,
+    read_configs_key,
+    read_share_group_key,
+    read_share_group_value,
+)
 from streamlog.groups.transactional_offsets import PendingOffset, TransactionalOffsets
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compression import Buffer
 from streamlog.record.transaction_marker import marker_of
+
+
+class KeptGroups(list[Group]):
+    """The groups, as they were when the last record was written."""
+
+    def __init__(
+        self, groups: Iterable[Group], share_configs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        super().__init__(groups)
+        self.share_configs = share_configs
+        """Of share groups, by group; there may be no such group."""
 
 
 class GroupReplay(LogReplay):
@@ -32,6 +53,8 @@ class GroupReplay(LogReplay):
         self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
         self._consumers: dict[str, ConsumerGroupData] = {}
         self._pending: dict[str, TransactionalOffsets] = {}
+        self._shares: dict[str, ConsumerGroupData] = {}
+        self._share_configs: dict[str, dict[str, str]] = {}
 
     def take(
         self, key: bytes, value: bytes | None, offset: int = 0, header: BatchHeader | None = None
@@ -39,9 +62,7 @@ class GroupReplay(LogReplay):
         """One record; those of kinds that are none of ours are passed over."""
         read = read_key(key)
         if read is None:
-            consumer_key = read_consumer_group_key(key)
-            if consumer_key is not None:
-                self._take_consumers(consumer_key, value)
+            self._take_other(key, value)
             return
         if not isinstance(read, OffsetKey):
             self._take_group(read.group, value)
@@ -76,19 +97,21 @@ class GroupReplay(LogReplay):
                 if marker.is_commit:
                     self._set_offset(group, place, it.value, it.order)
 
-    def built(self) -> list[Group]:
-        """As they were when the last record was written."""
+    def built(self) -> KeptGroups:
         made = []
         pending = {name: it for name, it in self._pending.items() if it}
-        for name in {**self._groups, **self._consumers, **self._offsets, **pending}:
+        known = (self._groups, self._consumers, self._shares, self._offsets, pending)
+        for name in {name: None for it in known for name in it}:
             kept = self._groups.get(name)
             group = Group(name) if kept is None else restored(name, kept)
             group.offsets = self._offsets.get(name, {})
             group.transactional = pending.get(name, group.transactional)
             if name in self._consumers:
                 group.consumer = ConsumerGroup(name, self._consumers[name])
+            elif name in self._shares:
+                group.consumer = ShareGroup(name, self._shares[name])
             made.append(group)
-        return made
+        return KeptGroups(made, self._share_configs)
 
     def _take_group(self, name: str, value: bytes | None) -> None:
         if value is None:
@@ -96,12 +119,32 @@ class GroupReplay(LogReplay):
         else:
             self._groups[name] = read_group(value)
 
-    def _take_consumers(self, key: ConsumerGroupKey, value: bytes | None) -> None:
-        if value is not None:
-            self._consumers.setdefault(key.group, {})[key] = read_consumer_group_value(key, value)
+    def _take_other(self, key_bytes: bytes, value: bytes | None) -> None:
+        consumer_key = read_consumer_group_key(key_bytes)
+        if consumer_key is not None:
+            read = None if value is None else read_consumer_group_value(consumer_key, value)
+            _keep(self._consumers, consumer_key, read)
             return
-        known = self._consumers.get(key.group)
-        if known is not None:
-            known.pop(key, None)
-            if not known:
-                del self._consumers[key.group]
+        share_key = read_share_group_key(key_bytes)
+        if share_key is not None:
+            read = None if value is None else read_share_group_value(share_key, value)
+            _keep(self._shares, share_key, read)
+            return
+        group = read_configs_key(key_bytes)
+        if group is not None and value is None:
+            self._share_configs.pop(group, None)
+        elif group is not None and value is not None:
+            self._share_configs[group] = read_configs(value)
+
+
+def _keep(
+    groups: dict[str, ConsumerGroupData], key: ConsumerGroupKey, value: ConsumerGroupValue | None
+) -> None:
+    if value is not None:
+        groups.setdefault(key.group, {})[key] = value
+        return
+    known = groups.get(key.group)
+    if known is not None:
+        known.pop(key, None)
+        if not known:
+            del groups[key.group]

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -26,9 +27,10 @@ from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import Group
 from streamlog.groups.offsets_topic import GroupShard
 from streamlog.groups.offsets_topic_config import config_of
-from streamlog.groups.records import CommittedOffset
 from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import Effect, PartitionId
+from streamlog.groups.shares.share_group import ShareGroup
+from streamlog.groups.shares.share_state import NOT_SET
 from streamlog.groups.subscribed_topics import Topic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.internal_stream import InternalStream
@@ -49,6 +51,9 @@ class GroupProgress(NamedTuple):
     """Where it goes on; its own copy."""
 
 
+NO_NAMES: Final[Mapping[bytes, str]] = MappingProxyType({})
+
+
 class GroupProgressPage(NamedTuple):
     """Of the groups of a node, as many as are told."""
 
@@ -57,32 +62,47 @@ class GroupProgressPage(NamedTuple):
     """Groups that are not told."""
 
 
-async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
+async def progress_of(
+    groups: Iterable[Group], partitions_max: int, names: Mapping[bytes, str] = NO_NAMES
+) -> list[GroupProgress]:
     """Whole groups, as they are now, in the order of their names, while all that they have
     committed in is not more than ``partitions_max`` partitions; one that has committed nothing
     counts 1.
 
-    By name, so that a group does not come and go with what others do.
+    By name, so that a group does not come and go with what others do. Of a share group it is told how many records
+    it has yet to read, as if they were the last ones of the partition. ``names``: of streams, by the bytes of their
+    ids.
     """
-    found: list[tuple[Group, str, int, dict[PartitionId, CommittedOffset]]] = []
+    found: list[tuple[Group, str, int, dict[PartitionId, int]]] = []
     left = partitions_max
     for group in sorted(groups, key=lambda it: it.name):
-        left -= max(1, len(group.offsets))
+        offsets = {place: it.offset for place, it in group.offsets.items()}
+        if isinstance(group.consumer, ShareGroup):
+            offsets = _positions(group.consumer, names)
+        left -= max(1, len(offsets))
         if left < 0:
             break
-        found.append((group, group.shown_state, group.member_count, dict(group.offsets)))
+        found.append((group, group.shown_state, group.member_count, offsets))
     return [
         GroupProgress(
             group.name,
             state,
             members,
             {
-                TopicPartition(*place): it.offset
-                async for place, it in cooperatively(offsets.items())
+                TopicPartition(*place): offset
+                async for place, offset in cooperatively(offsets.items())
             },
         )
         for group, state, members, offsets in found
     ]
+
+
+def _positions(share: ShareGroup, names: Mapping[bytes, str]) -> dict[PartitionId, int]:
+    return {
+        (name, number): it.end_offset - it.pending
+        for (topic_id, number), it in share.states.items()
+        if it.start_offset != NOT_SET and (name := names.get(topic_id.bytes)) is not None
+    }
 
 
 logger = logging.getLogger(__name__)
@@ -263,7 +283,8 @@ class GroupService(LedShards[GroupShard]):
     async def progress(self, partitions_max: int) -> GroupProgressPage:
         """Of the groups of this node, as far as ``progress_of`` goes."""
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
-        told = await progress_of((group for it in known for group in it.groups()), partitions_max)
+        groups = (group for it in known for group in it.groups())
+        told = await progress_of(groups, partitions_max, self.topic_names)
         return GroupProgressPage(told, max(0, self.statistics().states.total() - len(told)))
 
     def _moved(self) -> None:
@@ -305,12 +326,18 @@ class GroupService(LedShards[GroupShard]):
             self._closed += _counted(shard.coordinator)
 
     async def _load(self, shard: GroupShard) -> None:
-        groups = await self._loader.load(shard)
-        if groups is not None and not shard.closed:
+        loaded = await self._loader.load(shard)
+        if loaded is not None and not shard.closed:
             image = self._metadata.image
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
             since_ms = image.log.begun_ms if image.log is not None else 0
-            shard.begin(groups, ids, since_ms=since_ms, topics=ImageTopics(image))
+            shard.begin(
+                loaded,
+                ids,
+                since_ms=since_ms,
+                topics=ImageTopics(image),
+                share_configs=loaded.share_configs,
+            )
             self._moved()
 
     def _topics_changed(self, new: MetadataImage, names: list[str]) -> None:

@@ -1,13 +1,14 @@
 """Configs of topics and nodes as DescribeConfigs shows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from streamlog.config import LogSection, Settings
+from streamlog.config import GroupsSection, LogSection, Settings
 from streamlog.config.description import meaning
+from streamlog.groups.shares.share_group_config import GROUP_CONFIGS, ConfigRange, default_of
 from streamlog.metadata.stream.alteration import defaults_of
 from streamlog.metadata.stream.inert_configs import INERT_CONFIGS
 from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
@@ -24,6 +25,7 @@ class ConfigSource(IntEnum):
     NODE = 4
     """The node's settings: its file or its environment."""
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigKind(IntEnum):
@@ -67,6 +69,18 @@ class ConfigEntry(NamedTuple):
             "config_type": self.kind,
             "documentation": self.documentation if documentation else None,
         }
+
+
+def shown_group_configs(
+    configs: Mapping[str, str], settings: GroupsSection
+) -> Iterator[ConfigEntry]:
+    """All that a share group may have; those that it does not have are the node's."""
+    for name, config in GROUP_CONFIGS.items():
+        default = Synonym(f"group.{name}", default_of(name, settings), ConfigSource.NODE)
+        own = (Synonym(name, configs[name], ConfigSource.GROUP),) if name in configs else ()
+        is_number = isinstance(config.kind, ConfigRange)
+        kind = ConfigKind.INT if is_number else ConfigKind.STRING
+        yield ConfigEntry(name, kind, config.meaning, (*own, default), read_only=False)
 
 
 def shown_topic_configs(config: StreamConfig, node: LogSection) -> Iterator[ConfigEntry]:

@@ -1,7 +1,7 @@
 """What the handlers of requests share: one object a node."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,12 @@ from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.kafka.quotas import ClientQuotas
 from streamlog.kafka.transaction_partitions import TransactionPartitions
 from streamlog.metrics import NodeMetrics
+from streamlog.shares.share_service import ShareService
 from streamlog.transactions.service import TransactionService
+
+
+def _nothing_ends(_key: Hashable, _call: Callable[[], None]) -> None:
+    """There is no connection."""
 
 
 class Requester(NamedTuple):
@@ -33,6 +38,8 @@ class Requester(NamedTuple):
     host: str
     poll: RequestWait
     """Ends where the client is gone, or the node stops."""
+    at_end: Callable[[Hashable, Callable[[], None]], None] = _nothing_ends
+    """``at_end(key, call)``: ``call`` is called when the connection is over, once for each key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +53,8 @@ class Context(ClusterView):
     """None: clients have no transactions."""
     transaction_partitions: TransactionPartitions | None = None
     """The coordinators of all transactional ids; None: there are no transactions."""
+    shares: ShareService | None = None
+    """Share partitions that this node leads; None: it delivers nothing to share groups."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

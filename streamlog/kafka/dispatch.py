@@ -24,6 +24,8 @@ from streamlog.kafka.handlers import (
     replicas,
     sasl,
     scram_credentials,
+    share_fetch,
+    share_groups,
     topics,
     transactions,
 )
@@ -87,6 +89,10 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.WRITE_TXN_MARKERS: partition_transactions.write_txn_markers,
     registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
     registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
+    registry.SHARE_GROUP_DESCRIBE: share_groups.share_group_describe,
+    registry.DESCRIBE_SHARE_GROUP_OFFSETS: share_groups.describe_share_group_offsets,
+    registry.ALTER_SHARE_GROUP_OFFSETS: share_groups.alter_share_group_offsets,
+    registry.DELETE_SHARE_GROUP_OFFSETS: share_groups.delete_share_group_offsets,
 }
 
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
@@ -103,6 +109,9 @@ _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.JOIN_GROUP: groups.join_group,
     registry.LEAVE_GROUP: groups.leave_group,
     registry.SYNC_GROUP: groups.sync_group,
+    registry.SHARE_GROUP_HEARTBEAT: share_groups.share_group_heartbeat,
+    registry.SHARE_FETCH: share_fetch.share_fetch,
+    registry.SHARE_ACKNOWLEDGE: share_fetch.share_acknowledge,
 }
 """Their answers wait for others than this node, and as long as it takes."""
 
@@ -168,6 +177,8 @@ async def answer(
         throttle_ms = charge.throttle_ms
         values = {**values, "throttle_time": throttle_ms}
     encoded = await stepwise(api_messages.encode_response_in_steps(api, version, values))
+    if charge is not None and api.key == registry.SHARE_FETCH:
+        charge.fetched(len(encoded))  # the client is told so by its next answer
     answered = [frame(response_header, encoded)]
     return Response(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
 
@@ -184,7 +195,7 @@ async def _values(
     if key in _LOGIN_HANDLERS:
         return await _LOGIN_HANDLERS[key](asked, version, peer, poll)
     if key in _WAITING_HANDLERS:
-        asker = Requester(header.client_id or "", peer.host, poll)
+        asker = Requester(header.client_id or "", peer.host, poll, peer.at_end)
         return await _WAITING_HANDLERS[key](asked, version, context, asker)
     return await _HANDLERS[key](asked, version, context)
 

@@ -57,6 +57,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.TransactionNotFound, ErrorCode.transactional_id_not_found),
     (errors.GroupSubscribed, ErrorCode.group_subscribed_to_topic),
     (errors.GroupNotEmpty, ErrorCode.non_empty_group),
+    (errors.InvalidRecordState, ErrorCode.invalid_record_state),
+    (errors.FencedShareState, ErrorCode.fenced_state_epoch),
     (errors.StalePartition, ErrorCode.invalid_update_version),
     (errors.AuthenticationFailed, ErrorCode.sasl_authentication_failed),
     (errors.TopicForbidden, ErrorCode.topic_authorization_failed),

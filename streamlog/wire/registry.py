@@ -60,6 +60,13 @@ LIST_TRANSACTIONS: Final = 66
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
+SHARE_GROUP_HEARTBEAT: Final = 76
+SHARE_GROUP_DESCRIBE: Final = 77
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
+ALTER_SHARE_GROUP_OFFSETS: Final = 91
+DELETE_SHARE_GROUP_OFFSETS: Final = 92
 
 
 class Api(NamedTuple):
@@ -127,6 +134,13 @@ APIS: Final[dict[int, Api]] = {
         Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
         Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
+        Api(SHARE_GROUP_HEARTBEAT, "ShareGroupHeartbeat", 1, 1, 0),
+        Api(SHARE_GROUP_DESCRIBE, "ShareGroupDescribe", 1, 1, 0),
+        Api(SHARE_FETCH, "ShareFetch", 1, 2, 0),
+        Api(SHARE_ACKNOWLEDGE, "ShareAcknowledge", 1, 2, 0),
+        Api(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 1, 0),
+        Api(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0),
+        Api(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes
         Api(BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch", 1, 1, 1),
         Api(END_QUORUM_EPOCH, "EndQuorumEpoch", 1, 1, 1),

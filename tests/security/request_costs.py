@@ -38,6 +38,7 @@ from streamlog.wire import api_messages
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
     ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
     ALTER_USER_SCRAM_CREDENTIALS,
     APIS,
     CONSUMER_GROUP_DESCRIBE,
@@ -48,10 +49,12 @@ from streamlog.wire.registry import (
     DELETE_ACLS,
     DELETE_GROUPS,
     DELETE_RECORDS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     DESCRIBE_PRODUCERS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_TRANSACTIONS,
     FETCH,
@@ -67,6 +70,10 @@ from streamlog.wire.registry import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     Api,
@@ -185,6 +192,65 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
             "rebalance_timeout": 10_000,
             "subscribed_topic_names": names,
             "topic_partitions": [],
+        },
+        (SHARE_GROUP_HEARTBEAT, 1): {
+            "group_id": "group",
+            "member_id": "m",
+            "member_epoch": 0,
+            "subscribed_topic_names": names,
+        },
+        (SHARE_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": False},
+        (SHARE_FETCH, 2): {
+            "group_id": "group",
+            "member_id": "m",
+            "share_session_epoch": 0,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": 1_000_000,
+            "max_records": 500,
+            "batch_size": 500,
+            "topics": [
+                {
+                    "topic_id": UUID(int=1),
+                    "partitions": [{**it, "acknowledgement_batches": []} for it in numbered],
+                }
+            ],
+            "forgotten_topics_data": [],
+        },
+        (SHARE_ACKNOWLEDGE, 2): {
+            "group_id": "group",
+            "member_id": "m",
+            "share_session_epoch": 1,
+            "topics": [
+                {
+                    "topic_id": UUID(int=1),
+                    "partitions": [
+                        {
+                            **it,
+                            "acknowledgement_batches": [
+                                {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
+                            ],
+                        }
+                        for it in numbered
+                    ],
+                }
+            ],
+        },
+        (DESCRIBE_SHARE_GROUP_OFFSETS, 1): {
+            "groups": [{"group_id": it, "topics": None} for it in names]
+        },
+        (ALTER_SHARE_GROUP_OFFSETS, 0): {
+            "group_id": "group",
+            "topics": [
+                {
+                    "topic_name": "topic",
+                    "partitions": [{**it, "start_offset": 1} for it in numbered],
+                }
+            ],
+        },
+        (DELETE_SHARE_GROUP_OFFSETS, 0): {
+            "group_id": "group",
+            "topics": [{"topic_name": it} for it in names],
         },
         (LIST_OFFSETS, 7): {
             "replica_id": -1,

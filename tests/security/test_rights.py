@@ -67,6 +67,7 @@ CONFIG = {
 }  # fmt: skip
 DESCRIBED = {"resource_type": 2, "resource_name": "orders", "configuration_keys": None}
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+SHARING: dict[str, Any] = {"group_id": "g", "member_id": "m", "topics": []}
 
 PRODUCER = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
 COMMITTED = {
@@ -131,6 +132,26 @@ CASES = [
          "read group g", GROUP),
     Case(registry.CONSUMER_GROUP_DESCRIBE,
          {"group_ids": ["g"], "include_authorized_operations": False}, "describe group g", GROUP),
+    Case(registry.SHARE_GROUP_HEARTBEAT,
+         {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": []},
+         "read group g", GROUP),
+    Case(registry.SHARE_GROUP_DESCRIBE,
+         {"group_ids": ["g"], "include_authorized_operations": False}, "describe group g", GROUP),
+    Case(registry.SHARE_FETCH,
+         {**SHARING, "share_session_epoch": 0, "max_wait": 0, "min_bytes": 0, "max_bytes": 1,
+          "max_records": 1, "batch_size": 1, "forgotten_topics_data": []},
+         "read group g", GROUP),
+    Case(registry.SHARE_ACKNOWLEDGE, {**SHARING, "share_session_epoch": 1},
+         "read group g", GROUP),
+    Case(registry.DESCRIBE_SHARE_GROUP_OFFSETS, {"groups": [{"group_id": "g", "topics": None}]},
+         "describe group g", GROUP),
+    Case(registry.ALTER_SHARE_GROUP_OFFSETS,
+         {"group_id": "g",
+          "topics": [{"topic_name": "orders",
+                      "partitions": [{"partition_index": 0, "start_offset": 1}]}]},
+         "read group g", GROUP),
+    Case(registry.DELETE_SHARE_GROUP_OFFSETS,
+         {"group_id": "g", "topics": [{"topic_name": "orders"}]}, "delete group g", GROUP),
     Case(registry.SYNC_GROUP, {**MEMBER, "assignments": []}, "read group g", GROUP),
     Case(registry.LEAVE_GROUP, {"group_id": "g", "members": [{"member_id": "m"}]},
          "read group g", GROUP),

@@ -13,9 +13,11 @@ from streamlog.http.gauges.consumer_gauges import ConsumerGauges
 from streamlog.http.gauges.group_gauges import GroupGauges, LagGauges
 from streamlog.http.gauges.mirror_gauges import MirrorGauges
 from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
+from streamlog.http.gauges.share_gauges import ShareGauges
 from streamlog.http.gauges.transaction_gauges import TransactionGauges
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerStatistics, Holder
 from streamlog.metrics import NodeMetrics
+from streamlog.shares.share_service import ShareStatistics
 from streamlog.transactions.service import TransactionStatistics
 
 
@@ -27,6 +29,7 @@ def families() -> dict[str, Metric]:
     collectors: list[Collector] = [
         ClusterGauges(statistics),
         GroupGauges(GroupStatistics(Counter(), Counter(), 0, 0, 0, 0, 0)),
+        ShareGauges(ShareStatistics(0, 0, 0, 0, 0)),
         ConsumerGauges(ConsumerStatistics(holders=[Holder("s", "c", 1)])),
         MirrorGauges([]),
         LagGauges([], omitted=0, ends={}),

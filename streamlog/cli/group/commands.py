@@ -192,6 +192,40 @@ def _said(done: dict[str, Any]) -> str:
     return f"group {done['group']} has forgotten {streams}"
 
 
+def config(
+    group: GroupName,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE...]", help="Configs to set, under Kafka's names."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Take the node's setting; may be repeated."),
+    ] = None,
+    servers: Servers = SERVERS,
+    as_json: Json = False,
+) -> None:
+    """Show or set the configs of a share group, such as share.auto.offset.reset."""
+    changes: list[dict[str, str | None]] = [{"name": it, "value": None} for it in unset or ()]
+    for it in settings or ():
+        name, equals, value = it.partition("=")
+        if not equals:
+            raise InvalidRequest(f"{it!r}: write NAME=VALUE, or --unset NAME")
+        changes.append({"name": name, "value": value})
+
+    async def done(asker: "GroupClient") -> Any:
+        if changes:
+            await asker.operate("set_configs", group=group, configs=changes)
+        return await asker.operate("configs", group=group)
+
+    found = ask(servers, done)
+    if as_json:
+        print_json(found)
+    else:
+        rows = ((it["name"], it["value"]) for it in found["configs"])
+        print_table(("CONFIG", "VALUE"), rows)
+
+
 app = typer.Typer(
     help="Look at consumer groups, and change what they committed.", no_args_is_help=True
 )
@@ -200,3 +234,4 @@ app.command("ls")(list_groups)
 app.command()(info)
 app.command()(reset.reset_offsets)
 app.command("rm")(remove)
+app.command()(config)

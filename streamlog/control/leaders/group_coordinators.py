@@ -5,6 +5,7 @@ requests find it as they find any leader.
 """
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -12,12 +13,14 @@ from uuid import UUID
 
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
+from streamlog.coordination.effects import Now
 from streamlog.coordination.keys import KEY_BYTES_MAX, is_key, partition_of
 from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
     CorruptData,
+    FencedShareState,
     GroupNotEmpty,
     GroupNotFound,
     InvalidGroupName,
@@ -26,14 +29,19 @@ from streamlog.errors import (
     NotCoordinator,
     NotLeader,
     Overloaded,
+    PartitionNotFound,
     RequestTimedOut,
     StalePartition,
     StreamlogError,
+    UnknownTopicId,
 )
+from streamlog.groups.consumer_group_records import TopicPartitionId
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService
+from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
+from streamlog.groups.shares.share_states import ShareStateAnswer, ShareStates
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -103,6 +111,8 @@ class GroupOffset(NamedTuple):
     metadata: str
     stream_id: UUID
     """Of the stream when it was committed; all zeros: not told."""
+    done: int = 0
+    """Of a share group: records from the offset on that it is done with."""
 
 
 class KnownGroup(NamedTuple):
@@ -140,6 +150,12 @@ def error_of(code: ErrorCode, group: str) -> StreamlogError:
         )
     if code is ErrorCode.unknown_server_error:
         return StreamlogError(f"group {group!r}: its coordinator cannot write that")
+    if code is ErrorCode.fenced_state_epoch or code is ErrorCode.fenced_leader_epoch:
+        return FencedShareState(f"group {group!r}: another leader has taken the state over")
+    if code is ErrorCode.unknown_topic_id:
+        return UnknownTopicId(f"group {group!r}: its coordinator does not know the topic")
+    if code is ErrorCode.unknown_topic_or_partition:
+        return PartitionNotFound(f"group {group!r}: its coordinator does not know the topic")
     if code is ErrorCode.policy_violation:
         return Overloaded("the node keeps as many groups or offsets as its settings allow")
     return InvalidRequest(f"group {group!r}: {code.name}")
@@ -160,6 +176,11 @@ class LocalCoordinators:
         nodes.register("GROUP.DELETE", self._delete)
         nodes.register("GROUP.COMMIT", self._commit)
         nodes.register("GROUP.FORGET", self._forget)
+        nodes.register("SHARE.TAKE_OVER", self._take_over)
+        nodes.register("SHARE.SAVE", self._save)
+        nodes.register("SHARE.ALTER", self._alter)
+        nodes.register("GROUP.CONFIGS", self._configs)
+        nodes.register("GROUP.SET_CONFIGS", self._set_configs)
 
     async def make(self, group: str) -> None:
         """Have there be a coordinator of the group: the first one needs ``__consumer_offsets`` to be created."""
@@ -225,7 +246,8 @@ class LocalCoordinators:
                 GroupOffset(*place, it.offset, it.leader_epoch, it.metadata, it.topic_id)
                 for place, found in sorted(offsets.items())
                 if (it := found.committed) is not None
-            ),
+            )
+            + self._starts(coordinator, group),
             described.group_type,
         )
 
@@ -246,13 +268,20 @@ class LocalCoordinators:
         if isinstance(coordinator, ErrorCode):
             raise error_of(coordinator, group)
         places = [(it.stream, it.partition) for it in wanted]
+        starts = {(it.stream, it.partition): it.offset for it in self._starts(coordinator, group)}
         for it, found in zip(wanted, coordinator.fetch(group, places).values(), strict=True):
-            committed = None if found.committed is None else found.committed.offset
+            place = (it.stream, it.partition)
+            committed = starts.get(place) if found.committed is None else found.committed.offset
             if committed != it.before:
                 raise StalePartition(
                     f"group {group!r} has committed {committed} in {it.stream}/{it.partition} meanwhile;"
                     " nothing is changed, ask again"
                 )
+        if _is_share(coordinator, group):
+            await self.alter_starts(
+                group, {(it.stream_id, it.partition): it.offset for it in wanted}
+            )
+            return
         offsets = {
             (it.stream, it.partition): OffsetToCommit(it.offset, NO_EPOCH, "", it.stream_id)
             for it in wanted
@@ -267,8 +296,20 @@ class LocalCoordinators:
 
     async def forget(self, group: str, places: Sequence[PartitionId]) -> set[PartitionId]:
         """Those that stay, because members of the group read the stream. Raises GroupNotFound; GroupNotEmpty of
-        a group whose members are no consumers.
+        a group whose members are no consumers, and of a share group with members.
         """
+        coordinator = self._service().coordinator(group)
+        if not isinstance(coordinator, ErrorCode) and _is_share(coordinator, group):
+            names = self._service().topic_names
+            asked = set(places)
+            states = coordinator.share_states.states(group)
+            gone = [
+                it
+                for it in (() if isinstance(states, ErrorCode) else states)
+                if (names.get(it[0].bytes), it[1]) in asked
+            ]
+            await self._of_shares(group, lambda it, token, now: it.delete(group, gone, token, now))
+            return set()
         reply = self._service().call(
             group,
             lambda coordinator, token, now: coordinator.delete_offsets(group, places, token, now),
@@ -278,6 +319,64 @@ class LocalCoordinators:
             if code not in (ErrorCode.none, ErrorCode.group_subscribed_to_topic):
                 raise error_of(code, group)
         return {place for place, code in result.items() if code is not ErrorCode.none}
+
+    # Share groups
+
+    async def take_over(self, key: StateKey, leader_epoch: int, owner: UUID) -> ShareStateAnswer:
+        """See ``ShareStates.take_over``. Raises GroupNotFound, UnknownTopicId, FencedShareState."""
+        answer: ShareStateAnswer = await self._of_shares(
+            key.group, lambda it, token, now: it.take_over(key, leader_epoch, owner, token, now)
+        )
+        return answer
+
+    async def save(self, key: StateKey, state: ShareState) -> ShareStateAnswer:
+        """See ``ShareStates.save``. Raises GroupNotFound, FencedShareState."""
+        answer: ShareStateAnswer = await self._of_shares(
+            key.group, lambda it, token, now: it.save(key, state, token, now)
+        )
+        return answer
+
+    async def alter_starts(self, group: str, starts: Mapping[TopicPartitionId, int]) -> None:
+        """See ``ShareStates.alter``. Raises GroupNotFound, GroupNotEmpty, PartitionNotFound."""
+        await self._of_shares(group, lambda it, token, now: it.alter(group, starts, token, now))
+
+    async def configs(self, group: str) -> dict[str, str]:
+        """Of a group, whether there is one or not."""
+        await self._done(group, self._service().confirm(group))
+        coordinator = self._service().coordinator(group)
+        if isinstance(coordinator, ErrorCode):
+            raise error_of(coordinator, group)
+        return dict(coordinator.share_states.configs(group))
+
+    async def set_configs(self, group: str, configs: Mapping[str, str]) -> None:
+        """All of them, instead of those there were."""
+        await self._of_shares(
+            group, lambda it, token, now: it.set_configs(group, configs, token, now)
+        )
+
+    def _starts(self, coordinator: Coordinator, group: str) -> tuple[GroupOffset, ...]:
+        """Where a share group goes on."""
+        states = coordinator.share_states.states(group)
+        names = self._service().topic_names
+        return tuple(
+            GroupOffset(
+                name, number, it.start_offset, it.leader_epoch, "", topic_id,
+                it.end_offset - it.start_offset - it.pending,
+            )
+            for (topic_id, number), it in sorted(() if isinstance(states, ErrorCode) else states.items())
+            if it.start_offset != NOT_SET and (name := names.get(topic_id.bytes)) is not None
+        )  # fmt: skip
+
+    async def _of_shares(
+        self, group: str, ask: Callable[[ShareStates, DelayedReply, Now], None]
+    ) -> Any:
+        reply = self._service().call(
+            group, lambda it, token, now: it.of_shares(lambda states: ask(states, token, now))
+        )
+        result = await self._done(group, reply)
+        if isinstance(result, ShareStateAnswer) and result.error is not ErrorCode.none:
+            raise error_of(result.error, group)
+        return result
 
     def _service(self) -> GroupService:
         if self._groups is None:
@@ -314,7 +413,9 @@ class LocalCoordinators:
     async def _group(self, fields: Fields) -> NodeAnswer:
         found = await self.known(str(fields["group"]))
         members = [asdict(it) for it in found.members]
-        offsets = [(*it[:-1], str(it.stream_id)) for it in found.offsets]
+        offsets = [
+            (*it[:-2], str(it.stream_id), *([it.done] if it.done else ())) for it in found.offsets
+        ]
         fields = {**found._asdict(), "members": members, "offsets": offsets}
         if found.group_type == CLASSIC_TYPE:
             del fields["group_type"]
@@ -335,6 +436,59 @@ class LocalCoordinators:
     async def _forget(self, fields: Fields) -> NodeAnswer:
         places = [(str(stream), int(number)) for stream, number in fields["places"]]
         return NodeAnswer({"subscribed": sorted(await self.forget(str(fields["group"]), places))})
+
+    async def _take_over(self, fields: Fields) -> NodeAnswer:
+        epoch, owner = int(fields["leader_epoch"]), UUID(fields["owner"])
+        return _told(await self.take_over(_key_of(fields), epoch, owner))
+
+    async def _save(self, fields: Fields) -> NodeAnswer:
+        return _told(await self.save(_key_of(fields), _state_of(fields["state"])))
+
+    async def _alter(self, fields: Fields) -> NodeAnswer:
+        starts = {(UUID(topic), int(number)): int(at) for topic, number, at in fields["starts"]}
+        await self.alter_starts(str(fields["group"]), starts)
+        return NodeAnswer({})
+
+    async def _configs(self, fields: Fields) -> NodeAnswer:
+        return NodeAnswer({"configs": await self.configs(str(fields["group"]))})
+
+    async def _set_configs(self, fields: Fields) -> NodeAnswer:
+        configs = {str(name): str(text) for name, text in fields["configs"].items()}
+        await self.set_configs(str(fields["group"]), configs)
+        return NodeAnswer({})
+
+
+def _is_share(coordinator: Coordinator, group: str) -> bool:
+    return not isinstance(coordinator.share_states.states(group), ErrorCode)
+
+
+def _key_of(fields: Fields) -> StateKey:
+    return StateKey(str(fields["group"]), UUID(fields["topic_id"]), int(fields["partition"]))
+
+
+def _key_fields(key: StateKey) -> dict[str, Any]:
+    return {"topic_id": str(key.topic_id), "partition": key.partition}
+
+
+def _state_of(row: Sequence[Any]) -> ShareState:
+    epoch, owner, version, start, end, pending, delivery = row
+    return ShareState(epoch, UUID(owner), version, start, end, pending, base64.b64decode(delivery))
+
+
+def _state_fields(state: ShareState) -> tuple[Any, ...]:
+    delivery = base64.b64encode(state.delivery).decode()
+    return (*state[:1], str(state.owner), *state[2:-1], delivery)
+
+
+def _told(answer: ShareStateAnswer) -> NodeAnswer:
+    state = None if answer.state is None else _state_fields(answer.state)
+    return NodeAnswer({"state": state, "configs": dict(answer.configs)})
+
+
+def _answer_of(answer: NodeAnswer) -> ShareStateAnswer:
+    row, configs = answer.fields["state"], dict(answer.fields["configs"])
+    state = None if row is None else _state_of(row)
+    return ShareStateAnswer(ErrorCode.none, state, configs)
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -364,8 +518,10 @@ def _known_of(answer: NodeAnswer) -> KnownGroup:
         for it in fields.pop("members")
     )
     offsets = tuple(
-        GroupOffset(stream, number, offset, leader_epoch, metadata, UUID(stream_id))
-        for stream, number, offset, leader_epoch, metadata, stream_id in fields.pop("offsets")
+        GroupOffset(stream, number, offset, leader_epoch, metadata, UUID(stream_id), *done)
+        for stream, number, offset, leader_epoch, metadata, stream_id, *done in fields.pop(
+            "offsets"
+        )
     )
     return KnownGroup(**fields, members=members, offsets=offsets)
 
@@ -457,6 +613,59 @@ class CoordinatorRouter:
             {"places": places},
             lambda: self._here.forget(group, places),
             lambda answer: {(str(it[0]), int(it[1])) for it in answer.fields["subscribed"]},
+        )
+
+    # Share groups: see ``LocalCoordinators``. Each may be asked again: that does what once does.
+
+    async def take_over(self, key: StateKey, leader_epoch: int, owner: UUID) -> ShareStateAnswer:
+        return await self._at(
+            key.group,
+            "SHARE.TAKE_OVER",
+            {**_key_fields(key), "leader_epoch": leader_epoch, "owner": str(owner)},
+            lambda: self._here.take_over(key, leader_epoch, owner),
+            _answer_of,
+            repeatable=True,
+        )
+
+    async def save(self, key: StateKey, state: ShareState) -> ShareStateAnswer:
+        return await self._at(
+            key.group,
+            "SHARE.SAVE",
+            {**_key_fields(key), "state": _state_fields(state)},
+            lambda: self._here.save(key, state),
+            _answer_of,
+            repeatable=True,
+        )
+
+    async def alter_starts(self, group: str, starts: Mapping[TopicPartitionId, int]) -> None:
+        rows = [(str(topic), number, offset) for (topic, number), offset in starts.items()]
+        await self._at(
+            group,
+            "SHARE.ALTER",
+            {"starts": rows},
+            lambda: self._here.alter_starts(group, starts),
+            _nothing,
+            repeatable=True,
+        )
+
+    async def configs(self, group: str) -> dict[str, str]:
+        return await self._at(
+            group,
+            "GROUP.CONFIGS",
+            {},
+            lambda: self._here.configs(group),
+            lambda answer: dict(answer.fields["configs"]),
+            repeatable=True,
+        )
+
+    async def set_configs(self, group: str, configs: Mapping[str, str]) -> None:
+        await self._at(
+            group,
+            "GROUP.SET_CONFIGS",
+            {"configs": dict(configs)},
+            lambda: self._here.set_configs(group, configs),
+            _nothing,
+            repeatable=True,
         )
 
     def _place(self, group: str, *, may_be_empty: bool = False) -> TopicPartition:

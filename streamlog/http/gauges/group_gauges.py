@@ -10,6 +10,7 @@ from streamlog.condition import Condition
 from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.groups.group import CLASSIC_TYPE, CONSUMER_TYPE, State
 from streamlog.groups.service import GroupProgress, GroupStatistics
+from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.model import TopicPartition
 
 GROUP_BEHIND: Final = Condition(
@@ -54,7 +55,7 @@ class GroupGauges(Collector):
             "Consumer groups coordinated by this node, by the protocol of their members",
             labels=["type"],
         )
-        for type_ in (CLASSIC_TYPE, CONSUMER_TYPE):
+        for type_ in (CLASSIC_TYPE, CONSUMER_TYPE, SHARE_TYPE):
             types.add_metric([type_], groups.types[type_])
         yield types
         yield GaugeMetricFamily(

@@ -4,6 +4,7 @@ without what it may not know of.
 
 import logging
 import time
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Final
 
@@ -38,6 +39,7 @@ class Peer:
 
     def __init__(self, context: Context, host: str) -> None:
         self._node = context
+        self._at_end: dict[Hashable, Callable[[], None]] = {}
         self.context = seen_by(Session(host=host), context)
         """With the session as it is now: another one once the peer has logged in."""
         self.is_guarded = context.authenticator is not None or context.security_optional
@@ -124,6 +126,13 @@ class Peer:
         if self._is_tolerated:
             self.context.metrics.unauthenticated_connections.dec()
         self._is_tolerated = False
+        for call in tuple(self._at_end.values()):
+            call()
+        self._at_end.clear()
+
+    def at_end(self, key: Hashable, call: Callable[[], None]) -> None:
+        """``call`` is called when the connection is over; instead of one that was given with this key."""
+        self._at_end[key] = call
 
     def _tolerate(self, api: Api) -> None:
         """Whom none would let in that demands what is optional here: they are told of."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from streamlog.kafka.context import Context
 from streamlog.kafka.transaction_support import why_no_transactions
-from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN, SHARE_GROUPS_LEVEL
 from streamlog.transactions.transaction import VERSION_2
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
@@ -16,6 +16,8 @@ TRANSACTIONS: Final = "transaction.version"
 """By version 2 Java's producers know that leaders add partitions to transactions, and that each has an epoch of its
 own (KIP-890). It comes with ``streamlog.level``.
 """
+SHARE_FEATURE: Final = "share.version"
+"""Kafka's feature for share groups: 1 where the cluster has them."""
 
 
 async def api_versions(_request: Message, _version: int, context: Context) -> Message:
@@ -24,9 +26,14 @@ async def api_versions(_request: Message, _version: int, context: Context) -> Me
     No guards: any client may ask.
     """
     image = context.metadata.image
-    supported = [{"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}]
+    supported = [
+        {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX},
+        {"name": SHARE_FEATURE, "min_version": 0, "max_version": 1},
+        {"name": TRANSACTIONS, "min_version": 0, "max_version": VERSION_2},
+    ]
     finalized = [_finalized(FEATURE, image.level)]
-    supported.append({"name": TRANSACTIONS, "min_version": 0, "max_version": VERSION_2})
+    if image.level >= SHARE_GROUPS_LEVEL:
+        finalized.append(_finalized(SHARE_FEATURE, 1))
     if why_no_transactions(context) is None:
         finalized.append(_finalized(TRANSACTIONS, VERSION_2))
     return {
@@ -39,8 +46,8 @@ async def api_versions(_request: Message, _version: int, context: Context) -> Me
     }
 
 
-def _finalized(name: str, level: int) -> Message:
-    return {"name": name, "max_version_level": level, "min_version_level": level}
+def _finalized(name: str, version: int) -> Message:
+    return {"name": name, "max_version_level": version, "min_version_level": version}
 
 
 def offered(error_code: ErrorCode) -> Message:

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs; of topics, nodes, and share groups.
 
 A topic's changes are made together or not at all. A node's settings stand in its own file.
 """
@@ -8,9 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
+from streamlog.control.groups import GroupConfigChange
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
-from streamlog.kafka.config_entries import ConfigEntry, shown_node_configs, shown_topic_configs
+from streamlog.groups.shares.share_group_config import GROUP_CONFIGS
+from streamlog.kafka.config_entries import (
+    ConfigEntry,
+    shown_group_configs,
+    shown_node_configs,
+    shown_topic_configs,
+)
 from streamlog.kafka.context import Context
 from streamlog.kafka.read_barrier import newest_image
 from streamlog.kafka.refusal import NAMED_TWICE, RequestRefused, told
@@ -24,14 +31,19 @@ from streamlog.wire.error_codes import ErrorCode
 
 TOPIC: Final = 2
 NODE: Final = 4
+GROUP: Final = 32
+"""A share group; see ``groups.shares.share_group_config``."""
 
 Changes = tuple[SettingChange, ...]
 
 
 async def alter_resources(
-    request: Message, context: Context, changes_of: Callable[[Message], Changes]
+    request: Message,
+    context: Context,
+    changes_of: Callable[[Message], Changes],
+    group_changes_of: Callable[[Message], tuple[GroupConfigChange, ...]],
 ) -> Message:
-    """``changes_of`` a resource may raise errors of streamlog."""
+    """``changes_of`` a resource, and of a group, may raise errors of streamlog."""
     counts = Counter(_key(resource) for resource in request["resources"])
     responses: list[dict[str, Any]] = []
     async for resource in cooperatively(request["resources"]):
@@ -40,11 +52,14 @@ async def alter_resources(
             if counts[_key(resource)] > 1:
                 raise RequestRefused(ErrorCode.invalid_request, NAMED_TWICE)
             _check_resource(resource)
-            await context.control.streams.alter(
-                resource["resource_name"],
-                changes_of(resource),
-                validate_only=request["validate_only"],
-            )
+            name, validate_only = resource["resource_name"], request["validate_only"]
+            if resource["resource_type"] == GROUP:
+                await context.control.groups.set_configs(
+                    name, group_changes_of(resource), validate_only=validate_only
+                )
+            else:
+                changes = changes_of(resource)
+                await context.control.streams.alter(name, changes, validate_only=validate_only)
         except StreamlogError as error:
             outcome = told(error)
         responses.append(
@@ -75,8 +90,8 @@ def _check_resource(resource: Message) -> None:
             ErrorCode.invalid_request,
             "a node's settings are not changed from outside: change its file, and restart it",
         )
-    if resource["resource_type"] != TOPIC:
-        text = f"resource type {resource['resource_type']}: only topics (2) can be altered"
+    if resource["resource_type"] not in (TOPIC, GROUP):
+        text = f"resource type {resource['resource_type']}: only topics (2) and groups (32) can be altered"
         raise RequestRefused(ErrorCode.invalid_request, text)
     names = Counter(config["name"] for config in resource["configs"])
     twice = sorted(name for name, count in names.items() if count > 1)
@@ -126,8 +141,12 @@ async def _shown_configs(resource: Message, context: Context) -> Iterable[Config
     if kind == TOPIC:
         config = await context.control.streams.settings(name)
         return shown_topic_configs(config, context.node_settings.log)
+    if kind == GROUP:
+        own = await context.control.groups.configs(name)
+        configs = {it.name: it.value for it in own.configs}
+        return shown_group_configs(configs, context.node_settings.groups)
     if kind != NODE:
-        text = f"resource type {kind}: only topics (2) and brokers (4) have configs"
+        text = f"resource type {kind}: only topics (2), brokers (4) and groups (32) have configs"
         raise RequestRefused(ErrorCode.invalid_request, text)
     if context.access is not None:
         context.access.check_cluster(Operation.DESCRIBE_CONFIGS)
@@ -157,7 +176,7 @@ async def alter_configs(request: Message, _version: int, context: Context) -> Me
     ``subject`` above all, stay as they are: a program that knows nothing of them must not end what is
     stored.
     """
-    return await alter_resources(request, context, _all_changes)
+    return await alter_resources(request, context, _all_changes, _all_group_changes)
 
 
 def _all_changes(resource: Message) -> Changes:
@@ -181,7 +200,26 @@ async def incremental_alter_configs(request: Message, _version: int, context: Co
     Set, delete (back to the default), and for ``subject`` and ``cleanup.policy``, which are lists,
     append and subtract. All else stays as it is.
     """
-    return await alter_resources(request, context, _some_changes)
+    return await alter_resources(request, context, _some_changes, _some_group_changes)
+
+
+def _all_group_changes(resource: Message) -> tuple[GroupConfigChange, ...]:
+    named = {it["name"]: check_value(it["name"], it["value"]) for it in resource["configs"]}
+    unnamed = (GroupConfigChange(it) for it in GROUP_CONFIGS if it not in named)
+    return (*unnamed, *(GroupConfigChange(*it) for it in named.items()))
+
+
+def _some_group_changes(resource: Message) -> tuple[GroupConfigChange, ...]:
+    return tuple(_group_change(it) for it in resource["configs"])
+
+
+def _group_change(config: Message) -> GroupConfigChange:
+    key, operation = config["name"], _OPERATIONS.get(config["config_operation"])
+    if operation == "reset":
+        return GroupConfigChange(key)
+    if operation != "set":
+        raise RequestRefused(ErrorCode.invalid_config, f"{key}: is no list; set it instead")
+    return GroupConfigChange(key, check_value(key, config["value"]))
 
 
 def _some_changes(resource: Message) -> Changes:

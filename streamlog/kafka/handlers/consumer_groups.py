@@ -41,16 +41,19 @@ async def consumer_group_heartbeat(
     group = request["group_id"]
     refusal = group_refusal(Operation.READ, group, context)
     if refusal is not ErrorCode.none:
-        return _answered(HeartbeatAnswer(refusal))
+        return answered_heartbeat(HeartbeatAnswer(refusal))
+    coordinator = context.groups.coordinator(group)
+    if isinstance(coordinator, ErrorCode):  # a node that has just started knows no level yet
+        return answered_heartbeat(HeartbeatAnswer(coordinator))
     if context.metadata.image.level < CONSUMER_GROUPS_LEVEL:
         said = (
             f"the consumer group protocol needs feature level {CONSUMER_GROUPS_LEVEL}: once all nodes run this"
             " version, `streamlog cluster features upgrade`"
         )
-        return _answered(HeartbeatAnswer(ErrorCode.unsupported_version, said))
+        return answered_heartbeat(HeartbeatAnswer(ErrorCode.unsupported_version, said))
     names = request["subscribed_topic_names"]
-    if context.access is not None and not _may_describe(names or (), context):
-        return _answered(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
+    if context.access is not None and not may_describe(names or (), context):
+        return answered_heartbeat(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
     owned = request["topic_partitions"]
     wanted = HeartbeatRequest(
         group,
@@ -70,15 +73,15 @@ async def consumer_group_heartbeat(
     )
     if wanted.epoch == JOINING_EPOCH:
         # What a client has just made may not have come here yet.
-        await _know_topics(wanted.topics or (), context)
+        await know_topics(wanted.topics or (), context)
     reply = context.groups.call(
         group, lambda coordinator, token, now: coordinator.consumer_heartbeat(wanted, token, now)
     )
     result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
-    return _answered(HeartbeatAnswer(result) if isinstance(result, ErrorCode) else result)
+    return answered_heartbeat(HeartbeatAnswer(result) if isinstance(result, ErrorCode) else result)
 
 
-def _may_describe(names: Iterable[str], context: Context) -> bool:
+def may_describe(names: Iterable[str], context: Context) -> bool:
     for name in names:
         try:
             check_topic(Operation.DESCRIBE, name, context)
@@ -87,7 +90,7 @@ def _may_describe(names: Iterable[str], context: Context) -> bool:
     return True
 
 
-async def _know_topics(names: Iterable[str], context: Context) -> None:
+async def know_topics(names: Iterable[str], context: Context) -> None:
     if any(name not in context.metadata.image.streams for name in names):
         await catch_up(context.metadata)
 
@@ -96,11 +99,11 @@ def _owned(topics: Iterable[Message]) -> Assigned:
     return frozenset((it["topic_id"] or UUID(int=0), n) for it in topics for n in it["partitions"])
 
 
-def _answered(answer: HeartbeatAnswer) -> Message:
-    assignment = None
+def answered_heartbeat(answer: HeartbeatAnswer) -> Message:
+    assigned = None
     if answer.assigned is not None:
         topics = by_topic(answer.assigned).items()
-        assignment = {
+        assigned = {
             "topic_partitions": [{"topic_id": it, "partitions": them} for it, them in topics]
         }
     return {
@@ -109,7 +112,7 @@ def _answered(answer: HeartbeatAnswer) -> Message:
         "member_id": answer.member_id,
         "member_epoch": answer.epoch,
         "heartbeat_interval": answer.interval_ms,
-        "assignment": assignment,
+        "assignment": assigned,
     }
 
 
@@ -128,17 +131,19 @@ async def consumer_group_describe(request: Message, version: int, context: Conte
 def _described(name: str, version: int, context: Context) -> dict[str, Any]:
     refusal = group_refusal(Operation.DESCRIBE, name, context)
     if refusal is not ErrorCode.none:
-        return _failed(name, refusal)
+        return failed_group(name, refusal)
     coordinator = context.groups.coordinator(name)
     if isinstance(coordinator, ErrorCode):
-        return _failed(name, coordinator)
+        return failed_group(name, coordinator)
     group = coordinator.describe_consumers(name)
     if group is None:
-        return _failed(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group.")
+        return failed_group(
+            name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."
+        )
     members = [_member(it, version, context) for it in group.members]
     if context.access is not None and not _sees_all(group, context):
         said = "The group has topics that the caller may not describe."
-        return _failed(name, ErrorCode.topic_authorization_failed, said)
+        return failed_group(name, ErrorCode.topic_authorization_failed, said)
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -153,10 +158,10 @@ def _described(name: str, version: int, context: Context) -> dict[str, Any]:
 
 def _sees_all(group: DescribedConsumerGroup, context: Context) -> bool:
     topics = {topic for member in group.members for topic in member.metadata.topics}
-    return _may_describe(topics, context)
+    return may_describe(topics, context)
 
 
-def _failed(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+def failed_group(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
     return {
         "error_code": error,
         "error_message": message,
@@ -180,15 +185,15 @@ def _member(member: DescribedConsumer, version: int, context: Context) -> dict[s
         "client_host": metadata.client_host,
         "subscribed_topic_names": metadata.topics,
         "subscribed_topic_regex": metadata.regex,
-        "assignment": _assignment(member.current.assigned, context),
-        "target_assignment": _assignment(member.target, context),
+        "assignment": assignment(member.current.assigned, context),
+        "target_assignment": assignment(member.target, context),
     }
     if version >= 1:
         found["member_type"] = _CLASSIC_MEMBER if metadata.classic else _CONSUMER_MEMBER
     return found
 
 
-def _assignment(assigned: Assigned, context: Context) -> dict[str, Any]:
+def assignment(assigned: Assigned, context: Context) -> dict[str, Any]:
     names = context.metadata.image.names
     return {
         "topic_partitions": [

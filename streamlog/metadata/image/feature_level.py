@@ -29,7 +29,7 @@ LEVELS: Final[Mapping[int, str]] = {
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
     " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
-    " topic configs, consumer groups of group.protocol=consumer, transactions",
+    " topic configs, consumer groups of group.protocol=consumer, share groups, transactions",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
@@ -42,6 +42,8 @@ group for one without members.
 """
 TRANSACTIONS_LEVEL: Final = 3
 """From there on every node keeps transactional batches, and tells them apart when it reads."""
+SHARE_GROUPS_LEVEL: Final = 3
+"""From there on every node reads the records of share groups, and keeps them when it coordinates."""
 FIRST: Final = 1
 """Of a cluster whose level was never raised."""
 

@@ -20,9 +20,8 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.groups.group import Group
 from streamlog.groups.offsets_topic import GroupShard
-from streamlog.groups.replay import GroupReplay
+from streamlog.groups.replay import GroupReplay, KeptGroups
 from streamlog.groups.requests import (
     CommitRequest,
     GroupCaller,
@@ -42,7 +41,7 @@ STREAMS = {"t": TOPIC_ID}
 SETTINGS = GroupsSection(initial_rebalance_delay_ms=0)
 
 
-def new_loader() -> CoordinatorLoader[Group]:
+def new_loader() -> CoordinatorLoader[KeptGroups]:
     return CoordinatorLoader(GroupReplay, "groups", GROUPS_NOT_READ)
 
 
@@ -73,9 +72,9 @@ class World:
         )
 
     async def load(self) -> None:
-        groups = await new_loader().load(self.shard)
-        assert groups is not None
-        self.shard.begin(groups, STREAMS)
+        loaded = await new_loader().load(self.shard)
+        assert loaded is not None
+        self.shard.begin(loaded, STREAMS)
 
     def commit(self, offset: int, group: str = "g") -> DelayedReply:
         wanted = {("t", 0): OffsetToCommit(offset, -1, "", TOPIC_ID)}

@@ -1,0 +1,284 @@
+"""ShareGroupHeartbeat, ShareGroupDescribe, and where share groups go on (KIP-932)."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from streamlog.acl.rules import Operation
+from streamlog.control.groups import (
+    ForgottenOffset,
+    GroupDescription,
+    GroupPartition,
+    StartOffset,
+    StreamPartitions,
+)
+from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
+from streamlog.groups.consumer_group import JOINING_EPOCH
+from streamlog.groups.requests import DescribedConsumerGroup, HeartbeatAnswer, HeartbeatRequest
+from streamlog.groups.shares.share_group import SHARE_TYPE
+from streamlog.kafka.auth.resource_checks import group_refusal
+from streamlog.kafka.context import Context, Requester
+from streamlog.kafka.handlers.consumer_groups import (
+    answered_heartbeat,
+    assignment,
+    failed_group,
+    know_topics,
+    may_describe,
+)
+from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.refusal import group_code_of
+from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
+from streamlog.wire.api_messages import Message
+from streamlog.wire.error_codes import ErrorCode
+from streamlog.wire.errors import error_named
+
+NO_OFFSET: Final = -1
+UNKNOWN_PARTITION: Final = ErrorCode.unknown_topic_or_partition
+
+
+async def share_group_heartbeat(
+    request: Message, _version: int, context: Context, asker: Requester
+) -> Message:
+    """ShareGroupHeartbeat (76), version 1: a member of a share group says which topics it wants, and hears
+    which partitions it is to read.
+
+    Needs READ on the group, and DESCRIBE on the topics that it names. It is answered when what it changes is in
+    the log. Needs feature level 3 of the cluster.
+    """
+    group = request["group_id"]
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return answered_heartbeat(HeartbeatAnswer(refusal))
+    coordinator = context.groups.coordinator(group)
+    if isinstance(coordinator, ErrorCode):  # a node that has just started knows no level yet
+        return answered_heartbeat(HeartbeatAnswer(coordinator))
+    if context.metadata.image.level < SHARE_GROUPS_LEVEL:
+        said = (
+            f"share groups need feature level {SHARE_GROUPS_LEVEL}: once all nodes run this version,"
+            " `streamlog cluster features upgrade`"
+        )
+        return answered_heartbeat(HeartbeatAnswer(ErrorCode.unsupported_version, said))
+    names = request["subscribed_topic_names"]
+    if context.access is not None and not may_describe(names or (), context):
+        return answered_heartbeat(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
+    wanted = HeartbeatRequest(
+        group,
+        request["member_id"],
+        request["member_epoch"],
+        asker.client_id,
+        asker.host,
+        rack_id=request["rack_id"],
+        topics=None if names is None else tuple(names),
+    )
+    if wanted.epoch == JOINING_EPOCH:
+        await know_topics(wanted.topics or (), context)
+    reply = context.groups.call(
+        group, lambda coordinator, token, now: coordinator.share_heartbeat(wanted, token, now)
+    )
+    result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    return answered_heartbeat(HeartbeatAnswer(result) if isinstance(result, ErrorCode) else result)
+
+
+async def share_group_describe(request: Message, _version: int, context: Context) -> Message:
+    """ShareGroupDescribe (77), version 1: share groups' epochs, members and assignments.
+
+    Needs DESCRIBE on each group, and on the topics that its members subscribe to.
+    """
+    names = dict.fromkeys(request["group_ids"])
+    return {"groups": [_described(it, context) async for it in cooperatively(names)]}
+
+
+def _described(name: str, context: Context) -> dict[str, Any]:
+    refusal = group_refusal(Operation.DESCRIBE, name, context)
+    if refusal is not ErrorCode.none:
+        return failed_group(name, refusal)
+    coordinator = context.groups.coordinator(name)
+    if isinstance(coordinator, ErrorCode):
+        return failed_group(name, coordinator)
+    listed, group = coordinator.describe(name), coordinator.describe_consumers(name)
+    if group is None or listed is None or listed.group_type != SHARE_TYPE:
+        said = f"Group {name} is not a share group."
+        return failed_group(name, ErrorCode.group_id_not_found, said)
+    if context.access is not None and not _sees_all(group, context):
+        said = "The group has topics that the caller may not describe."
+        return failed_group(name, ErrorCode.topic_authorization_failed, said)
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": name,
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [
+            {
+                "member_id": it.member_id,
+                "rack_id": it.metadata.rack_id,
+                "member_epoch": it.current.epoch,
+                "client_id": it.metadata.client_id,
+                "client_host": it.metadata.client_host,
+                "subscribed_topic_names": it.metadata.topics,
+                "assignment": assignment(it.current.assigned, context),
+            }
+            for it in group.members
+        ],
+    }
+
+
+def _sees_all(group: DescribedConsumerGroup, context: Context) -> bool:
+    topics = {topic for member in group.members for topic in member.metadata.topics}
+    return may_describe(topics, context)
+
+
+# Where share groups go on
+
+
+async def describe_share_group_offsets(request: Message, version: int, context: Context) -> Message:
+    """DescribeShareGroupOffsets (90), versions 0 and 1: from which offset on a share group has records to read.
+
+    Needs DESCRIBE on the group; of topics that the caller may not describe nothing is told. Any node answers.
+
+        v1  how many records these are
+    """
+    asked = {it["group_id"]: it["topics"] for it in request["groups"]}
+    return {
+        "groups": [
+            await _offsets_of(group, topics, context)
+            async for group, topics in cooperatively(asked.items())
+        ]
+    }
+
+
+async def _offsets_of(
+    name: str, topics: Iterable[Message] | None, context: Context
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {"group_id": name, "topics": []}
+    refusal = group_refusal(Operation.DESCRIBE, name, context)
+    if refusal is not ErrorCode.none:
+        return {**answer, "error_code": refusal, "error_message": None}
+    try:
+        group = await context.control.groups.describe(name)
+    except StreamlogError as error:
+        return {**answer, "error_code": group_code_of(error), "error_message": str(error)}
+    if group.group_type != SHARE_TYPE:
+        said = f"Group {name} is not a share group."
+        return {**answer, "error_code": ErrorCode.group_id_not_found, "error_message": said}
+    answer["topics"] = _told_offsets(group, topics, context)
+    return {**answer, "error_code": ErrorCode.none, "error_message": None}
+
+
+def _told_offsets(
+    group: GroupDescription, topics: Iterable[Message] | None, context: Context
+) -> list[dict[str, Any]]:
+    known = {(it.stream, it.partition): it for it in group.partitions}
+    asked: dict[str, Iterable[int]] = {}
+    if topics is None:
+        for (name, number), it in known.items():
+            if it.committed_offset is not None:
+                asked[name] = (*asked.get(name, ()), number)
+    else:
+        asked = {it["topic_name"]: it["partitions"] for it in topics}
+    streams = context.metadata.image.streams
+    found: list[dict[str, Any]] = []
+    for name, numbers in asked.items():
+        stream = streams.get(name)
+        count = 0 if stream is None else len(stream.partitions)
+        partitions = [
+            {
+                "partition_index": number,
+                **_told_start(known.get((name, number))),
+                "error_code": ErrorCode.none if 0 <= number < count else UNKNOWN_PARTITION,
+                "error_message": None,
+            }
+            for number in dict.fromkeys(numbers)
+        ]
+        topic_id = UUID(int=0) if stream is None else stream.stream_id
+        found.append({"topic_name": name, "topic_id": topic_id, "partitions": partitions})
+    return found
+
+
+def _told_start(partition: GroupPartition | None) -> dict[str, int]:
+    if partition is None or partition.committed_offset is None:
+        return {"start_offset": NO_OFFSET, "leader_epoch": 0, "lag": NO_OFFSET}
+    return {
+        "start_offset": partition.committed_offset,
+        "leader_epoch": partition.leader_epoch or 0,
+        "lag": NO_OFFSET if partition.lag is None else partition.lag,
+    }
+
+
+async def alter_share_group_offsets(request: Message, _version: int, context: Context) -> Message:
+    """AlterShareGroupOffsets (91), version 0: where a share group without members goes on.
+
+    Needs READ on the group, and on the topics. Any node has it done.
+    """
+    group = request["group_id"]
+    wanted = tuple(
+        StartOffset(topic["topic_name"], it["partition_index"], it["start_offset"])
+        for topic in request["topics"]
+        for it in topic["partitions"]
+    )
+    try:
+        outcomes = await context.control.groups.set_offsets(group, wanted)
+    except StreamlogError as error:
+        return {"error_code": group_code_of(error), "error_message": str(error), "responses": []}
+    codes = {(it.stream, it.partition): (_code(it), it.message or None) for it in outcomes}
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "responses": [
+            {
+                "topic_name": topic["topic_name"],
+                "topic_id": _id_of(topic["topic_name"], context),
+                "partitions": [
+                    {
+                        "partition_index": it["partition_index"],
+                        "error_code": codes[topic["topic_name"], it["partition_index"]][0],
+                        "error_message": codes[topic["topic_name"], it["partition_index"]][1],
+                    }
+                    for it in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ],
+    }
+
+
+async def delete_share_group_offsets(request: Message, _version: int, context: Context) -> Message:
+    """DeleteShareGroupOffsets (92), version 0: a share group without members begins again in topics.
+
+    Needs DELETE on the group, and READ on the topics. Any node has it done.
+    """
+    names = list(dict.fromkeys(it["topic_name"] for it in request["topics"]))
+    try:
+        outcomes = await context.control.groups.delete_offsets(
+            request["group_id"], tuple(StreamPartitions(it) for it in names), SHARE_TYPE
+        )
+    except StreamlogError as error:
+        return {"error_code": group_code_of(error), "error_message": str(error), "responses": []}
+    failed = {it.stream: it for it in outcomes if it.error is not None}
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "responses": [
+            {
+                "topic_name": name,
+                "topic_id": _id_of(name, context),
+                "error_code": _code(failed[name]) if name in failed else ErrorCode.none,
+                "error_message": failed[name].message if name in failed else None,
+            }
+            for name in names
+        ],
+    }
+
+
+def _code(outcome: ForgottenOffset) -> ErrorCode:
+    if outcome.error is None:
+        return ErrorCode.none
+    return group_code_of(error_named(outcome.error, outcome.message))
+
+
+def _id_of(name: str, context: Context) -> UUID:
+    stream = context.metadata.image.streams.get(name)
+    return UUID(int=0) if stream is None else stream.stream_id
