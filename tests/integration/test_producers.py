@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.conftest import read_stream
@@ -114,13 +114,6 @@ def test_what_is_refused_is_refused_in_words(dev: Dev) -> None:
     found = failure(dev, "nowhere", b"x", **{"topic.metadata.propagation.max.ms": 1000})
     assert found in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert "nowhere" not in AdminClient({"bootstrap.servers": dev.kafka}).list_topics().topics
-
-
-def test_transactions_are_refused_at_once(dev: Dev) -> None:
-    producer = Producer({"bootstrap.servers": dev.kafka, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(30)
-    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_producers_and_nats_share_a_log(dev: Dev) -> None:

@@ -104,7 +104,7 @@ class Turns:
         ("DeleteRecords", topics, "_check_trimmable", 2),
         ("DeleteGroups", groups, "_delete_group", 2),
         ("ElectLeaders", replicas, "_elect_leader", 2),
-        ("FindCoordinator", groups, "_find_group_coordinator", 2),
+        ("FindCoordinator", groups, "_find_coordinator", 2),
         ("DescribeConfigs", configs, "_described", 2),
         ("DescribeTopicPartitions", metadata, "_described_topic", 2),
         ("DescribeLogDirs", replicas, "_shown_log", 2),
