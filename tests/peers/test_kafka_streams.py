@@ -76,7 +76,7 @@ class Output:
         self._consumer.close()
 
 
-@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE])
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE])
 def test_counts_survive_kills(cluster: Cluster, jars: Path, tmp_path: Path, guarantee: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.servers})
     for topic in ("in", "out"):
