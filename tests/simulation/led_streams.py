@@ -130,6 +130,11 @@ class StreamReplica:
         return self.log.start
 
     @property
+    def stable_offset(self) -> int:
+        """There are no transactions."""
+        return self.high_watermark
+
+    @property
     def high_watermark(self) -> int:
         return self.log.end
 

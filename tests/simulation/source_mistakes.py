@@ -112,6 +112,10 @@ def take_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
         def high_watermark(self) -> int:
             return self._partition.log_end_offset
 
+        @property
+        def stable_offset(self) -> int:
+            return self._partition.log_end_offset
+
     def led(self: StreamSource, tp: TopicPartition, stream_id: Any) -> Any:
         return Appended(inner(self, tp, stream_id))
 
