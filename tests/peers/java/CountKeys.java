@@ -14,7 +14,7 @@ import org.apache.kafka.streams.state.Stores;
 public class CountKeys {
     public static void main(String[] arguments) {
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "count");
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "count-" + arguments[1]);
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[1]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[2]);
