@@ -14,6 +14,7 @@ from benchmarks import kafka_broker, machine
 from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.cases import MEGABYTES, P50, P99, RATE
 from benchmarks.connection import BenchmarkError
+from benchmarks.footprint import RESIDENT
 from benchmarks.kafka_broker import KafkaBroker
 from benchmarks.lone_node import LoneNode
 from benchmarks.processes import cpu_seconds, resident_mib, run_client
@@ -30,7 +31,6 @@ FRESH_KAFKA: Final = "fresh-kafka"
 FRESH_NODE: Final = "fresh-node"
 
 START = Metric("start_s", "s until it answers", digits=2, lower_is_better=True)
-RESIDENT = Metric("resident_mib", "MiB resident", lower_is_better=True)
 CREATED = Metric("created_s", "s", digits=2, lower_is_better=True)
 
 _PERFORMANCE: Final = re.compile(
