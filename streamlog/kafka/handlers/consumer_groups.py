@@ -38,22 +38,12 @@ async def consumer_group_heartbeat(
 
         v1  the member makes its own id (KIP-1082), and may subscribe by an expression of RE2
     """
-    group = request["group_id"]
-    refusal = group_refusal(Operation.READ, group, context)
-    if refusal is not ErrorCode.none:
-        return answered_heartbeat(HeartbeatAnswer(refusal))
-    coordinator = context.groups.coordinator(group)
-    if isinstance(coordinator, ErrorCode):  # a node that has just started knows no level yet
-        return answered_heartbeat(HeartbeatAnswer(coordinator))
-    if context.metadata.image.level < CONSUMER_GROUPS_LEVEL:
-        said = (
-            f"the consumer group protocol needs feature level {CONSUMER_GROUPS_LEVEL}: once all nodes run this"
-            " version, `streamlog cluster features upgrade`"
-        )
-        return answered_heartbeat(HeartbeatAnswer(ErrorCode.unsupported_version, said))
-    names = request["subscribed_topic_names"]
-    if context.access is not None and not may_describe(names or (), context):
-        return answered_heartbeat(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
+    group, names = request["group_id"], request["subscribed_topic_names"]
+    refusal = heartbeat_refusal(
+        request, context, "the consumer group protocol needs", CONSUMER_GROUPS_LEVEL
+    )
+    if refusal is not None:
+        return answered_heartbeat(refusal)
     owned = request["topic_partitions"]
     wanted = HeartbeatRequest(
         group,
@@ -97,6 +87,29 @@ async def know_topics(names: Iterable[str], context: Context) -> None:
 
 def _owned(topics: Iterable[Message]) -> Assigned:
     return frozenset((it["topic_id"] or UUID(int=0), n) for it in topics for n in it["partitions"])
+
+
+def heartbeat_refusal(
+    request: Message, context: Context, needs: str, level: int
+) -> HeartbeatAnswer | None:
+    """Why no coordinator here hears this heartbeat; None: one does. ``needs``: what needs that feature level."""
+    refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return HeartbeatAnswer(refusal)
+    coordinator = context.groups.coordinator(request["group_id"])
+    if isinstance(coordinator, ErrorCode):  # a node that has just started knows no level yet
+        return HeartbeatAnswer(coordinator)
+    if context.metadata.image.level < level:
+        said = (
+            f"{needs} feature level {level}: once all nodes run this version,"
+            " `streamlog cluster features upgrade`"
+        )
+        return HeartbeatAnswer(ErrorCode.unsupported_version, said)
+    if context.access is not None and not may_describe(
+        request["subscribed_topic_names"] or (), context
+    ):
+        return HeartbeatAnswer(ErrorCode.topic_authorization_failed)
+    return None
 
 
 def answered_heartbeat(answer: HeartbeatAnswer) -> Message:

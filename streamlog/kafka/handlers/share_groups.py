@@ -23,6 +23,7 @@ from streamlog.kafka.handlers.consumer_groups import (
     answered_heartbeat,
     assignment,
     failed_group,
+    heartbeat_refusal,
     know_topics,
     may_describe,
 )
@@ -46,22 +47,10 @@ async def share_group_heartbeat(
     Needs READ on the group, and DESCRIBE on the topics that it names. It is answered when what it changes is in
     the log. Needs feature level 3 of the cluster.
     """
-    group = request["group_id"]
-    refusal = group_refusal(Operation.READ, group, context)
-    if refusal is not ErrorCode.none:
-        return answered_heartbeat(HeartbeatAnswer(refusal))
-    coordinator = context.groups.coordinator(group)
-    if isinstance(coordinator, ErrorCode):  # a node that has just started knows no level yet
-        return answered_heartbeat(HeartbeatAnswer(coordinator))
-    if context.metadata.image.level < SHARE_GROUPS_LEVEL:
-        said = (
-            f"share groups need feature level {SHARE_GROUPS_LEVEL}: once all nodes run this version,"
-            " `streamlog cluster features upgrade`"
-        )
-        return answered_heartbeat(HeartbeatAnswer(ErrorCode.unsupported_version, said))
-    names = request["subscribed_topic_names"]
-    if context.access is not None and not may_describe(names or (), context):
-        return answered_heartbeat(HeartbeatAnswer(ErrorCode.topic_authorization_failed))
+    group, names = request["group_id"], request["subscribed_topic_names"]
+    refusal = heartbeat_refusal(request, context, "share groups need", SHARE_GROUPS_LEVEL)
+    if refusal is not None:
+        return answered_heartbeat(refusal)
     wanted = HeartbeatRequest(
         group,
         request["member_id"],
