@@ -40,6 +40,8 @@ from streamlog.record.codec import opened, survey_records
 from streamlog.record.compiled.keys import keyless_of
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 
+CODEC_MAX: Final = max(Compression)
+
 RECORDS_NAMED_MAX: Final = 1_000
 """Of a batch that is refused for them: it may have millions."""
 
@@ -93,7 +95,7 @@ def check_outside(data: bytes | memoryview, *, transactional: bool = False) -> B
         raise InvalidRecord("bit 14 of a batch's attributes is taken")
     if header.attributes & PUBLISHED:
         raise InvalidRecord("bit 13 of a batch's attributes is taken: it did not come over NATS")
-    if header.attributes & CODEC_MASK > max(Compression):
+    if header.attributes & CODEC_MASK > CODEC_MAX:
         raise InvalidRecord(f"codec {header.attributes & CODEC_MASK} is unknown")
     if not 0 < header.record_count == header.last_offset_delta + 1:
         raise InvalidRecord(

@@ -1,12 +1,16 @@
 """Appends that are committed at once, held against those whose commit has its turn."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
 from streamlog.log.storage.disk import OsDisk, OsFile
+from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
+from tests.record_batches import HandRecord, hand_batch
+from tests.unit.partition.replica_world import ReplicaWorld
 
 NOT_AT_ONCE = -1
 
@@ -193,3 +197,34 @@ async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
     else:
         registry._space.is_full = False
         assert partition.append_at_once(run_of(b"c")) == 1
+
+
+def produced(*values: bytes) -> ProducedBatch:
+    data = hand_batch(
+        [HandRecord(value) for value in values], base_timestamp_ms=1, max_timestamp_ms=1
+    )
+    return check_inside(check_outside(data), data)
+
+
+@pytest.mark.parametrize("sync", ["os", "interval", "commit"])
+async def test_what_waits_for_nobody_is_acknowledged_as_it_is_produced(
+    world: World, sync: str
+) -> None:
+    async with world.node(sync=sync) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        for number in range(3):
+            told = Told()
+            partition.produce(produced(b"a", b"b"), told)
+            assert told.answer.done() == (sync != "commit")
+            assert await told.answer == 2 * number
+            assert partition.high_watermark == 2 * number + 2
+
+
+async def test_what_waits_for_another_replica_is_acknowledged_later(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 2) as nodes:
+        await nodes.create(sync="os")
+        told = Told()
+        nodes.leader.partition().produce(produced(b"a"), told)
+        assert not told.answer.done()
+        assert await told.answer == 0
