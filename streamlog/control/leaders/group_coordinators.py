@@ -35,12 +35,11 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicId,
 )
-from streamlog.groups.consumer_group_records import TopicPartitionId
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE
+from streamlog.groups.records import NOT_SET, ShareState, StateKey, TopicPartitionId
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService
-from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_states import ShareStateAnswer, ShareStates
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM

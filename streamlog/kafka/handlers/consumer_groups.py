@@ -8,7 +8,7 @@ from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.consumer_group import JOINING_EPOCH
-from streamlog.groups.consumer_group_records import Assigned, by_topic
+from streamlog.groups.records import Assigned, by_topic
 from streamlog.groups.requests import (
     DescribedConsumer,
     DescribedConsumerGroup,

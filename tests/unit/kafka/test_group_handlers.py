@@ -13,7 +13,7 @@ import pytest
 from streamlog.config import GroupsSection
 from streamlog.coordination.keys import partition_of
 from streamlog.errors import NoController
-from streamlog.groups.offsets_topic_config import config_of as offsets_config
+from streamlog.groups.offsets_topic import config_of as offsets_config
 from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
