@@ -27,7 +27,7 @@ from streamlog.kafka.auth.resource_checks import (
     transactional_id_refusal,
 )
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import group_code_of
 from streamlog.kafka.transaction_support import why_no_transactions

@@ -17,7 +17,7 @@ from streamlog.groups.requests import (
 )
 from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
 from streamlog.metadata.read_barrier import catch_up
 from streamlog.wire.api_messages import Message
