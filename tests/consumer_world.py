@@ -3,7 +3,7 @@
 from typing import Any
 
 from streamlog.coordination.effects import NONE
-from streamlog.groups.consumer_group_records import NOTHING, Assigned
+from streamlog.groups.records import NOTHING, Assigned
 from streamlog.groups.requests import HeartbeatAnswer
 from streamlog.wire.error_codes import ErrorCode
 from tests.group_world import GroupWorld

@@ -8,8 +8,8 @@ from uuid import UUID
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE, KeptRecord, Now, SendReply, TransactionPart, Write
 from streamlog.errors import InvalidRequest
-from streamlog.groups.consumer_group_records import Assigned
 from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.records import Assigned
 from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import (
     CommitRequest,

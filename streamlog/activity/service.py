@@ -25,7 +25,7 @@ from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.stream.internal_stream import InternalStream, min_isr_of
+from streamlog.metadata.stream.internal_stream import SEGMENT_BYTES, InternalStream, min_isr_of
 from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.internal_partition import InternalPartition, InternalPartitions, until
@@ -287,7 +287,6 @@ class ActivityService:
         return ActivityWriter(partition, epoch, self._metadata.history)
 
 
-SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_AGE_MS: Final = 86_400_000
 """Retention lets go of whole segments, and little may happen in months."""
 

@@ -19,12 +19,12 @@ from streamlog.backup.metadata_image import image_in
 from streamlog.backup.placement import directory_id, node_file, placements, restored_image
 from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.log.checked_file import owner_of
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.control_load import history_of, load
 from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.erasure import erasures_file
-from streamlog.log.erasure.erasures_file import owner_of
 from streamlog.log.layout import METADATA_NAME, encode_mark
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings

@@ -28,9 +28,8 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.fairness import cooperatively
-from streamlog.groups.consumer_group_records import TopicPartitionId
-from streamlog.groups.consumer_lag import consumer_lag
-from streamlog.groups.records import NO_TOPIC_ID
+from streamlog.groups.offsets import consumer_lag
+from streamlog.groups.records import NO_TOPIC_ID, TopicPartitionId
 from streamlog.groups.requests import PartitionId
 from streamlog.groups.shares.share_group_config import GROUP_CONFIGS, check_config, check_together
 from streamlog.metadata.image.metadata_image import StreamImage

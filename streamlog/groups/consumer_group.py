@@ -20,7 +20,7 @@ from uuid import UUID
 
 from streamlog.coordination.effects import KeptRecord
 from streamlog.groups.assignors import ASSIGNORS, AssignorMember, AssignorMembers, Partitions
-from streamlog.groups.consumer_group_records import (
+from streamlog.groups.records import (
     NOTHING,
     Assigned,
     Change,
@@ -35,12 +35,12 @@ from streamlog.groups.consumer_group_records import (
     MemberState,
     RegexKey,
     ResolvedRegex,
+    StateKey,
     TargetEpochKey,
     TargetKey,
     TopicPartitionId,
     consumer_group_record,
 )
-from streamlog.groups.shares.share_state import StateKey
 from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
 

@@ -16,15 +16,13 @@ from uuid import UUID
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import Now
-from streamlog.groups.classic_members import ClassicMembers
 from streamlog.groups.consumer_group import LEAVING_EPOCH
-from streamlog.groups.consumer_membership import ConsumerMembership
 from streamlog.groups.group import Group, State, refusal
 from streamlog.groups.group_table import Due, GroupTable
-from streamlog.groups.membership import GroupMembership, Joining
-from streamlog.groups.offset_commits import Commits
-from streamlog.groups.offset_expiration import OffsetExpiration
-from streamlog.groups.rebalance import Rebalance
+from streamlog.groups.membership.classic_membership import GroupMembership, Joining, Rebalance
+from streamlog.groups.membership.consumer_membership import ConsumerMembership
+from streamlog.groups.membership.migration import ClassicMembers
+from streamlog.groups.offsets import Commits, OffsetExpiration
 from streamlog.groups.requests import (
     CommitRequest,
     DescribedConsumerGroup,

@@ -29,7 +29,7 @@ class Due(NamedTuple):
 
 
 class GroupTable:
-    """What ``rebalance``, ``membership`` and ``offset_commits`` share; each gathers effects here."""
+    """What the parts of a coordinator share; each gathers effects here."""
 
     def __init__(
         self,

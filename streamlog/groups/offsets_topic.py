@@ -1,4 +1,7 @@
-"""One leadership of one partition of ``__consumer_offsets``: the shell around its coordinator."""
+"""``__consumer_offsets``: its settings, and one leadership of one of its partitions.
+
+``GroupShard`` is the shell around the partition's coordinator.
+"""
 
 import asyncio
 import uuid
@@ -16,10 +19,22 @@ from streamlog.groups.records import BARRIER
 from streamlog.groups.requests import Effect, MatchTopics
 from streamlog.groups.subscribed_topics import NoTopics, Topics, matching
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.internal_stream import state_config
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
 from streamlog.partition.internal_partition import TransactionalPartition
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 from streamlog.record.transaction_marker import TransactionMarker
+
+
+def config_of(settings: GroupsSection, nodes: int) -> StreamConfig:
+    """By so many nodes. The stream is made when the first group needs it."""
+    return state_config(
+        OFFSETS_STREAM,
+        nodes,
+        partitions=settings.offsets_partitions,
+        replicas=settings.offsets_replicas,
+    )
 
 
 class GroupShard(Shard[Coordinator]):

@@ -4,30 +4,25 @@ from collections.abc import Iterable, Mapping
 
 from streamlog.coordination.replay import LogReplay
 from streamlog.groups.consumer_group import ConsumerGroup, ConsumerGroupData
-from streamlog.groups.consumer_group_records import (
-    ConsumerGroupKey,
-    ConsumerGroupValue,
-    read_consumer_group_key,
-    read_consumer_group_value,
-)
-from streamlog.groups.group import Group, restored
+from streamlog.groups.group import Group, PendingOffset, TransactionalOffsets, restored
 from streamlog.groups.records import (
     CommittedOffset,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
     KeptGroup,
     OffsetKey,
+    read_configs,
+    read_configs_key,
+    read_consumer_group_key,
+    read_consumer_group_value,
     read_group,
     read_key,
     read_offset,
-)
-from streamlog.groups.requests import PartitionId
-from streamlog.groups.shares.share_group import (
-    ShareGroup,
-    read_configs,
-    read_configs_key,
     read_share_group_key,
     read_share_group_value,
 )
-from streamlog.groups.transactional_offsets import PendingOffset, TransactionalOffsets
+from streamlog.groups.requests import PartitionId
+from streamlog.groups.shares.share_group import ShareGroup
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compression import Buffer
 from streamlog.record.transaction_marker import marker_of

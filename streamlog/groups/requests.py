@@ -5,8 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.coordination.effects import Now, SendReply, TransactionPart, Write
-from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment, MemberMetadata
-from streamlog.groups.records import CommittedOffset
+from streamlog.groups.records import Assigned, CommittedOffset, CurrentAssignment, MemberMetadata
 from streamlog.groups.subscribed_topics import Matches
 from streamlog.wire.error_codes import ErrorCode
 

@@ -25,12 +25,11 @@ from streamlog.errors import CoordinatorLoading, NotLeader
 from streamlog.fairness import cooperatively
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import Group
-from streamlog.groups.offsets_topic import GroupShard
-from streamlog.groups.offsets_topic_config import config_of
+from streamlog.groups.offsets_topic import GroupShard, config_of
+from streamlog.groups.records import NOT_SET
 from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import Effect, PartitionId
 from streamlog.groups.shares.share_group import ShareGroup
-from streamlog.groups.shares.share_state import NOT_SET
 from streamlog.groups.subscribed_topics import Topic
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.internal_stream import InternalStream

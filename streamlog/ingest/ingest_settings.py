@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.admission.refusal import PublishRefusal
-from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 
 

@@ -20,13 +20,12 @@ from streamlog.ingest.admission.batches.batch_staging import (
 from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.batches.fast_batching import FastBatching, Judged
 from streamlog.ingest.admission.batches.partial_refusal import sift, with_whole_batches
-from streamlog.ingest.admission.counter_totals import CountedMessage, CounterTotals
-from streamlog.ingest.admission.counters import SOURCES_HEADER
-from streamlog.ingest.admission.deduplicator import Deduplicator
+from streamlog.ingest.admission.counters import SOURCES_HEADER, CountedMessage, CounterTotals
+from streamlog.ingest.admission.deduplicator import Admission, Deduplicator
 from streamlog.ingest.admission.discard_new import TOO_MANY, DiscardNew
 from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.publish_checks import PublishChecks
-from streamlog.ingest.admission.publish_headers import Headers, publish_headers
+from streamlog.ingest.admission.publish_headers import AckPolicy, Headers, publish_headers
 from streamlog.ingest.admission.refusal import (
     INTERNAL,
     NO_KEY,
@@ -37,7 +36,7 @@ from streamlog.ingest.admission.refusal import (
     PublishRefusal,
     refusal_of,
 )
-from streamlog.ingest.admission.rollup_deletes import (
+from streamlog.ingest.admission.rollups import (
     NOT_KNOWN,
     NOT_REMOVED,
     OWED,
@@ -45,7 +44,6 @@ from streamlog.ingest.admission.rollup_deletes import (
     Rollups,
 )
 from streamlog.ingest.admission.subject_sequences import EVERYTHING, SubjectSequences
-from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.ingest_settings import IngestSettings

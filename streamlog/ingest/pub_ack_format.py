@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.admission.publish_headers import AckPolicy
 
 PREFIX: Final = "$JS.EVENT.ADVISORY"
 TYPES: Final = "io.nats.jetstream.advisory.v1"

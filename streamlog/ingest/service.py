@@ -17,8 +17,8 @@ from streamlog.ingest.admission.batches.batch_staging import BatchStagingLimit
 from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.admission.refusal import STANDS_STILL
-from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.dedup_recovery.scheduler import (
     DedupRecoveryScheduler,

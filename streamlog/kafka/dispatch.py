@@ -7,29 +7,27 @@ from streamlog.kafka.auth import audit_actions, authorization
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers import (
-    acls,
     api_versions,
-    client_quotas,
     configs,
-    consumer_groups,
+    coordinators,
     fetch,
-    group_offsets,
-    groups,
-    list_offsets,
+    log_offsets,
     metadata,
-    offset_for_leader_epoch,
-    partition_transactions,
     produce,
     quorum,
     replicas,
-    sasl,
-    scram_credentials,
-    share_fetch,
-    share_groups,
     topics,
     transactions,
 )
+from streamlog.kafka.handlers.groups import (
+    classic_groups,
+    consumer_groups,
+    offsets,
+    share_fetch,
+    share_groups,
+)
 from streamlog.kafka.handlers.produce import DelayedProduce
+from streamlog.kafka.handlers.security import acls, client_quotas, sasl, scram_credentials
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import UNCOUNTED, RequestQuota
@@ -50,20 +48,20 @@ LoginHandler = Callable[
 ]
 
 _HANDLERS: Final[dict[int, Handler]] = {
-    registry.LIST_OFFSETS: list_offsets.list_offsets,
+    registry.LIST_OFFSETS: log_offsets.list_offsets,
     registry.METADATA: metadata.metadata,
-    registry.FIND_COORDINATOR: groups.find_coordinator,
-    registry.HEARTBEAT: groups.heartbeat,
-    registry.DESCRIBE_GROUPS: groups.describe_groups,
-    registry.LIST_GROUPS: groups.list_groups,
-    registry.DELETE_GROUPS: groups.delete_groups,
+    registry.FIND_COORDINATOR: coordinators.find_coordinator,
+    registry.HEARTBEAT: classic_groups.heartbeat,
+    registry.DESCRIBE_GROUPS: classic_groups.describe_groups,
+    registry.LIST_GROUPS: classic_groups.list_groups,
+    registry.DELETE_GROUPS: classic_groups.delete_groups,
     registry.CONSUMER_GROUP_DESCRIBE: consumer_groups.consumer_group_describe,
-    registry.OFFSET_DELETE: group_offsets.offset_delete,
+    registry.OFFSET_DELETE: offsets.offset_delete,
     registry.API_VERSIONS: api_versions.api_versions,
     registry.CREATE_TOPICS: topics.create_topics,
     registry.DELETE_TOPICS: topics.delete_topics,
     registry.DELETE_RECORDS: topics.delete_records,
-    registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.offset_for_leader_epoch,
+    registry.OFFSET_FOR_LEADER_EPOCH: log_offsets.offset_for_leader_epoch,
     registry.DESCRIBE_ACLS: acls.describe_acls,
     registry.CREATE_ACLS: acls.create_acls,
     registry.DELETE_ACLS: acls.delete_acls,
@@ -85,8 +83,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_QUORUM: quorum.describe_quorum,
     registry.ENVELOPE: quorum.envelope,
     registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
-    registry.DESCRIBE_PRODUCERS: partition_transactions.describe_producers,
-    registry.WRITE_TXN_MARKERS: partition_transactions.write_txn_markers,
+    registry.DESCRIBE_PRODUCERS: transactions.describe_producers,
+    registry.WRITE_TXN_MARKERS: transactions.write_txn_markers,
     registry.DESCRIBE_CLUSTER: metadata.describe_cluster,
     registry.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
     registry.SHARE_GROUP_DESCRIBE: share_groups.share_group_describe,
@@ -96,9 +94,9 @@ _HANDLERS: Final[dict[int, Handler]] = {
 }
 
 _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
-    registry.OFFSET_COMMIT: group_offsets.offset_commit,
-    registry.TXN_OFFSET_COMMIT: group_offsets.txn_offset_commit,
-    registry.OFFSET_FETCH: group_offsets.offset_fetch,
+    registry.OFFSET_COMMIT: offsets.offset_commit,
+    registry.TXN_OFFSET_COMMIT: offsets.txn_offset_commit,
+    registry.OFFSET_FETCH: offsets.offset_fetch,
     registry.CONSUMER_GROUP_HEARTBEAT: consumer_groups.consumer_group_heartbeat,
     registry.INIT_PRODUCER_ID: transactions.init_producer_id,
     registry.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
@@ -106,9 +104,9 @@ _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
     registry.END_TXN: transactions.end_txn,
     registry.LIST_TRANSACTIONS: transactions.list_transactions,
     registry.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
-    registry.JOIN_GROUP: groups.join_group,
-    registry.LEAVE_GROUP: groups.leave_group,
-    registry.SYNC_GROUP: groups.sync_group,
+    registry.JOIN_GROUP: classic_groups.join_group,
+    registry.LEAVE_GROUP: classic_groups.leave_group,
+    registry.SYNC_GROUP: classic_groups.sync_group,
     registry.SHARE_GROUP_HEARTBEAT: share_groups.share_group_heartbeat,
     registry.SHARE_FETCH: share_fetch.share_fetch,
     registry.SHARE_ACKNOWLEDGE: share_fetch.share_acknowledge,

@@ -8,7 +8,8 @@ is closed.
 
 - ``log`` one log, and the tickets by which worker threads sync what is dirty; ``retention``.
 - ``manifest`` what the folder must hold; ``leader_epochs``, ``checkpoint`` and
-  ``sidecar_files``: the small files beside the segments; ``layout`` their names, ``partition.metadata``.
+  ``sidecar_files``: the small files beside the segments; ``checked_file`` their checksums; ``layout`` their names,
+  ``partition.metadata``.
 - ``segment`` batches in files, indexes and scans; ``recovery`` from a folder to an open log.
 - ``storage`` all access to disks; ``tools`` checks and prints folders without opening them.
 - ``compaction`` by key; ``erasure`` of single records; ``encryption`` of batches at rest.

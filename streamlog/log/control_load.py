@@ -6,10 +6,10 @@ from typing import Final, NamedTuple, Protocol
 
 from streamlog.condition import NO_ACTION, Condition
 from streamlog.errors import CorruptData, CorruptFile
+from streamlog.log.checked_file import owner_of
 from streamlog.log.control_batches import note_control
 from streamlog.log.erasure import erasures_file
 from streamlog.log.erasure.erasures import Erasure, Erasures
-from streamlog.log.erasure.erasures_file import owner_of
 from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.segment import Segment

@@ -45,9 +45,8 @@ import struct
 import threading
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from streamlog.errors import CorruptFile
+from streamlog.log.checked_file import body_of, checked
 from streamlog.log.segment.end_checksums import UNKNOWN_ENDS, EndChecksums
 from streamlog.log.storage.disk import Disk, is_full
 
@@ -57,7 +56,6 @@ UNKNOWN_BYTES: Final = -1
 """In place of a size: the segment is damaged, whatever its file holds."""
 
 _MAGIC: Final = b"SLMF\x00\x00\x00\x01"
-_CRC: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">QqqqH")
 _SEALED: Final = struct.Struct(">qqq?IqI")
 
@@ -140,17 +138,12 @@ def encode(manifest: LogManifest, owner: bytes) -> bytes:
         len(owner),
     )
     body = b"".join((head, owner, *(_SEALED.pack(*it[:4], *it.ends) for it in manifest.sealed)))
-    return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
+    return checked(_MAGIC, body)
 
 
 def decode(data: bytes, owner: bytes, path: str) -> LogManifest:
     """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
-    start = len(_MAGIC) + _CRC.size
-    if len(data) < start or not data.startswith(_MAGIC):
-        raise CorruptFile(f"{path}: not a manifest")
-    body = data[start:]
-    if crc32c(body) != _CRC.unpack_from(data, len(_MAGIC))[0]:
-        raise CorruptFile(f"{path}: the checksum does not fit")
+    body = body_of(data, _MAGIC, path, "a manifest")
     generation, log_start, active, synced_end, length = _HEAD.unpack_from(body)
     at = _HEAD.size + length
     if body[_HEAD.size : at] != owner:

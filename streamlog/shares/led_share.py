@@ -32,13 +32,13 @@ from streamlog.errors import (
     OffsetOutOfRange,
     StreamlogError,
 )
+from streamlog.groups.records import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_group_config import (
     READ_COMMITTED,
     ShareSettings,
     reset_of,
     settings_of,
 )
-from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_states import ShareStateAnswer
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.internal_partition import until

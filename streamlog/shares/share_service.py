@@ -8,7 +8,7 @@ from uuid import UUID
 
 from streamlog.config import GroupsSection
 from streamlog.errors import NotLeader
-from streamlog.groups.shares.share_state import StateKey
+from streamlog.groups.records import StateKey
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.partition.partition import Partition
 from streamlog.shares.led_share import LedShare, StateKeeper

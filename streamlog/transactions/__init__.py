@@ -6,9 +6,8 @@ partition is its coordinator. What must outlive it is in the partition's log, un
 - ``transaction`` what is kept of a transactional id, and how that changes; ``records`` keys and values;
   ``replay`` from the log back. Pure.
 - ``coordinator`` the core of one partition: ``requests`` and the time in, replies, records and markers out. Pure.
-- ``topic_config`` the internal stream.
-- ``state_topic`` the shell of one leadership; ``marker_sender`` tells partitions how transactions end; ``service``
-  all of it, for ``kafka``.
+- ``state_topic`` the internal stream, and the shell of one leadership of one of its partitions; ``marker_sender``
+  tells partitions how transactions end; ``service`` all of it, for ``kafka``.
 
 Invariants: an id has one open transaction at most; what a producer of an earlier epoch asks for is refused; an end
 that is in the log is completed, by this coordinator or the next one; a transaction is open no longer than its

@@ -25,8 +25,7 @@ from streamlog.partition.internal_partition import InternalPartition, InternalPa
 from streamlog.transactions.coordinator import TransactionCoordinator
 from streamlog.transactions.replay import KnownTransaction, TransactionReplay
 from streamlog.transactions.requests import AddRequest, Effect
-from streamlog.transactions.state_topic import Markers, TransactionShard
-from streamlog.transactions.topic_config import config_of
+from streamlog.transactions.state_topic import Markers, TransactionShard, config_of
 from streamlog.transactions.transaction import PartitionId
 from streamlog.wire.error_codes import ErrorCode
 

@@ -1,4 +1,7 @@
-"""One leadership of one partition of ``__transaction_state``: the shell around its coordinator."""
+"""``__transaction_state``: its settings, and one leadership of one of its partitions.
+
+``TransactionShard`` is the shell around the partition's coordinator.
+"""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Protocol
@@ -8,6 +11,8 @@ from streamlog.coordination.effects import Now
 from streamlog.coordination.shard import Shard, clock, code_of_failure
 from streamlog.errors import StreamlogError
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.stream.internal_stream import state_config
+from streamlog.metadata.stream.stream_config import TRANSACTIONS_STREAM, StreamConfig
 from streamlog.partition.internal_partition import InternalPartition
 from streamlog.transactions.coordinator import TransactionCoordinator
 from streamlog.transactions.records import BARRIER
@@ -15,6 +20,16 @@ from streamlog.transactions.replay import KnownTransaction
 from streamlog.transactions.requests import Effect, SendMarkers, TakeProducerId
 from streamlog.transactions.transaction import PartitionId
 from streamlog.wire.error_codes import ErrorCode
+
+
+def config_of(settings: TransactionsSection, nodes: int) -> StreamConfig:
+    """By so many nodes. The stream is made when the first producer needs it."""
+    return state_config(
+        TRANSACTIONS_STREAM,
+        nodes,
+        partitions=settings.state_partitions,
+        replicas=settings.state_replicas,
+    )
 
 
 class Markers(Protocol):

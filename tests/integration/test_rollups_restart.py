@@ -29,7 +29,7 @@ async def test_a_new_leader_makes_up_for_it(
                 await publisher.ask(f"s.{subject}", subject.encode())
             partition = node.partition("s")
             with monkeypatch.context() as broken:
-                broken.setattr("streamlog.ingest.admission.rollup_deletes.superseded", failing)
+                broken.setattr("streamlog.ingest.admission.rollups.superseded", failing)
                 block = header_block(f"Nats-Rollup: {rollup}")
                 answer = await publisher.ask("s.a", b"rolled up", block)
             assert answer is not None and answer["error"]["err_code"] == 10077

@@ -85,17 +85,8 @@ def _trusting(ca: Path) -> dict[str, str]:
 
 def kafka_jars() -> Path:
     """Of the commands. Raises NoSourcesError where they cannot be had."""
-    return _jars("kafka-commands", "kafka_2.13", "kafka-tools")
-
-
-def streams_jars() -> Path:
-    """Of Kafka Streams. Raises NoSourcesError where they cannot be had."""
-    return _jars("kafka-streams", "kafka-streams")
-
-
-def _jars(name: str, *artifacts: str) -> Path:
-    wanted = [f"org.apache.kafka:{it}:{VERSION}" for it in artifacts]
+    wanted = [f"org.apache.kafka:{it}:{VERSION}" for it in ("kafka_2.13", "kafka-tools")]
     try:
-        return archives(wanted, cache() / f"{name}-{VERSION}")
+        return archives(wanted, cache() / f"kafka-commands-{VERSION}")
     except MavenError as error:
         raise NoSourcesError(str(error)) from None

@@ -14,10 +14,9 @@ from tests.coordinator_kills import Killing
 from tests.history import Lane
 from tests.integration.group_clients import create, produce
 from tests.integration.test_cluster_transactions import OFFSETS, STATE, producer_of, read
-from tests.peers.kafka_commands import COMMAND_TIMEOUT_S, KafkaCommands, kafka_jars, streams_jars
+from tests.peers.kafka_commands import COMMAND_TIMEOUT_S, KafkaCommands, kafka_jars
 from tests.peers.sources import NoSourcesError
 from tools.nodes.cluster import Cluster
-from tools.nodes.server_process import wait_until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 PROGRAM: Final = Path(__file__).with_name("java") / "Transactions.java"
@@ -98,48 +97,6 @@ def test_consume_transform_produce_exactly_once(cluster: Cluster) -> None:
     program.join()
     assert found == ["answered 600", "transactions true"]
     assert Counter(read(cluster, "answers")) == Counter(f"a{number}" for number in range(600))
-
-
-def test_kafka_streams_exactly_once(cluster: Cluster, tmp_path: Path) -> None:
-    """Each word once, and each count, through kills of leaders and of the application."""
-    try:
-        jars = streams_jars()
-    except NoSourcesError as error:
-        pytest.skip(f"Kafka Streams cannot be had: {error}")
-    for topic in ("words", "capitals", "counts"):
-        create(cluster.servers, topic, 2, 3)
-    lanes = [Lane("capitals", 0), Lane("counts", 0), Lane("words", 1)]
-
-    def application(number: int) -> subprocess.Popen[bytes]:
-        program = PROGRAM.with_name("Words.java")
-        folder = str(tmp_path / f"state-{number}")
-        command = ["java", "-cp", str(jars / "*"), str(program), cluster.servers, folder]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    running = application(0)
-    try:
-        for number in range(3):
-            for partition in range(2):
-                words = [f"word {number} {partition} {it}".encode() for it in range(50)]
-                produce(cluster.servers, "words", words, partition=partition)
-            wait_until(
-                lambda: bool(read(cluster, "capitals")), "the application has begun", timeout_s=60
-            )
-            if number == 1:
-                running.kill()
-                running.wait()
-                running = application(1)
-            with Killing(cluster, lanes, kills=1):
-                pass
-        wait_until(lambda: len(read(cluster, "counts")) >= 300, "all are counted", timeout_s=90)
-    finally:
-        running.kill()
-        running.wait()
-    capitals = [
-        f"WORD {it} {partition} {i}" for it in range(3) for partition in range(2) for i in range(50)
-    ]
-    assert Counter(read(cluster, "capitals")) == Counter(capitals)
-    assert Counter(read(cluster, "counts")) == Counter(map(str, range(1, 301)))
 
 
 def test_kafkas_own_tool_shows_and_ends_transactions(cluster: Cluster, tmp_path: Path) -> None:

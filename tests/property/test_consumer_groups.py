@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamlog.coordination.effects import NONE
-from streamlog.groups.consumer_group_records import Assigned
+from streamlog.groups.records import Assigned
 from streamlog.groups.replay import GroupReplay
 from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.wire.consumer_protocol import read_assignment

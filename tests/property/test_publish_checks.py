@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from streamlog.errors import StorageFailed
 from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.admission.refusal import OVERLOADED
-from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import PUBLISHED, read_header

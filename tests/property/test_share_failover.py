@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from streamlog.coordination.effects import NONE
-from streamlog.groups.shares.share_state import ShareState, StateKey
+from streamlog.groups.records import ShareState, StateKey
 from streamlog.shares.share_partition import (
     AcknowledgeType,
     BatchRange,

@@ -5,8 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.groups.assignors import AssignorMember
-from streamlog.groups.shares.simple_assignor import assign_simple
+from streamlog.groups.assignors import AssignorMember, assign_simple
 
 TOPICS = [UUID(int=it) for it in range(3)]
 partition_counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 6))

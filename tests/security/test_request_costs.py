@@ -13,7 +13,8 @@ from streamlog.authn.session import Session
 from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.kafka import dispatch
-from streamlog.kafka.handlers import configs, groups, metadata, replicas, topics
+from streamlog.kafka.handlers import configs, coordinators, metadata, replicas, topics
+from streamlog.kafka.handlers.groups import classic_groups
 from streamlog.wire import api_messages
 from streamlog.wire.cursor import STEP_ITEMS
 from streamlog.wire.header import encode_request_header
@@ -102,9 +103,9 @@ class Turns:
     ("kind", "module", "name", "most"),
     [
         ("DeleteRecords", topics, "_check_trimmable", 2),
-        ("DeleteGroups", groups, "_delete_group", 2),
+        ("DeleteGroups", classic_groups, "_delete_group", 2),
         ("ElectLeaders", replicas, "_elect_leader", 2),
-        ("FindCoordinator", groups, "_find_coordinator", 2),
+        ("FindCoordinator", coordinators, "_find_coordinator", 2),
         ("DescribeConfigs", configs, "_described", 2),
         ("DescribeTopicPartitions", metadata, "_described_topic", 2),
         ("DescribeLogDirs", replicas, "_shown_log", 2),

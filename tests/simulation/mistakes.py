@@ -19,7 +19,7 @@ from streamlog.ingest.admission.batches.batch_staging import BatchStaging, RunBa
 from streamlog.ingest.admission.batches.fast_batches import FastBatches, FastReply, read_reply
 from streamlog.ingest.admission.batches.fast_batching import FastBatching
 from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
-from streamlog.ingest.admission.rollup_deletes import Rollups
+from streamlog.ingest.admission.rollups import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
 from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
 from streamlog.ingest.partition_ingest import DelayedAcks

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.ingest.admission.rollup_deletes import Place, Rollups
+from streamlog.ingest.admission.rollups import Place, Rollups
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.ingest.schedules import firing
 from streamlog.ingest.schedules.firing import PartitionSchedules

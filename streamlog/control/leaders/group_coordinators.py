@@ -4,21 +4,25 @@ A group's coordinator is the leader of the partition of ``__consumer_offsets`` t
 requests find it as they find any leader.
 """
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from streamlog.control.leaders.coordinator_listing import (
+    LIST_TIMEOUT_S,
+    LISTED_AT_ONCE,
+    NAME_SHOWN,
+    CoordinatorListing,
+    not_coordinated,
+)
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.coordination.effects import Now
 from streamlog.coordination.keys import KEY_BYTES_MAX, is_key, partition_of
 from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import (
-    CoordinatorLoading,
-    CoordinatorUnavailable,
     CorruptData,
     FencedShareState,
     GroupNotEmpty,
@@ -26,7 +30,6 @@ from streamlog.errors import (
     InvalidGroupName,
     InvalidRequest,
     MalformedFrame,
-    NotCoordinator,
     NotLeader,
     Overloaded,
     PartitionNotFound,
@@ -35,12 +38,11 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicId,
 )
-from streamlog.groups.consumer_group_records import TopicPartitionId
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.group import CLASSIC_TYPE
+from streamlog.groups.records import NOT_SET, ShareState, StateKey, TopicPartitionId
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.groups.service import GroupProgress, GroupProgressPage, GroupService
-from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_states import ShareStateAnswer, ShareStates
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
@@ -48,20 +50,10 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from streamlog.wire.error_codes import ErrorCode
 
-LISTED_AT_ONCE: Final = 5_000
-"""Groups in one answer of a node."""
-LIST_TIMEOUT_S: Final = 2.0
-NAME_SHOWN: Final = 60
-"""Characters of a name that is none."""
 NO_EPOCH: Final = -1
 
 T = TypeVar("T")
 
-_RETRIED: Final[Mapping[ErrorCode, type[NotLeader]]] = {
-    ErrorCode.not_coordinator: NotCoordinator,
-    ErrorCode.coordinator_load_in_progress: CoordinatorLoading,
-    ErrorCode.coordinator_not_available: CoordinatorUnavailable,
-}
 _TAKEN: Final = frozenset(
     {
         ErrorCode.non_empty_group,
@@ -138,8 +130,9 @@ class WantedOffset(NamedTuple):
 
 def error_of(code: ErrorCode, group: str) -> StreamlogError:
     """What a coordinator's code means to the caller of an operation."""
-    if code in _RETRIED:
-        return _RETRIED[code](f"group {group!r} is not coordinated by this node just now")
+    elsewhere = not_coordinated(code, f"group {group!r}")
+    if elsewhere is not None:
+        return elsewhere
     if code in _TAKEN:
         return GroupNotEmpty(f"group {group!r} has members; stop them first")
     if code is ErrorCode.group_id_not_found:
@@ -543,6 +536,16 @@ class CoordinatorRouter:
         self._nodes = nodes
         self._leaders = leaders
         self._image = image
+        self._listing = CoordinatorListing(
+            node_id,
+            nodes,
+            image,
+            stream=OFFSETS_STREAM,
+            verb="GROUPS",
+            here=here.listed,
+            name_of=lambda it: it.group,
+            decode=lambda fields: [GroupSummary(*row) for row in fields["groups"]],
+        )
 
     def node_of(self, group: str) -> NodeId | None:
         """The node that coordinates it; None: none does just now."""
@@ -557,12 +560,7 @@ class CoordinatorRouter:
 
     async def all(self) -> tuple[list[GroupSummary], list[NodeId]]:
         """All groups by name, and the nodes whose groups are not known."""
-        stream = self._image().streams.get(OFFSETS_STREAM)
-        leaders = sorted({it.leader for it in stream.partitions}) if stream is not None else []
-        found = await asyncio.gather(*(self._all_at(it) for it in leaders))
-        missing = [it for it, rows in zip(leaders, found, strict=True) if rows is None]
-        each = {row.group: row for rows in found if rows is not None for row in rows}
-        return [each[name] for name in sorted(each)], missing
+        return await self._listing.all()
 
     async def progress_at(
         self, node_id: NodeId, partitions_max: int, *, timeout_s: float = LIST_TIMEOUT_S
@@ -695,31 +693,6 @@ class CoordinatorRouter:
             decode=decode,
             repeatable=repeatable,
         )
-
-    async def _all_at(self, node_id: NodeId) -> list[GroupSummary] | None:
-        found: list[GroupSummary] = []
-        try:
-            while True:
-                after = found[-1].group if found else ""
-                rows = await self._some_at(node_id, after)
-                found += rows
-                if len(rows) < LISTED_AT_ONCE:
-                    return found
-        except StreamlogError:
-            return None
-
-    async def _some_at(self, node_id: NodeId, after: str) -> list[GroupSummary]:
-        if node_id == self._node_id:
-            await asyncio.sleep(0)
-            return self._here.listed(after, LISTED_AT_ONCE)
-        if node_id == NO_LEADER:
-            raise NotLeader("some groups have no coordinator")
-        fields = {"after": after, "limit": LISTED_AT_ONCE}
-        answer = await self._nodes.ask(node_id, "GROUPS", fields, timeout_s=LIST_TIMEOUT_S)
-        try:
-            return [GroupSummary(*row) for row in answer.fields["groups"]]
-        except (KeyError, TypeError) as error:
-            raise CorruptData(f"another node's answer does not decode: {error!r}") from None
 
 
 def _nothing(_: NodeAnswer) -> None:

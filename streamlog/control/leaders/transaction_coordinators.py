@@ -3,22 +3,24 @@
 An id's coordinator is the leader of the partition of ``__transaction_state`` that it belongs to.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import Any, Final
 
+from streamlog.control.leaders.coordinator_listing import (
+    LISTED_AT_ONCE,
+    NAME_SHOWN,
+    CoordinatorListing,
+    not_coordinated,
+)
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.coordination.keys import is_key, partition_of
 from streamlog.coordination.reply import DelayedReply
 from streamlog.errors import (
-    CoordinatorLoading,
-    CoordinatorUnavailable,
     CorruptData,
     InvalidRequest,
     NoOpenTransaction,
-    NotCoordinator,
     NotLeader,
     RequestTimedOut,
     StreamlogError,
@@ -41,17 +43,6 @@ from streamlog.wire.error_codes import ErrorCode
 
 ADD_TIMEOUT_S: Final = 6.0
 """The coordinator waits for its followers, by default 5 s."""
-
-LISTED_AT_ONCE: Final = 5_000
-"""Transactional ids in one answer of a node."""
-LIST_TIMEOUT_S: Final = 2.0
-NAME_SHOWN: Final = 60
-"""Characters of a name that is none."""
-_RETRIED: Final[Mapping[ErrorCode, type[NotLeader]]] = {
-    ErrorCode.not_coordinator: NotCoordinator,
-    ErrorCode.coordinator_load_in_progress: CoordinatorLoading,
-    ErrorCode.coordinator_not_available: CoordinatorUnavailable,
-}
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -157,8 +148,9 @@ class LocalTransactions:
 def error_of(code: ErrorCode, transactional_id: str) -> StreamlogError:
     """What a coordinator's code means to the caller of an operation."""
     about = f"transactional id {transactional_id[:NAME_SHOWN]!r}"
-    if code in _RETRIED:
-        return _RETRIED[code](f"{about} is not coordinated by this node just now")
+    elsewhere = not_coordinated(code, about)
+    if elsewhere is not None:
+        return elsewhere
     if code is ErrorCode.transactional_id_not_found:
         return TransactionNotFound(f"there is no {about}")
     if code in (ErrorCode.invalid_txn_state, ErrorCode.concurrent_transactions):
@@ -184,6 +176,10 @@ def _read(fields: Fields) -> Transaction:
         raise CorruptData(f"another node's answer does not decode: {error!r}") from None
 
 
+def _read_list(fields: Fields) -> list[KnownTransaction]:
+    return [KnownTransaction(str(it[0]), _read(it[1])) for it in fields["transactions"]]
+
+
 class TransactionRouter:
     """Wherever the coordinator of a transactional id is: ``kafka.transaction_partitions``."""
 
@@ -201,6 +197,16 @@ class TransactionRouter:
         self._nodes = nodes
         self._leaders = leaders
         self._image = image
+        self._listing = CoordinatorListing(
+            node_id,
+            nodes,
+            image,
+            stream=TRANSACTIONS_STREAM,
+            verb="TRANSACTIONS",
+            here=here.listed,
+            name_of=lambda it: it.transactional_id,
+            decode=_read_list,
+        )
 
     def node_of(self, transactional_id: str) -> NodeId | None:
         """The node that coordinates it; None: none does just now."""
@@ -213,12 +219,7 @@ class TransactionRouter:
 
     async def all(self) -> tuple[list[KnownTransaction], list[NodeId]]:
         """All transactional ids by name, and the nodes whose ids are not known."""
-        stream = self._image().streams.get(TRANSACTIONS_STREAM)
-        leaders = sorted({it.leader for it in stream.partitions}) if stream is not None else []
-        found = await asyncio.gather(*(self._all_at(it) for it in leaders))
-        missing = [it for it, rows in zip(leaders, found, strict=True) if rows is None]
-        each = {it.transactional_id: it for rows in found if rows is not None for it in rows}
-        return [each[name] for name in sorted(each)], missing
+        return await self._listing.all()
 
     async def known(self, transactional_id: str) -> Transaction:
         """Raises TransactionNotFound."""
@@ -248,28 +249,6 @@ class TransactionRouter:
             raise error_of(ErrorCode.transactional_id_not_found, transactional_id)
         number = partition_of(transactional_id, len(stream.partitions))
         return TopicPartition(TRANSACTIONS_STREAM, number)
-
-    async def _all_at(self, node_id: NodeId) -> list[KnownTransaction] | None:
-        found: list[KnownTransaction] = []
-        try:
-            while True:
-                after = found[-1].transactional_id if found else ""
-                rows = await self._some_at(node_id, after)
-                found += rows
-                if len(rows) < LISTED_AT_ONCE:
-                    return found
-        except StreamlogError:
-            return None
-
-    async def _some_at(self, node_id: NodeId, after: str) -> list[KnownTransaction]:
-        if node_id == self._node_id:
-            await asyncio.sleep(0)
-            return self._here.listed(after, LISTED_AT_ONCE)
-        if node_id == NO_LEADER:
-            raise NotLeader("some transactional ids have no coordinator")
-        fields = {"after": after, "limit": LISTED_AT_ONCE}
-        answer = await self._nodes.ask(node_id, "TRANSACTIONS", fields, timeout_s=LIST_TIMEOUT_S)
-        return [KnownTransaction(str(it[0]), _read(it[1])) for it in answer.fields["transactions"]]
 
     async def add(
         self,

@@ -1,7 +1,7 @@
 """Share groups (KIP-932) at their coordinator: members, assignment, and what is kept of each share partition.
 
-- ``simple_assignor`` which members read which partitions; a partition may have several.
-- ``share_group`` a share group and its records in ``__consumer_offsets``; ``share_group_config`` its settings.
+- ``share_group`` a share group; its records in ``__consumer_offsets`` are in ``groups.records``, and which members
+  read which partitions in ``groups.assignors``. ``share_group_config`` its settings.
 - ``share_membership`` heartbeats and epochs, over those of consumer groups; ``share_states`` what the leaders
   of share partitions have kept here, and offsets that administrators set. Pure.
 

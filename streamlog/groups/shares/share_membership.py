@@ -8,10 +8,10 @@ after that has changed.
 from streamlog.coordination.effects import Now
 from streamlog.coordination.keys import KEY_BYTES_MAX
 from streamlog.groups.consumer_group import JOINING_EPOCH, LEAVING_EPOCH
-from streamlog.groups.consumer_group_records import CurrentAssignment
-from streamlog.groups.consumer_membership import ConsumerMembership, ConsumerStep
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
+from streamlog.groups.membership.consumer_membership import ConsumerMembership, ConsumerStep
+from streamlog.groups.records import CurrentAssignment
 from streamlog.groups.requests import HeartbeatAnswer, HeartbeatRequest
 from streamlog.groups.shares.share_group import ShareGroup
 from streamlog.groups.shares.share_group_config import ShareSettings, settings_of

@@ -14,14 +14,19 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.coordination.effects import NONE, Now
-from streamlog.groups.consumer_group_records import TopicPartitionId
-from streamlog.groups.consumer_membership import ConsumerStep
 from streamlog.groups.group import Group, State
 from streamlog.groups.group_table import GroupTable
-from streamlog.groups.shares.share_group import ShareGroup, configs_record
+from streamlog.groups.membership.consumer_membership import ConsumerStep
+from streamlog.groups.records import (
+    NO_OWNER,
+    ShareState,
+    StateKey,
+    TopicPartitionId,
+    configs_record,
+)
+from streamlog.groups.shares.share_group import ShareGroup
 from streamlog.groups.shares.share_group_config import NO_CONFIGS
 from streamlog.groups.shares.share_membership import ShareMembership
-from streamlog.groups.shares.share_state import NO_OWNER, ShareState, StateKey
 from streamlog.groups.subscribed_topics import Topics
 from streamlog.wire.error_codes import ErrorCode
 

@@ -10,7 +10,7 @@ from heapq import nsmallest
 from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from streamlog.groups.consumer_lag import consumer_lag
+from streamlog.groups.offsets import consumer_lag
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
 from streamlog.http.console.event_log import EVENTS_MAX, ClusterEvent, EventLog
 from streamlog.http.console.names import FilteredNames, RankedNames

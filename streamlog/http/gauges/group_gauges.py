@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamlog.condition import Condition
-from streamlog.groups.consumer_lag import consumer_lag
 from streamlog.groups.group import CLASSIC_TYPE, CONSUMER_TYPE, State
+from streamlog.groups.offsets import consumer_lag
 from streamlog.groups.service import GroupProgress, GroupStatistics
 from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.model import TopicPartition

@@ -8,8 +8,9 @@ be appended; a caller that drops a run or hears that an append failed calls ``ab
 """
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
-from streamlog.ingest.admission import counters, message_ttl, rollup
+from streamlog.ingest.admission import counters, message_ttl, rollups
 from streamlog.ingest.admission.duplicate_window import DuplicateWindow, WindowSlot
 from streamlog.ingest.admission.expectations import (
     SubjectSequence,
@@ -23,6 +24,7 @@ from streamlog.ingest.admission.expectations import (
 )
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.publish_headers import (
+    AckPolicy,
     Headers,
     not_in_batches,
     publish_headers,
@@ -34,7 +36,6 @@ from streamlog.ingest.admission.refusal import (
     REPEATED_SOON,
     PublishRefusal,
 )
-from streamlog.ingest.admission.verdict import AckPolicy, Admission
 from streamlog.ingest.schedules import scheduling_rules
 from streamlog.ingest.schedules.scheduling_rules import (
     ScheduleOn,
@@ -55,6 +56,22 @@ _BAD_ACK = PublishRefusal(
     400, 10003, "bad request: Streamlog-Ack is none, leader or all", "unsupported"
 )
 _ACKS = {b"all": AckPolicy.COMMITTED, b"leader": AckPolicy.APPENDED, b"none": AckPolicy.NEVER}
+
+
+class Admission(NamedTuple):
+    """``store`` it; or answer ``refusal`` now; or ``duplicate_of`` once that is committed."""
+
+    store: bool
+    refusal: PublishRefusal | None = None
+    duplicate_of: int | None = None
+    ack: AckPolicy | None = None
+    """What the message itself asks for; None: as the stream is set."""
+    rollup: bytes = b""
+    """It has others go: see ``rollups``."""
+    purged: bytes = b""
+    """Of a schedule's end: the subject of the schedule, which goes."""
+    added: tuple[bytes, bytes] | None = None
+    """A header that it is stored with besides its own."""
 
 
 class Deduplicator:
@@ -122,7 +139,7 @@ class Deduplicator:
             if self.window.is_full():
                 return Admission(False, IDS_FULL, ack=ack)
             self.window.add(message_id, offset, now_ms)
-        asked = rollup.asked_rollup(headers)
+        asked = rollups.asked_rollup(headers)
         purged = scheduling_rules.purged(headers)
         return Admission(True, ack=ack, rollup=asked, purged=purged, added=added)
 
@@ -161,7 +178,7 @@ class Deduplicator:
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
                 or self._objection_to_schedule(headers, subject, now_ms, written)
-                or rollup.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
+                or rollups.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
             )
             if refusal:
                 if refusal is REPEATED_IN_BATCH and committed_end is not None:
@@ -266,7 +283,7 @@ class Deduplicator:
         """What it looks at after that."""
         return (
             expected_last_message_id(headers, self._last_id(before))
-            or rollup.objection(headers, allowed=self.rolls_up)
+            or rollups.objection(headers, allowed=self.rolls_up)
             or message_ttl.late_objection(headers, self.lifetimes)
             or counters.missing(headers, allowed=self.counts)
         )

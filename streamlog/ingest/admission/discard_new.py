@@ -7,7 +7,7 @@ from typing import Final
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.refusal import PublishRefusal
-from streamlog.ingest.admission.rollup import ALL
+from streamlog.ingest.admission.rollups import ALL
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig

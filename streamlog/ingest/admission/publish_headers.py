@@ -6,6 +6,7 @@ repeated one the first counts. One with a line end in its value asks for nothing
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum, auto
 from typing import Final
 
 from streamlog.ingest.admission.refusal import PublishRefusal
@@ -23,6 +24,14 @@ _STATUS = b"NATS/1.0"
 _END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 _LINE_ENDS = frozenset(b"\r\n")
+
+
+class AckPolicy(Enum):
+    """When the publisher is answered."""
+
+    COMMITTED = auto()
+    APPENDED = auto()
+    NEVER = auto()
 
 
 def publish_headers(header_block: bytes) -> dict[bytes, bytes]:

@@ -1,6 +1,6 @@
 """The duplicate window as a small file, so that a start need not read it out of the log. Pure.
 
-Big-endian: magic, CRC-32C of the rest, the fields of ``_HEAD``, the last id; then each slot:
+A checked file (``log.checked_file``): the fields of ``_HEAD``, the last id; then each slot:
 when it ends, how many ids it has, their offsets, their lengths, the ids. As with Kafka's producer
 snapshots, what comes after it is read from the log; what does not fit the log is not used.
 """
@@ -8,15 +8,13 @@ snapshots, what comes after it is read from the log; what does not fit the log i
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from streamlog.errors import CorruptFile
 from streamlog.ingest.admission.deduplicator import Last
 from streamlog.ingest.admission.duplicate_window import WindowSlot
+from streamlog.log.checked_file import body_of, checked
 
 FILE_NAME: Final = "message-ids.snapshot"
 _MAGIC: Final = b"SLMI\x00\x00\x00\x01"
-_CRC: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">16sqiqIqI")
 _SLOT: Final = struct.Struct(">qI")
 _NO_OFFSET: Final = -1
@@ -52,32 +50,29 @@ def encode(snapshot: DedupSnapshot) -> bytes:
     out.append(last_id)
     for slot in snapshot.slots:
         out += (_SLOT.pack(slot.end_ms, len(slot)), slot.columns())
-    body = b"".join(out)
-    return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
+    return checked(_MAGIC, b"".join(out))
 
 
 def decode(data: bytes, path: str) -> DedupSnapshot:
     """Raises CorruptFile for what is not, to the last byte, what was written."""
-    start = len(_MAGIC) + _CRC.size
-    if len(data) < start + _HEAD.size or not data.startswith(_MAGIC):
+    body = body_of(data, _MAGIC, path, "a snapshot of message ids")
+    if len(body) < _HEAD.size:
         raise CorruptFile(f"{path}: not a snapshot of message ids")
-    if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
-        raise CorruptFile(f"{path}: the checksum does not fit")
-    head = _HEAD.unpack_from(data, start)
+    head = _HEAD.unpack_from(body)
     topic_id, known_offset, epoch, since_ms, slot_count, last_offset, last_length = head
-    at = start + _HEAD.size + last_length
-    last_id = data[at - last_length : at]
+    at = _HEAD.size + last_length
+    last_id = bytes(body[at - last_length : at])
     slots: list[WindowSlot] = []
     try:
         for _ in range(slot_count):
-            end_ms, count = _SLOT.unpack_from(data, at)
+            end_ms, count = _SLOT.unpack_from(body, at)
             at += _SLOT.size
-            slot, size = WindowSlot.of_columns(end_ms, count, memoryview(data)[at:])
+            slot, size = WindowSlot.of_columns(end_ms, count, body[at:])
             slots.append(slot)
             at += size
     except (struct.error, ValueError) as error:
         raise CorruptFile(f"{path}: {error}") from error
-    if at != len(data):
+    if at != len(body):
         raise CorruptFile(f"{path}: something follows the last slot")
     last = None if last_offset == _NO_OFFSET else (last_id, last_offset)
     return DedupSnapshot(topic_id, known_offset, epoch, since_ms, last, slots)

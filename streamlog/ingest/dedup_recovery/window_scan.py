@@ -16,7 +16,7 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
-from streamlog.ingest.admission import rollup as rolls
+from streamlog.ingest.admission import rollups as rolls
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.schedules.scheduling_rules import PURGE

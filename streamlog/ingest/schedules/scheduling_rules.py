@@ -7,7 +7,7 @@ does; it is stored with that header.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from streamlog.ingest.admission import rollup
+from streamlog.ingest.admission import rollups
 from streamlog.ingest.admission.message_ttl import DISABLED as TTL_DISABLED
 from streamlog.ingest.admission.message_ttl import Lifetimes
 from streamlog.ingest.admission.publish_headers import Headers
@@ -27,7 +27,7 @@ SCHEDULER: Final = b"Nats-Scheduler"
 NEXT: Final = b"Nats-Schedule-Next"
 PURGE: Final = b"purge"
 
-AS_ROLLUP: Final = (rollup.HEADER, rollup.SUBJECT)
+AS_ROLLUP: Final = (rollups.HEADER, rollups.SUBJECT)
 """The header that a schedule is stored with."""
 
 _BLANKS: Final = frozenset(b"\t\n\f\r ")
@@ -101,7 +101,7 @@ def with_rollup(
     """What a schedule asks for, and the header that it is stored with besides. None: it says so itself, or
     the message is no schedule.
     """
-    if rules is None or not headers.get(SCHEDULE) or rollup.asked_rollup(headers):
+    if rules is None or not headers.get(SCHEDULE) or rollups.asked_rollup(headers):
         return headers, None
     spec = _asked(headers, 0).spec
     if spec is None:
@@ -156,12 +156,12 @@ def _asked(headers: Headers, now_ms: int) -> _Asked:
 
 
 def _to_rest(headers: Headers, subject: bytes, rules: SchedulingRules) -> PublishRefusal | None:
-    lifetime_text, asked = headers.get(TTL, b""), rollup.asked_rollup(headers)
+    lifetime_text, asked = headers.get(TTL, b""), rollups.asked_rollup(headers)
     target, source = headers.get(TARGET, b""), headers.get(SOURCE, b"")
     lifetime = lifetime_s(lifetime_text)
     if lifetime is None or (lifetime == FOR_EVER and rules.lifetimes is Lifetimes.LIMITED):
         return _TTL
-    if headers.get(ROLLUP, b"") not in (b"", rollup.SUBJECT):
+    if headers.get(ROLLUP, b"") not in (b"", rollups.SUBJECT):
         return _ROLLUP
     if lifetime_text and rules.lifetimes is Lifetimes.NONE:
         return TTL_DISABLED
@@ -173,7 +173,7 @@ def _to_rest(headers: Headers, subject: bytes, rules: SchedulingRules) -> Publis
         return _TARGET
     if source and not rules.has(source):
         return _SOURCE
-    return _ROLLUP if asked not in (b"", rollup.SUBJECT) else None
+    return _ROLLUP if asked not in (b"", rollups.SUBJECT) else None
 
 
 def _to_scheduler(

@@ -50,7 +50,7 @@ from streamlog.jetstream.verbs.stream_info import NO_TIME, rfc3339
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.consumer_limits import ConsumerLimits
-from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, min_isr_of
+from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata, state_config
 from streamlog.metadata.stream.stream_config import CONSUMERS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.nats.router import Router
@@ -73,7 +73,6 @@ END_S: Final = 10.0
 """How long a coordinator waits for a node that does not answer this, and that is not fenced."""
 END_ASK_S: Final = 1.0
 END_PAUSE_S: Final = 0.1
-SEGMENT_BYTES: Final = 16 * 1024 * 1024
 NAME_CHARS: Final = 8
 """Of a consumer that its client gives no name."""
 NAMES_MAX: Final = 1024
@@ -669,16 +668,13 @@ class ConsumerService:
 
 
 def config_of(settings: ConsumersSection, nodes: int) -> StreamConfig:
-    """By so many nodes: one of them may be lost, no consumer with it, and deliveries go on."""
-    replicas = min(settings.state_replicas, nodes)
-    return StreamConfig.of(
-        name=CONSUMERS_STREAM,
+    """By so many nodes. The stream is made when the first consumer needs it."""
+    return state_config(
+        CONSUMERS_STREAM,
+        nodes,
         partitions=settings.state_partitions,
-        replicas=replicas,
-        min_isr=min_isr_of(replicas),
-        sync=settings.state_sync,  # whatever the nodes' own setting is
-        cleanup_policy="compact",
-        segment_bytes=SEGMENT_BYTES,
+        replicas=settings.state_replicas,
+        sync=settings.state_sync,
     )
 
 

@@ -22,7 +22,7 @@ from streamlog.client.reader import open_batch
 from streamlog.clock import wall_ms
 from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.ingest.admission import counters
-from streamlog.ingest.admission.counter_totals import NOT_KNOWN, CounterTotals
+from streamlog.ingest.admission.counters import NOT_KNOWN, CounterTotals
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.admission.subject_sequences import SubjectSequences
 from streamlog.jetstream.mirroring.origin_batches import (

@@ -1,11 +1,15 @@
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, ListTransactions, DescribeTransactions: what
-transactional producers ask of their coordinator. ``group_offsets`` has their TxnOffsetCommit.
+transactional producers ask of their coordinator. ``groups.offsets`` has their TxnOffsetCommit.
+
+WriteTxnMarkers, DescribeProducers: transactions in the partitions that this node leads. Their coordinator ends them,
+and clients look at them.
 
 Producers of Java's clients from 4.0 on have version 2 of transactions (KIP-890): the leader of a partition has it
 added when the first batch comes, and each EndTxn gives the next epoch. Others, as librdkafka, have their partitions
 added themselves, and leaders verify that before they append; the epoch stays until InitProducerId.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,21 +18,30 @@ from streamlog.clock import wall_ms
 from streamlog.coordination.effects import Now
 from streamlog.coordination.keys import partition_of
 from streamlog.coordination.reply import DelayedReply
-from streamlog.errors import InvalidRequest, NotLeader, StreamNotFound, TopicForbidden
+from streamlog.errors import (
+    InvalidRequest,
+    NotLeader,
+    StreamlogError,
+    StreamNotFound,
+    TopicForbidden,
+)
 from streamlog.fairness import cooperatively
 from streamlog.groups.subscribed_topics import matching
 from streamlog.kafka.auth.resource_checks import (
     check_topic,
     group_refusal,
+    led_partition,
     transactional_id_refusal,
 )
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.kafka.handlers.produce import init_producer_id as init_idempotent_producer
 from streamlog.kafka.read_barrier import PartitionLookup
+from streamlog.kafka.refusal import told
 from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, is_internal
-from streamlog.model import TopicPartition
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.transactions.coordinator import TransactionCoordinator
 from streamlog.transactions.replay import KnownTransaction
 from streamlog.transactions.requests import (
@@ -40,7 +53,6 @@ from streamlog.transactions.requests import (
 )
 from streamlog.transactions.service import TransactionService
 from streamlog.transactions.transaction import (
-    NO_EPOCH,
     NO_PRODUCER,
     VERSION_2,
     PartitionId,
@@ -50,6 +62,7 @@ from streamlog.transactions.transaction import (
 )
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
+from streamlog.wire.errors import code_of
 
 NONE: Final = ErrorCode.none
 REFUSED: Final = ErrorCode.transactional_id_authorization_failed
@@ -378,4 +391,98 @@ async def _described(transactional_id: str, context: Context, asker: Requester) 
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "topics": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+    }
+
+
+async def write_txn_markers(request: Message, _version: int, context: Context) -> Message:
+    """WriteTxnMarkers (27), versions 1 and 2: between nodes. Each marker is answered when all in-sync replicas
+    have it; one that is there already is a success.
+
+        v2  the version of the transaction is told (KIP-1228): a marker of version 2 has the producer's next epoch
+    """
+    return {
+        "markers": [
+            {
+                "producer_id": marker["producer_id"],
+                "topics": [
+                    {
+                        "name": topic["name"],
+                        "partitions": await asyncio.gather(
+                            *(
+                                _write_marker(TopicPartition(topic["name"], index), marker, context)
+                                for index in topic["partition_indexes"]
+                            )
+                        ),
+                    }
+                    async for topic in cooperatively(marker["topics"])
+                ],
+            }
+            async for marker in cooperatively(request["markers"])
+        ]
+    }
+
+
+async def _write_marker(tp: TopicPartition, asked: Message, context: Context) -> dict[str, Any]:
+    marker = TransactionMarker(
+        asked["producer_id"],
+        asked["producer_epoch"],
+        asked["transaction_result"],
+        asked["coordinator_epoch"],
+        asked.get("transaction_version", 0),
+    )
+    try:
+        partition = led_partition(tp, NO_EPOCH, context)
+        if tp.stream == OFFSETS_STREAM:
+            await context.groups.end_transaction(tp, marker)
+        else:
+            await partition.end_transaction(marker)
+    except StreamlogError as error:
+        return {"partition_index": tp.partition, "error_code": code_of(error)}
+    return {"partition_index": tp.partition, "error_code": ErrorCode.none}
+
+
+async def describe_producers(request: Message, _version: int, context: Context) -> Message:
+    """DescribeProducers (61), version 0: who writes to a partition in numbered batches, and since where in a
+    transaction (KIP-664).
+    """
+    lookup = PartitionLookup(context)
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    await _described_producers(
+                        TopicPartition(topic["name"], index), lookup, context
+                    )
+                    async for index in cooperatively(topic["partition_indexes"])
+                ],
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _described_producers(
+    tp: TopicPartition, lookup: PartitionLookup, context: Context
+) -> dict[str, Any]:
+    try:
+        partition = await lookup.partition(tp)
+        check_topic(Operation.READ, tp.stream, context)
+        await partition.know_producers()
+    except StreamlogError as error:
+        return {"partition_index": tp.partition, **told(error)}
+    return {
+        "partition_index": tp.partition,
+        "error_code": ErrorCode.none,
+        "active_producers": [
+            {
+                "producer_id": it.producer_id,
+                "producer_epoch": it.producer_epoch,
+                "last_sequence": it.last_sequence,
+                "last_timestamp": it.last_ms,
+                "coordinator_epoch": it.coordinator_epoch,
+                "current_txn_start_offset": it.first_offset,
+            }
+            for it in partition.active_producers()
+        ],
     }

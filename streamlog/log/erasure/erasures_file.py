@@ -1,6 +1,6 @@
 """Erasures as a small file. Pure.
 
-Big-endian: magic, CRC-32C of the rest, whose folder it is in (after the length of that), where the
+After the head of a file that has an owner (``log.checked_file``): where the
 last erasures without a message between them begin; then for each erasure its offset, its epoch, how
 many bytes follow, and an ``OffsetSet``. The first stands for all that are committed, by the last of
 them; the second has what is not removed yet, and in place of its offset where the tail of the committed ones begins;
@@ -11,16 +11,13 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from streamlog.errors import CorruptFile
+from streamlog.log.checked_file import owned, owned_body
 from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.record.offset_set import OffsetSet
 
 FILE_NAME: Final = "erasures.snapshot"
 _MAGIC: Final = b"SLER\x00\x00\x00\x03"
-_CRC: Final = struct.Struct(">I")
-_OWNER: Final = struct.Struct(">H")
 _TAIL: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qiI")
 _ABORT: Final = 1 << 31
@@ -37,37 +34,24 @@ class ErasureSnapshot(NamedTuple):
     committed_tail_start: int
 
 
-def owner_of(directory: str) -> bytes:
-    """Stream and partition, by the folder's name: the file of another one erases other records."""
-    return "/".join(directory.split("/")[-2:]).encode()
-
-
 def encode(erasures: Erasures, owner: bytes) -> bytes:
+    """``owner``: the file of another folder erases other records."""
     last = erasures.last
     parts = [
         last._replace(erased=erasures.erased),
         last._replace(offset=erasures.committed_tail_start, erased=erasures.unremoved),
         *erasures.pending,
     ]
-    head = _OWNER.pack(len(owner)) + owner + _TAIL.pack(erasures.tail_start)
-    body = head + b"".join(_packed(part) for part in parts)
-    return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
+    body = _TAIL.pack(erasures.tail_start) + b"".join(_packed(part) for part in parts)
+    return owned(_MAGIC, owner, body)
 
 
 def decode(data: bytes, path: str, owner: bytes) -> ErasureSnapshot:
     """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
-    start = len(_MAGIC) + _CRC.size
-    if len(data) < start or not data.startswith(_MAGIC):
-        raise CorruptFile(f"{path}: not a file of erasures")
-    if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
-        raise CorruptFile(f"{path}: the checksum does not fit")
-    prefix = _OWNER.pack(len(owner)) + owner
-    if not data.startswith(prefix, start):
-        raise CorruptFile(f"{path}: it is of another folder")
-    start += len(prefix)
+    body = owned_body(data, _MAGIC, owner, path, "a file of erasures")
     try:
-        (tail_start,) = _TAIL.unpack_from(data, start)
-        parts = list(_unpacked(memoryview(data)[start + _TAIL.size :]))
+        (tail_start,) = _TAIL.unpack_from(body)
+        parts = list(_unpacked(body[_TAIL.size :]))
     except (ValueError, struct.error) as error:
         raise CorruptFile(f"{path}: {error}") from None
     if len(parts) < 2:

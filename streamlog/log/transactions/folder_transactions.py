@@ -3,7 +3,7 @@
 from typing import Final
 
 from streamlog.errors import CorruptFile
-from streamlog.log.erasure.erasures_file import owner_of
+from streamlog.log.checked_file import owner_of
 from streamlog.log.transactions.transactions import AbortedBatches, Transactions
 from streamlog.log.transactions.transactions_file import FILE_NAME, decode
 from streamlog.record.batch import BatchHeader

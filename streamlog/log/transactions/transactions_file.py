@@ -1,7 +1,7 @@
 """Transactions as a small file. Pure.
 
-Big-endian: magic, CRC-32C of the rest, whose folder it is in (after the length of that); where the log ended, the
-epoch of its last batch and where that epoch began: by these a start sees whether the file is of the log that is there.
+After the head of a file that has an owner (``log.checked_file``): where the log ended, the epoch of its last batch and
+where that epoch began. By these a start sees whether the file is of the log that is there.
 Then the last batch that was noted and the last committed marker; then, each after how many there are, the open
 transactions, those with a marker that waits for its commit, and the aborted ones.
 """
@@ -10,9 +10,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from streamlog.errors import CorruptFile
+from streamlog.log.checked_file import owned, owned_body
 from streamlog.log.transactions.transactions import (
     AbortedTransaction,
     EndedTransaction,
@@ -23,8 +22,6 @@ from streamlog.record.offset_set import OffsetSet
 
 FILE_NAME: Final = "transaction.snapshot"
 _MAGIC: Final = b"SLTX\x00\x00\x00\x01"
-_CRC: Final = struct.Struct(">I")
-_OWNER: Final = struct.Struct(">H")
 _HISTORY: Final = struct.Struct(">qiq")
 _ENDS: Final = struct.Struct(">qq")
 _COUNT: Final = struct.Struct(">I")
@@ -52,7 +49,6 @@ class TransactionSnapshot(NamedTuple):
 
 def encode(transactions: Transactions, history: LogHistory, owner: bytes) -> bytes:
     parts = [
-        _OWNER.pack(len(owner)) + owner,
         _HISTORY.pack(*history),
         _ENDS.pack(transactions.latest_offset, transactions.settled_offset),
         _COUNT.pack(len(transactions.open)),
@@ -64,21 +60,12 @@ def encode(transactions: Transactions, history: LogHistory, owner: bytes) -> byt
         parts.append(_packed(ended.transaction))
     parts.append(_COUNT.pack(len(transactions.aborted)))
     parts.extend(_ABORTED.pack(*it) for it in transactions.aborted)
-    body = b"".join(parts)
-    return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
+    return owned(_MAGIC, owner, b"".join(parts))
 
 
 def decode(data: bytes, path: str, owner: bytes) -> TransactionSnapshot:
     """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
-    start = len(_MAGIC) + _CRC.size
-    if len(data) < start or not data.startswith(_MAGIC):
-        raise CorruptFile(f"{path}: not a file of transactions")
-    if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
-        raise CorruptFile(f"{path}: the checksum does not fit")
-    prefix = _OWNER.pack(len(owner)) + owner
-    if not data.startswith(prefix, start):
-        raise CorruptFile(f"{path}: it is of another folder")
-    reading = _Reading(memoryview(data)[start + len(prefix) :])
+    reading = _Reading(owned_body(data, _MAGIC, owner, path, "a file of transactions"))
     try:
         history = LogHistory(*reading.unpack(_HISTORY))
         latest_offset, settled_offset = reading.unpack(_ENDS)

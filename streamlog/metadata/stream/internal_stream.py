@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.condition import CHECK_NODES, Condition
+from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidStreamConfig, StreamExists, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.stream.alteration import SettingChange
@@ -26,6 +27,7 @@ INTERNAL_STREAM_MISSING: Final = Condition(
     "fewer replicas than it should.",
 )
 
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
 RETRY_S: Final = 5.0
 """After it, or more replicas of it, were asked for in vain."""
 
@@ -44,6 +46,26 @@ class StreamMetadata(Protocol):
 def min_isr_of(replicas: int) -> int:
     """All but one: one node may be lost, no record with it, and writes go on."""
     return max(1, replicas - 1)
+
+
+def state_config(
+    name: str, nodes: int, *, partitions: int, replicas: int, sync: SyncPolicy = "commit"
+) -> StreamConfig:
+    """A stream in which coordinators keep their state, by so many nodes: one of them may be lost, nothing of the
+    state with it, and coordinators go on. ``sync`` is whatever the nodes' own setting is.
+
+    The log is read whole at each change of leaders: it is compacted, in small segments.
+    """
+    replicas = min(replicas, nodes)
+    return StreamConfig.of(
+        name=name,
+        partitions=partitions,
+        replicas=replicas,
+        min_isr=min_isr_of(replicas),
+        sync=sync,
+        cleanup_policy="compact",
+        segment_bytes=SEGMENT_BYTES,
+    )
 
 
 def host_count(image: MetadataImage) -> int:

@@ -18,10 +18,10 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
+from streamlog.log.checked_file import owner_of
 from streamlog.log.control_batches import note_all
 from streamlog.log.control_load import history_of
 from streamlog.log.erasure import erasures_file
-from streamlog.log.erasure.erasures_file import owner_of
 from streamlog.log.transactions import transactions_file
 from streamlog.partition.deletes.replicated import replicated
 from streamlog.partition.state import Acknowledgement, PartitionState

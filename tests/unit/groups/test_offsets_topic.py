@@ -20,7 +20,7 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.groups.offsets_topic import GroupShard
+from streamlog.groups.offsets_topic import GroupShard, config_of
 from streamlog.groups.replay import GroupReplay, KeptGroups
 from streamlog.groups.requests import (
     CommitRequest,
@@ -331,3 +331,12 @@ async def test_one_that_is_led_elsewhere_is_not_loaded() -> None:
 )
 def test_failures_have_kafkas_codes(error: StreamlogError, code: ErrorCode) -> None:
     assert code_of_failure(error) is code
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replicas", "min_isr"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (9, 3, 2)]
+)
+def test_one_node_may_be_lost(nodes: int, replicas: int, min_isr: int) -> None:
+    config = config_of(GroupsSection(offsets_partitions=2), nodes)
+    assert (config.replicas, config.min_isr, config.subjects) == (replicas, min_isr, ())
+    assert (config.partitions, config.sync, config.is_compacted) == (2, "commit", True)

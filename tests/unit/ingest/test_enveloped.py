@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFailed
-from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.record.codec import iter_records
 from tests import enveloped
 from tests.enveloped import ALL, LEADER, NONE, read_ack

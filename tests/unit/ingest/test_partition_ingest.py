@@ -10,8 +10,8 @@ from streamlog.errors import (
     StorageFull,
     StreamNotFound,
 )
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.admission.refusal import NO_KEY, STANDS_STILL
-from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream.write_state import WriteState

@@ -1,4 +1,4 @@
-from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.pub_ack_format import Replies, iter_replies, pack_reply, select_replies
 
 PACKED = pack_reply(0, b"a") + pack_reply(2, b"_INBOX.b") + pack_reply(70_000, b"")

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.admission.refusal import STANDS_STILL
-from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.metadata.stream.write_state import WriteState
 from tests.ingest_way import Way, message

@@ -15,8 +15,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant
-from streamlog.ingest.admission.counter_totals import CounterTotals
-from streamlog.ingest.admission.counters import SOURCES_HEADER
+from streamlog.ingest.admission.counters import SOURCES_HEADER, CounterTotals
 from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import Headers, level_objection
@@ -26,8 +25,7 @@ from streamlog.ingest.admission.refusal import (
     NOT_ENOUGH_REPLICAS,
     PublishRefusal,
 )
-from streamlog.ingest.admission.rollup import asked_rollup
-from streamlog.ingest.admission.rollup_deletes import Rollups
+from streamlog.ingest.admission.rollups import Rollups, asked_rollup
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.pub_ack_format import batch_ack_json

@@ -17,10 +17,10 @@ from streamlog.ingest.admission.batches.fast_batches import (
     read_reply,
 )
 from streamlog.ingest.admission.batches.fast_run import Entry, FastBatch, FastRun
+from streamlog.ingest.admission.deduplicator import Admission
 from streamlog.ingest.admission.publish_headers import level_objection, publish_headers
 from streamlog.ingest.admission.refusal import INTERNAL, NOT_LEADER, PublishRefusal
-from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
-from streamlog.ingest.admission.verdict import Admission
+from streamlog.ingest.admission.rollups import NOT_REMOVED
 from streamlog.ingest.frames import RecordCollector
 from streamlog.ingest.pub_ack_format import (
     batch_ack_json,

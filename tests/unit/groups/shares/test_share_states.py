@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from streamlog.coordination.effects import NONE
+from streamlog.groups.records import NOT_SET, ShareState, StateKey
 from streamlog.groups.service import progress_of
-from streamlog.groups.shares.share_state import NOT_SET, ShareState, StateKey
 from streamlog.groups.shares.share_states import ShareStateAnswer
 from streamlog.model import TopicPartition
 from streamlog.wire.error_codes import ErrorCode

@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.ingest.admission.deduplicator import Deduplicator
-from streamlog.ingest.admission.publish_headers import publish_headers
-from streamlog.ingest.admission.verdict import AckPolicy, Admission
+from streamlog.ingest.admission.deduplicator import Admission, Deduplicator
+from streamlog.ingest.admission.publish_headers import AckPolicy, publish_headers
 
 END = 100
 NOW_MS = 1_000_000

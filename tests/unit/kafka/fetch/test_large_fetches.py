@@ -17,8 +17,8 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.wire.fetch import NEW_SESSION, FetchRequest, FetchTopic
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
-from tests.unit.kafka import test_fetch
 from tests.unit.kafka.fetch import test_fetch_session, test_fetch_without_session
+from tests.unit.kafka.handlers import test_fetch
 
 PARTITIONS = 600
 STEPS = PARTITIONS // fetch_session.STEP

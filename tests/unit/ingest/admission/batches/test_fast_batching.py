@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.errors import NotLeader, StorageFull
 from streamlog.ingest.admission.batches.fast_batches import IDLE_MS_MAX
-from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.admission.publish_headers import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 from streamlog.metadata.stream.stream_config import StreamConfig

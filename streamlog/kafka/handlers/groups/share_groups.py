@@ -19,7 +19,8 @@ from streamlog.groups.requests import DescribedConsumerGroup, HeartbeatAnswer, H
 from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.consumer_groups import (
+from streamlog.kafka.handlers.coordinators import result_of
+from streamlog.kafka.handlers.groups.consumer_groups import (
     answered_heartbeat,
     assignment,
     failed_group,
@@ -27,7 +28,6 @@ from streamlog.kafka.handlers.consumer_groups import (
     know_topics,
     may_describe,
 )
-from streamlog.kafka.handlers.groups import result_of
 from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
 from streamlog.wire.api_messages import Message

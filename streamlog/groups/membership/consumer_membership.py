@@ -24,7 +24,9 @@ from streamlog.groups.consumer_group import (
     ConsumerGroup,
     PendingWrite,
 )
-from streamlog.groups.consumer_group_records import (
+from streamlog.groups.group import Group, State
+from streamlog.groups.group_table import Due, GroupTable
+from streamlog.groups.records import (
     NOTHING,
     Assigned,
     Change,
@@ -42,8 +44,6 @@ from streamlog.groups.consumer_group_records import (
     TargetEpochKey,
     TargetKey,
 )
-from streamlog.groups.group import Group, State
-from streamlog.groups.group_table import Due, GroupTable
 from streamlog.groups.requests import (
     DescribedConsumer,
     DescribedConsumerGroup,

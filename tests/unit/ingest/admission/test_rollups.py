@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFull
-from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
+from streamlog.ingest.admission.rollups import NOT_REMOVED
 from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window
 from tests.ingest_way import Way, message
 from tests.led_partition import NOWHERE, as_partition

@@ -8,7 +8,7 @@ from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.consumer_group import JOINING_EPOCH
-from streamlog.groups.consumer_group_records import Assigned, by_topic
+from streamlog.groups.records import Assigned, by_topic
 from streamlog.groups.requests import (
     DescribedConsumer,
     DescribedConsumerGroup,
@@ -17,7 +17,7 @@ from streamlog.groups.requests import (
 )
 from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
 from streamlog.metadata.read_barrier import catch_up
 from streamlog.wire.api_messages import Message

@@ -1,7 +1,7 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups have come."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from streamlog.acl.rules import Operation
@@ -10,6 +10,7 @@ from streamlog.coordination.effects import TransactionPart
 from streamlog.coordination.reply import DelayedReply
 from streamlog.coordination.shard import code_of_failure
 from streamlog.errors import NotLeader, StreamlogError
+from streamlog.groups.offsets import Outcome
 from streamlog.groups.offsets_topic import GroupShard
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import (
@@ -27,7 +28,7 @@ from streamlog.kafka.auth.resource_checks import (
     transactional_id_refusal,
 )
 from streamlog.kafka.context import Context, Requester
-from streamlog.kafka.handlers.groups import result_of
+from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.kafka.read_barrier import PartitionLookup
 from streamlog.kafka.refusal import group_code_of
 from streamlog.kafka.transaction_support import why_no_transactions
@@ -71,20 +72,34 @@ async def _commit(request: Message, version: int, context: Context, asker: Reque
     refusal = group_refusal(Operation.READ, request["group_id"], context)
     if refusal is not ErrorCode.none:
         return _commit_failed(request, refusal)
+
+    async def keep(wanted: CommitRequest) -> Outcome | ErrorCode:
+        reply = context.groups.call(
+            wanted.group,
+            lambda coordinator, token, now: coordinator.commit(wanted, token, now),
+            may_be_empty=True,
+        )
+        timeout_ms = context.groups.settings.commit_timeout_ms
+        result: Outcome | ErrorCode = await result_of(reply, asker.poll, timeout_ms)
+        return result
+
+    return await _keep_known(request, version, context, keep)
+
+
+async def _keep_known(
+    request: Message,
+    version: int,
+    context: Context,
+    keep: Callable[[CommitRequest], Awaitable[Outcome | ErrorCode]],
+) -> Message:
+    """The answer to a commit: ``keep`` has those offsets kept whose partitions there are, and the caller may read."""
     forbidden = forbidden_topics((it["name"] for it in request["topics"]), context)
     try:
         await _know_topics(request, forbidden, context)
     except NotLeader:
         return _commit_failed(request, ErrorCode.coordinator_not_available)
     wanted = _commit_request(request, version, context.metadata.image, forbidden)
-    result: Any = {}
-    if wanted.offsets:
-        reply = context.groups.call(
-            wanted.group,
-            lambda coordinator, token, now: coordinator.commit(wanted, token, now),
-            may_be_empty=True,
-        )
-        result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    result = await keep(wanted) if wanted.offsets else {}
     if isinstance(result, ErrorCode):
         result = dict.fromkeys(wanted.offsets, result)
     return {
@@ -195,9 +210,7 @@ def _commit_request(
     return CommitRequest(request["group_id"], caller, offsets, retention_ms, knows_epochs)
 
 
-def _commit_codes(
-    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
-) -> list[dict[str, Any]]:
+def _commit_codes(topic: Message, result: Outcome, forbidden: set[str]) -> list[dict[str, Any]]:
     unknown = (
         ErrorCode.topic_authorization_failed if topic["name"] in forbidden else UNKNOWN_PARTITION
     )
@@ -249,38 +262,22 @@ async def txn_offset_commit(
         refusal = group_refusal(Operation.READ, request["group_id"], context)
     if refusal is not ErrorCode.none:
         return _commit_failed(request, refusal)
-    forbidden = forbidden_topics((it["name"] for it in request["topics"]), context)
-    try:
-        await _know_topics(request, forbidden, context)
-    except NotLeader:
-        return _commit_failed(request, ErrorCode.coordinator_not_available)
     has_member = version >= _MEMBERS_FROM
-    commit = _commit_request(
-        {
-            **request,
-            "member_id": request["member_id"] if has_member else "",
-            "generation_id_or_member_epoch": request["generation_id"] if has_member else -1,
-        },
-        _EPOCHS_FROM,
-        context.metadata.image,
-        forbidden,
-    )
-    result: Any = {}
-    if commit.offsets:
-        result = await _commit_in_transaction(request, commit, version, context, asker)
-    if isinstance(result, ErrorCode):
-        result = dict.fromkeys(commit.offsets, result)
-    return {
-        "topics": [
-            {"name": topic["name"], "partitions": list(_commit_codes(topic, result, forbidden))}
-            for topic in request["topics"]
-        ]
+    asked = {
+        **request,
+        "member_id": request["member_id"] if has_member else "",
+        "generation_id_or_member_epoch": request["generation_id"] if has_member else -1,
     }
+
+    async def keep(commit: CommitRequest) -> Outcome | ErrorCode:
+        return await _commit_in_transaction(request, commit, version, context, asker)
+
+    return await _keep_known(asked, _EPOCHS_FROM, context, keep)
 
 
 async def _commit_in_transaction(
     request: Message, commit: CommitRequest, version: int, context: Context, asker: Requester
-) -> dict[PartitionId, ErrorCode] | ErrorCode:
+) -> Outcome | ErrorCode:
     shard = context.groups.shard(commit.group)
     if isinstance(shard, ErrorCode):
         return shard
@@ -305,9 +302,7 @@ async def _commit_in_transaction(
         lambda coordinator, token, now: coordinator.commit_in_transaction(wanted, token, now)
     )
     timeout_ms = context.groups.settings.commit_timeout_ms
-    result: dict[PartitionId, ErrorCode] | ErrorCode = await result_of(
-        reply, asker.poll, timeout_ms
-    )
+    result: Outcome | ErrorCode = await result_of(reply, asker.poll, timeout_ms)
     return result
 
 

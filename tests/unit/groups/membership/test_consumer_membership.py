@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE
-from streamlog.groups.consumer_group_records import NOTHING
+from streamlog.groups.records import NOTHING
 from streamlog.groups.requests import GroupCaller, HeartbeatAnswer
 from streamlog.wire.error_codes import ErrorCode
 from tests.consumer_world import WorldMember, numbers, settle

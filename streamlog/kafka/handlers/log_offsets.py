@@ -1,4 +1,4 @@
-"""ListOffsets: offsets of a partition's log, by time."""
+"""ListOffsets, OffsetForLeaderEpoch: offsets of a partition's log, by time and by leader epoch (KIP-101, KIP-320)."""
 
 from typing import Any, Final
 
@@ -7,6 +7,7 @@ from streamlog.errors import (
     NotLeader,
     OffsetNotAvailable,
     StreamlogError,
+    UnknownLeaderEpoch,
     UnsupportedVersion,
 )
 from streamlog.fairness import cooperatively
@@ -149,3 +150,45 @@ def _check_known(partition: Partition, context: Context) -> None:
         raise NotLeader(f"{partition.tp}: this node may lead no longer")
     if not partition.high_watermark_known:
         raise OffsetNotAvailable("what is committed shows when the followers have fetched")
+
+
+async def offset_for_leader_epoch(request: Message, _version: int, context: Context) -> Message:
+    """OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ends in the leader's log.
+
+    A client that has read batches of that epoch past this end has read what was cut off since.
+    """
+    lookup = PartitionLookup(context)
+    return {
+        "topics": [
+            {
+                "topic": topic["topic"],
+                "partitions": [
+                    await _epoch_end(topic["topic"], asked, lookup, context)
+                    async for asked in cooperatively(topic["partitions"])
+                ],
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _epoch_end(
+    name: str, asked: Message, lookup: PartitionLookup, context: Context
+) -> dict[str, Any]:
+    index = asked["partition"]
+    try:
+        partition = await lookup.partition(
+            TopicPartition(name, index), asked["current_leader_epoch"]
+        )
+        check_topic(Operation.DESCRIBE, name, context)
+        if asked["leader_epoch"] > partition.leader_epoch and not context.metadata.lease.held:
+            raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
+        end = partition.epoch_end(asked["leader_epoch"])
+    except StreamlogError as error:
+        return {"partition": index, "error_code": code_of(error)}
+    return {
+        "partition": index,
+        "error_code": ErrorCode.none,
+        "leader_epoch": end.epoch,
+        "end_offset": end.end_offset,
+    }

@@ -13,8 +13,8 @@ import pytest
 from streamlog.config import GroupsSection
 from streamlog.coordination.keys import partition_of
 from streamlog.errors import NoController
-from streamlog.groups.offsets_topic_config import config_of as offsets_config
-from streamlog.kafka.handlers.groups import DELETES_AT_ONCE, list_groups
+from streamlog.groups.offsets_topic import config_of as offsets_config
+from streamlog.kafka.handlers.groups.classic_groups import DELETES_AT_ONCE, list_groups
 from streamlog.metadata.image.feature_level import CONSUMER_GROUPS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM, StreamConfig
@@ -493,7 +493,7 @@ async def test_groups_are_deleted_some_at_once(groups: KafkaNode) -> None:
 async def test_groups_are_deleted_no_longer_than_a_commit_takes(
     groups: KafkaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamlog.kafka.handlers.groups.DELETES_AT_ONCE", 2)
+    monkeypatch.setattr("streamlog.kafka.handlers.groups.classic_groups.DELETES_AT_ONCE", 2)
     names = [f"g-{number}" for number in range(6)]
     for name in names:
         await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id=name))

@@ -9,13 +9,21 @@ is gone, the others are a classic group again, and rebalance.
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from streamlog.coordination.effects import NONE, Now
 from streamlog.coordination.keys import KEY_BYTES_MAX
 from streamlog.errors import MalformedFrame
 from streamlog.groups.consumer_group import NOT_ASSIGNED, ConsumerGroup
-from streamlog.groups.consumer_group_records import (
+from streamlog.groups.group import CONSUMER, Group, State, refusal
+from streamlog.groups.group_table import Due, GroupTable
+from streamlog.groups.membership.classic_membership import CLIENT_ID_SHOWN, Rebalance
+from streamlog.groups.membership.consumer_membership import (
+    ConsumerMembership,
+    ConsumerStep,
+    names_of,
+)
+from streamlog.groups.records import (
     NOTHING,
     Assigned,
     ClassicMember,
@@ -23,17 +31,15 @@ from streamlog.groups.consumer_group_records import (
     CurrentKey,
     GroupEpoch,
     GroupEpochKey,
+    KeptGroup,
+    KeptMember,
     MemberKey,
     MemberMetadata,
     MemberState,
     TargetEpochKey,
     TargetKey,
+    group_record,
 )
-from streamlog.groups.consumer_membership import ConsumerMembership, ConsumerStep, names_of
-from streamlog.groups.group import CONSUMER, Group, State, refusal
-from streamlog.groups.group_table import Due, GroupTable
-from streamlog.groups.rebalance import Rebalance
-from streamlog.groups.records import KeptGroup, KeptMember, group_record
 from streamlog.groups.requests import (
     NO_MEMBER,
     GroupCaller,
@@ -50,8 +56,6 @@ from streamlog.wire.consumer_protocol import (
     write_assignment,
 )
 from streamlog.wire.error_codes import ErrorCode
-
-CLIENT_ID_SHOWN: Final = 255
 
 
 class _Joining(NamedTuple):

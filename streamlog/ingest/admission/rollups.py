@@ -1,20 +1,65 @@
-"""The messages of a run that have those before them go.
+"""Messages that have those before them go: ``Nats-Rollup``, ``sub`` or ``all``.
 
+What a message asks for is judged by functions that are pure; ``Rollups`` has those of a run, on the event loop.
 Right behind the run its leader appends the erasure of what was before them, so a crash can part the
-two at the end of the log alone: there a new leader looks (``openings``). Where the erasure cannot
+two at the end of the log alone: there a new leader looks (``dedup_recovery.window_scan``). Where the erasure cannot
 be appended, it is owed: it is tried again before anything else is stored.
 """
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from streamlog.errors import Overloaded
+from streamlog.ingest.admission.publish_headers import Headers
 from streamlog.ingest.admission.refusal import PublishRefusal
-from streamlog.ingest.admission.rollup import ALL, SUBJECT
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.compiled.subjects import NOTHING, SubjectIndex, is_pattern
 from streamlog.record.offset_set import OffsetSet
+
+HEADER: Final = b"Nats-Rollup"
+SUBJECT: Final = b"sub"
+ALL: Final = b"all"
+
+
+def _failed(description: str) -> PublishRefusal:
+    return PublishRefusal(500, 10111, description, "rollup")
+
+
+_NOT_PERMITTED: Final = _failed("rollup not permitted")
+_NOT_FIRST_OF_SUBJECT: Final = _failed("batch rollup sub invalid")
+_NOT_FIRST: Final = _failed("batch rollup all invalid")
+
+
+def asked_rollup(headers: Headers) -> bytes:
+    """``sub``, ``all``, what else is asked for; or b""."""
+    return headers.get(HEADER, b"").lower()
+
+
+def objection(headers: Headers, *, allowed: bool) -> PublishRefusal | None:
+    asked = asked_rollup(headers)
+    if not asked:
+        return None
+    if not allowed:
+        return _NOT_PERMITTED
+    if asked in (SUBJECT, ALL):
+        return None
+    return _failed("rollup value invalid: " + json.dumps(asked.decode(errors="replace")))
+
+
+def objection_in_batch(
+    headers: Headers, subject: bytes, written: Collection[bytes], *, allowed: bool
+) -> PublishRefusal | None:
+    """``written``: the subjects of the messages of the batch before it."""
+    refusal = objection(headers, allowed=allowed)
+    if refusal or not written:
+        return refusal
+    asked = asked_rollup(headers)
+    if asked == ALL:
+        return _NOT_FIRST
+    return _NOT_FIRST_OF_SUBJECT if asked == SUBJECT and subject in written else None
+
 
 Place = tuple[int, bytes | None]
 """The offset of a message that has others go, and their subject; None: of all subjects."""

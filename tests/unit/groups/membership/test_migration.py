@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE
-from streamlog.groups.consumer_group_records import by_topic
+from streamlog.groups.records import by_topic
 from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.model import TopicPartition
 from streamlog.wire.consumer_protocol import (
