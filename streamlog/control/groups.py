@@ -32,6 +32,7 @@ from streamlog.groups.offsets import consumer_lag
 from streamlog.groups.records import NO_TOPIC_ID, TopicPartitionId
 from streamlog.groups.requests import PartitionId
 from streamlog.groups.shares.share_group_config import GROUP_CONFIGS, check_config, check_together
+from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL, check_reached
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition
@@ -469,11 +470,12 @@ class GroupOperations(Operations):
     async def set_offsets(
         self, group: str, offsets: tuple[StartOffset, ...]
     ) -> tuple[ForgottenOffset, ...]:
-        """Set where a share group without members goes on in partitions.
+        """Set where a share group without members goes on in partitions. It is made if there is no group by that name.
 
         Needs READ of the streams, too. Each partition is by itself: the answer says of each whether it is set.
         """
         self._check(Operation.READ, group)
+        check_reached(SHARE_GROUPS_LEVEL, self._metadata.image.level)
         await self._know_coordinators()
         refused, wanted = (
             dict[tuple[str, int | None], StreamlogError](),
@@ -493,6 +495,7 @@ class GroupOperations(Operations):
             wanted[stream.stream_id, it.partition] = it.offset
             accepted[place] = None
         if wanted:
+            await self._service.coordinators.make(group)
             await self._service.coordinators.alter_starts(group, wanted)
         return (
             *(ForgottenOffset(*place) for place in accepted),

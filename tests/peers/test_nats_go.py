@@ -6,7 +6,6 @@ What wants a setting that nodes do not have is refused by ``nats_tester``, and c
 """
 
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Final
 
 import pytest
 
+from tests.peers import go_modules
 from tests.peers.expectations import Expectations
 from tests.peers.nats_tester import NOT_OFFERED
 from tests.peers.sources import NoSourcesError, Peer, sources
@@ -30,11 +30,7 @@ NATS_GO: Final = Peer("nats.go", "https://github.com/nats-io/nats.go", ".")
 RUN_TIMEOUT_S: Final = 2_400.0
 AT_ONCE: Final = 2
 """So many processes share the tests: they wait most of the time."""
-BUILD_TIMEOUT_S: Final = 900.0
 
-_BEGIN = re.compile(r"=== RUN\s+(\w+)$")
-_END = re.compile(r"--- (PASS|FAIL|SKIP): (\w+) ")
-_NAME = re.compile(r"^func (Test\w+)\(", re.MULTILINE)
 _REFUSAL = re.compile(rf"{NOT_OFFERED}: (.+)")
 
 
@@ -45,27 +41,10 @@ def built(package: str) -> tuple[Path, str]:
     except NoSourcesError as error:
         pytest.skip(f"the tests of nats.go cannot be had: {error}")
     found = root / package
-    build = [
-        f"-modfile={root / 'go_test.mod'}",
-        "-tags=internal_testing",
-        "-vet=off",
-        "-c",
-        "-o",
-        "tests",
-    ]
     try:
-        done = subprocess.run(
-            ["go", "test", *build, "."],
-            cwd=found,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=BUILD_TIMEOUT_S,
-        )
-    except FileNotFoundError:
-        pytest.skip("go is not installed")
-    if done.returncode != 0:
-        pytest.skip(f"the tests of nats.go cannot be built: {done.stderr.strip()[-300:]}")
+        go_modules.build(found, f"-modfile={root / 'go_test.mod'}", "-tags=internal_testing")
+    except NoSourcesError as error:
+        pytest.skip(f"the tests of nats.go cannot be built: {error}")
     return found, version
 
 
@@ -98,16 +77,15 @@ def test_nats_gos_own_tests_pass(
 ) -> None:
     folder, version = built(package)
     expected = Expectations.read(Path(__file__).with_name(f"{listed}.toml"))
-    texts = [(folder / file).read_text() for file in expected.files]
-    collected = [name for text in texts for name in _NAME.findall(text) if name != "TestMain"]
+    collected = go_modules.names_in(folder, expected.files)
     names = [name for name in collected if expected.place(name) != "left out"]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         shares = [names[number::AT_ONCE] for number in range(AT_ONCE)]
         said = "".join(threads.map(partial(run, folder), testers, shares))
-    again = [name for name, outcome in outcomes(said).items() if outcome == "FAIL"]
-    if again := [it for it in again if not _REFUSAL.search(said_by(said)[it])]:
+    again = [name for name, outcome in go_modules.outcomes(said).items() if outcome == "FAIL"]
+    if again := [it for it in again if not _REFUSAL.search(go_modules.said_by(said)[it])]:
         said += run(folder, testers[0], again)  # some depend on timing
-    found, texts_of = outcomes(said), said_by(said)
+    found, texts_of = go_modules.outcomes(said), go_modules.said_by(said)
     reasons = {it: _REFUSAL.search(texts_of[it]) for it, end in found.items() if end == "FAIL"}
     refused = Counter(reason[1] for reason in reasons.values() if reason)
     failed = [name for name, reason in reasons.items() if reason is None]
@@ -122,32 +100,4 @@ def test_nats_gos_own_tests_pass(
 
 def run(folder: Path, tester: str, names: list[str]) -> str:
     """What the tests of these names say."""
-    only = f"^({'|'.join(names)})$"
-    done = subprocess.run(
-        ["./tests", "-test.v", f"-test.timeout={RUN_TIMEOUT_S:.0f}s", f"-test.run={only}"],
-        cwd=folder,
-        env={**os.environ, "TESTER_NATS_URL": tester},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=RUN_TIMEOUT_S,
-    )
-    return done.stdout
-
-
-def outcomes(said: str) -> dict[str, str]:
-    """By name; of a test that was run again, the last."""
-    return {match[2]: match[1] for line in said.splitlines() if (match := _END.match(line))}
-
-
-def said_by(said: str) -> dict[str, str]:
-    """What each test printed, by name."""
-    found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in said.splitlines():
-        if match := _BEGIN.match(line):
-            lines = found[match[1]] = []
-        lines.append(line)
-    return {name: "\n".join(of_test) for name, of_test in found.items()}
+    return go_modules.run(folder, names, {"TESTER_NATS_URL": tester}, RUN_TIMEOUT_S)

@@ -330,7 +330,7 @@ class LocalCoordinators:
         return answer
 
     async def alter_starts(self, group: str, starts: Mapping[TopicPartitionId, int]) -> None:
-        """See ``ShareStates.alter``. Raises GroupNotFound, GroupNotEmpty, PartitionNotFound."""
+        """See ``ShareStates.alter``. Raises GroupNotFound for one of another kind, GroupNotEmpty, PartitionNotFound."""
         await self._of_shares(group, lambda it, token, now: it.alter(group, starts, token, now))
 
     async def configs(self, group: str) -> dict[str, str]:

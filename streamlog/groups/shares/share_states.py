@@ -100,22 +100,38 @@ class ShareStates:
     def alter(
         self, name: str, starts: Mapping[TopicPartitionId, int], token: object, now: Now
     ) -> None:
-        """The group goes on from there. ``token`` is answered with an error code."""
-        found = self._alterable(name)
-        if isinstance(found, ErrorCode):
-            self._table.answer(token, found)
+        """The group goes on from there; it is made if there is none by that name. ``token`` is answered with an error
+        code.
+        """
+        error = NONE
+        if any(self._membership.topics.name_of(topic_id) is None for topic_id, _ in starts):
+            error = ErrorCode.unknown_topic_or_partition
+        elif name not in self._table.groups:
+            error = self._room()
+        step = self._step_to_alter(name, now) if error is NONE else error
+        if isinstance(step, ErrorCode):
+            self._table.answer(token, step)
             return
-        share = found[1]
-        changes: dict[StateKey, ShareState | None] = {}
+        share = step.consumer
+        assert isinstance(share, ShareGroup)
         for (topic_id, number), start in starts.items():
             before = share.states.get((topic_id, number), ShareState())
-            changes[StateKey(name, topic_id, number)] = ShareState(
-                before.leader_epoch, NO_OWNER, 0, start, start
-            )
-        if any(self._membership.topics.name_of(topic_id) is None for topic_id, _ in starts):
-            self._table.answer(token, ErrorCode.unknown_topic_or_partition)
-            return
-        self._put(found, changes, token, NONE, now)
+            state = ShareState(before.leader_epoch, NO_OWNER, 0, start, start)
+            step.put(StateKey(name, topic_id, number), state)
+        self._membership.finish(step, now, token, NONE, _failed)
+
+    def _step_to_alter(self, name: str, now: Now) -> ConsumerStep | ErrorCode:
+        """Of a group without members. A new one has a first epoch, so that it is there without states, too."""
+        table, membership = self._table, self._membership
+        if name in table.groups:
+            found = self._alterable(name)
+            return found if isinstance(found, ErrorCode) else ConsumerStep(*found)
+        if not table.may_add_group():
+            return ErrorCode.policy_violation
+        step = membership.make(table.add(name, now), now)
+        if isinstance(step, ConsumerStep):
+            membership.retarget(step, begins=True)
+        return step
 
     def delete(
         self, name: str, places: Iterable[TopicPartitionId], token: object, now: Now

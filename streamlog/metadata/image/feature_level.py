@@ -85,11 +85,16 @@ def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
             and record.rule.resource_type is ResourceType.TRANSACTIONAL_ID
         ):
             needed = max(needed, TRANSACTIONS_LEVEL)
-        if level < needed:
-            raise InvalidRequest(
-                f"needs feature level {needed}, and the cluster is at {level}: once"
-                " all nodes run this version, `streamlog cluster features upgrade`"
-            )
+        check_reached(needed, level)
+
+
+def check_reached(needed: int, level: int) -> None:
+    """Raises InvalidRequest where the cluster has not reached the level."""
+    if level < needed:
+        raise InvalidRequest(
+            f"needs feature level {needed}, and the cluster is at {level}: once"
+            " all nodes run this version, `streamlog cluster features upgrade`"
+        )
 
 
 def check_encryptable(records: Iterable[MetadataRecord]) -> None:

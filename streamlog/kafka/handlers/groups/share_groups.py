@@ -198,7 +198,8 @@ def _told_start(partition: GroupPartition | None) -> dict[str, int]:
 
 
 async def alter_share_group_offsets(request: Message, _version: int, context: Context) -> Message:
-    """AlterShareGroupOffsets (91), version 0: where a share group without members goes on.
+    """AlterShareGroupOffsets (91), version 0: where a share group without members goes on. It is made if there is
+    no group by that name.
 
     Needs READ on the group, and on the topics. Any node has it done.
     """

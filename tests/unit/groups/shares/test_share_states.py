@@ -112,6 +112,34 @@ def test_offsets_are_altered_while_the_group_has_no_members(world: GroupWorld) -
     assert (state.start_offset, state.end_offset, state.pending) == (3, 3, 0)
 
 
+def test_a_group_is_made_by_its_offsets_unless_there_is_another_of_its_name() -> None:
+    world = GroupWorld()
+    world.topics.make("t", 2)
+    world.topics_changed()
+    topic_id = world.topics.known["t"].topic_id
+
+    def alter(group: str, topic: UUID = topic_id) -> ErrorCode:
+        token = world.ask_shares(
+            lambda it, token, now: it.alter(group, {(topic, 0): 3}, token, now)
+        )
+        code: ErrorCode = token.result
+        return code
+
+    assert alter("g", UUID(int=9)) is ErrorCode.unknown_topic_or_partition
+    assert world.state() is None
+    world.refuse = ErrorCode.coordinator_not_available
+    assert alter("g") is ErrorCode.coordinator_not_available
+    world.refuse = None
+    assert world.state() is None
+    assert alter("g") is NONE
+    world.crash()
+    state = take_over(world).state
+    assert state is not None
+    assert (state.start_offset, state.end_offset) == (3, 3)
+    world.consumer_beat("m", 0, group="consumers")
+    assert alter("consumers") is ErrorCode.group_id_not_found
+
+
 def test_offsets_are_deleted_while_the_group_has_no_members(world: GroupWorld) -> None:
     place = (key_of(world).topic_id, 0)
     take_over(world)

@@ -373,6 +373,26 @@ async def test_offsets_are_altered_and_deleted(shares: KafkaNode, member: Member
         assert missing["error_code"] == 69
 
 
+async def test_a_group_is_made_by_its_offsets(shares: KafkaNode) -> None:
+    flights(shares).append([b"a", b"b", b"c"])
+    start = {"partition_index": 0, "start_offset": 2}
+    altered = {"group_id": "g", "topics": [{"topic_name": "flights", "partitions": [start]}]}
+    deleted = {"group_id": "g", "topics": [{"topic_name": "flights"}]}
+    async with RawClient(shares.port) as client:
+        answer = await client.ask(r.ALTER_SHARE_GROUP_OFFSETS, 0, altered)
+        assert answer["error_code"] == 0, answer["error_message"]
+        (listed,) = (await client.ask(r.LIST_GROUPS, 5, {}))["groups"]
+        assert (listed["group_type"], listed["group_state"]) == ("share", "Empty")
+        await client.ask(r.SHARE_GROUP_HEARTBEAT, 1, JOINING)
+        member = Member(shares, client)
+        assert acquired(await member.fetch(max_wait=20_000)) == [(2, 2, 1)]
+        await client.ask(r.SHARE_GROUP_HEARTBEAT, 1, {**JOINING, "member_epoch": -1})
+        answer = await client.ask(r.DELETE_SHARE_GROUP_OFFSETS, 0, deleted)
+        assert answer["error_code"] == 0
+        gone = await client.ask(r.DELETE_GROUPS, 2, {"groups_names": ["g"]})
+        assert gone["results"][0]["error_code"] == 0
+
+
 async def test_configs_of_a_group(shares: KafkaNode, member: Member) -> None:
     async with RawClient(shares.port) as client:
 
