@@ -25,13 +25,16 @@ COUNTS: Final = {100: 2_000_000, 1024: 600_000}
 SYNCED_SHARE: Final = {100: 0.5, 1024: 0.5}
 LATENCY_COUNT: Final = 8_000
 TOPICS: Final = 1_000
+TRANSACTIONS: Final = {1: 3_000, 100: 1_000}
 TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 5.0
 FRESH_KAFKA: Final = "fresh-kafka"
 FRESH_NODE: Final = "fresh-node"
 
 START = Metric("start_s", "s until it answers", digits=2, lower_is_better=True)
-CREATED = Metric("created_s", "s", digits=2, lower_is_better=True)
+CREATED = Metric("created_s", "s until the answer", digits=2, lower_is_better=True)
+TRANSACTIONS_RATE = Metric("transactions", "transactions/s")
+WRITTEN = Metric("written_s", "s until each has a record", digits=2, lower_is_better=True)
 
 _PERFORMANCE: Final = re.compile(
     r"(?P<records>\d+) records sent, (?P<rate>[\d.]+) records/sec"
@@ -234,6 +237,30 @@ def latency(mode: str, title: str, *, is_synced: bool) -> Case[Sides]:
     return Case(name, title, (P50, P99), variants, missing=kafka_broker.missing)
 
 
+def transactions(records: int, *, is_synced: bool) -> Case[Sides]:
+    def run(side: Server, scale: float) -> Measurement:
+        arguments = ["--servers", side.kafka, "--topic", STREAM, "--records", str(records)]
+        count = str(max(100, int(TRANSACTIONS[records] * scale)))
+        return run_client("kafka_transactions", *arguments, "--count", count)
+
+    targets: dict[str, tuple[Target, ...]] = {
+        "Apache Kafka": (),
+        "streamlog": (Target(TRANSACTIONS_RATE, 1.0), Target(P50, 1.0)),
+    }
+    variants = tuple(
+        Variant(label, _with_topic(pick, 100, run, is_synced=is_synced), targets[label])
+        for label, pick in BOTH
+    )
+    of = "1 record" if records == 1 else f"{records} records"
+    return Case(
+        f"kafka-transactions-{records}{'-synced' if is_synced else ''}",
+        f"Transactions of {of} of 100 B, one after the other, {'each synced' if is_synced else 'not synced'}",
+        (TRANSACTIONS_RATE, P50),
+        variants,
+        missing=kafka_broker.missing,
+    )
+
+
 def _fresh_kafka(sides: Sides) -> tuple[KafkaBroker, float]:
     broker = sides.own(FRESH_KAFKA, KafkaBroker)
     return broker, broker.start_s
@@ -276,15 +303,25 @@ def starting() -> Case[Sides]:
 
 def creating() -> Case[Sides]:
     def create(servers: str, scale: float) -> Measurement:
+        from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": servers})
         topics = [NewTopic(f"t{it}", 1, 1) for it in range(max(1, int(TOPICS * scale)))]
         admin.list_topics(timeout=TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+        producer.list_topics(timeout=TIMEOUT_S)
+        failures: list[object] = []
         begun = time.perf_counter()
         for it in admin.create_topics(topics, request_timeout=TIMEOUT_S).values():
             it.result(TIMEOUT_S)
-        return {"created_s": time.perf_counter() - begun, "messages": len(topics)}
+        created_s = time.perf_counter() - begun
+        for topic in topics:
+            producer.produce(topic.topic, b"x", on_delivery=lambda error, _: failures.append(error))
+        if producer.flush(TIMEOUT_S) or any(failures):
+            raise BenchmarkError(f"new topics took no records: {failures[:3]}")
+        written_s = time.perf_counter() - begun
+        return {"created_s": created_s, "written_s": written_s, "messages": len(topics)}
 
     def kafka(sides: Sides, scale: float) -> Measurement:
         try:
@@ -300,10 +337,10 @@ def creating() -> Case[Sides]:
 
     variants = (
         Variant("Apache Kafka", kafka),
-        Variant("streamlog", node, (Target(CREATED, 1.0),)),
+        Variant("streamlog", node, (Target(WRITTEN, 1.0),)),
     )
     title = f"{TOPICS:,} topics in one CreateTopics request"
-    return Case("kafka-topics", title, (CREATED,), variants, missing=kafka_broker.missing)
+    return Case("kafka-topics", title, (CREATED, WRITTEN), variants, missing=kafka_broker.missing)
 
 
 ACKED: Final = "Acknowledgement of one record, 1,000 records/s, 100 B, linger 0"
@@ -316,6 +353,7 @@ CASES: Final = (
     latency(
         "through", "From the producer to the consumer, 1,000 records/s, 100 B", is_synced=False
     ),
+    *(transactions(records, is_synced=it) for records in (1, 100) for it in (False, True)),
     starting(),
     creating(),
 )

@@ -26,9 +26,9 @@ class SlowDisk(OsDisk):
     def held(self) -> list[str]:
         return list(self._held)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
         self._wait(path)
-        super().make_directory(path)
+        return super().make_directory(path, durable=durable)
 
     def rename(self, source: str, target: str) -> None:
         self._wait(source)

@@ -105,6 +105,7 @@ class NodeStatus:
             answers=page.silence.answers,
             groups=_each_once(survey.groups.found, page.groups.groups),
             groups_hidden=survey.groups.hidden + page.groups.hidden,
+            transactions=page.transactions.known,
             tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),
             console_writes=self._http.console_writes,
         )

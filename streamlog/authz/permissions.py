@@ -60,9 +60,12 @@ class Permissions:
 
     def allows_topics_below(self, operation: Operation, prefix: str) -> bool:
         """With whatever has a name that begins so."""
+        return self._allows_below(operation, ResourceType.TOPIC, prefix)
+
+    def _allows_below(self, operation: Operation, kind: ResourceType, prefix: str) -> bool:
         rules = self._findings.authorizer
-        return self.allows_topic(operation, prefix) and not rules.denies_some_below(
-            self.principal, self.host, operation, ResourceType.TOPIC, prefix
+        return self.allows(operation, kind, prefix) and not rules.denies_some_below(
+            self.principal, self.host, operation, kind, prefix
         )
 
     def sees(self, stream: str) -> bool:
@@ -163,6 +166,11 @@ class Permissions:
     def sees_transactional_id(self, name: str) -> bool:
         """A list may name it, without a word to anybody."""
         return self.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+
+    @property
+    def sees_all_transactional_ids(self) -> bool:
+        """A list may name every one, whatever comes."""
+        return self._allows_below(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "")
 
     def check_cluster(self, operation: Operation) -> None:
         """Raises ClusterForbidden."""

@@ -361,6 +361,7 @@ class PartitionLog(LogEnd):
         syncs: DeferredSyncs | None = None,
         power_lost: bool = True,
         key_scope: str = NO_SCOPE,
+        is_new: bool = False,
     ) -> "PartitionLog":
         """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable.
 
@@ -372,6 +373,8 @@ class PartitionLog(LogEnd):
 
         ``power_lost``: the machine may have been started again since the log was closed, or since
         its process was killed.
+
+        ``is_new``: the folder was made just now. The log may be used once it has been synced.
         """
         recovery = Recovery(
             str(directory),
@@ -385,7 +388,8 @@ class PartitionLog(LogEnd):
         )
         files.bind_keys(str(directory), key_scope)
         try:
-            log = cls(str(directory), settings, disk, files, recovery.run())
+            recovered = recovery.begin() if is_new else recovery.run()
+            log = cls(str(directory), settings, disk, files, recovered)
             if log.log_end_offset < high_watermark:  # ``Recovery`` notes the same of the other one
                 log.recovery.lost_end = True
                 log.lost_end.note(high_watermark)

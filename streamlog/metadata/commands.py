@@ -24,7 +24,7 @@ from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.feature_level import KNOWN, LevelRange
 from streamlog.metadata.image.quota import QuotaKey, Rate
 from streamlog.metadata.stream.alteration import SettingChange
-from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.metadata.stream.stream_config import CheckedConfig
 from streamlog.model import NodeId, ScramName
 from streamlog.wire.errors import error_named
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
@@ -42,7 +42,7 @@ class Command(BaseModel):
 class CreateStream(Command):
     """The same again is a success."""
 
-    config: StreamConfig
+    config: CheckedConfig
     restored_end: Annotated[int, Field(ge=0, exclude_if=(0).__eq__)] = 0
     """See ``StreamImage``."""
 
@@ -50,7 +50,7 @@ class CreateStream(Command):
 class PlaceStream(Command):
     """A stream whose partitions are kept by the nodes named here, the first of each leading it."""
 
-    config: StreamConfig
+    config: CheckedConfig
     assignments: tuple[tuple[NodeId, ...], ...]
     """Of every partition, in their order."""
 
@@ -58,8 +58,8 @@ class PlaceStream(Command):
 class UpdateStream(Command):
     """Another configuration; more partitions are added, other replicas are placed."""
 
-    config: StreamConfig
-    seen: StreamConfig | None = None
+    config: CheckedConfig
+    seen: CheckedConfig | None = None
     """The configuration for which the caller was authorized; the present one must not be bound to more subjects."""
 
 
@@ -70,7 +70,7 @@ class AlterStream(Command):
     changes: tuple[SettingChange, ...]
     assignments: tuple[tuple[NodeId, ...], ...] = ()
     """Who keeps each partition that is new by this; empty: the controller chooses."""
-    seen: StreamConfig | None = None
+    seen: CheckedConfig | None = None
     """As above."""
 
 

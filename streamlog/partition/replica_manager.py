@@ -272,9 +272,12 @@ class ReplicaManager:
         self._any_unapplied = asyncio.Event()
         self._some_applied = asyncio.Event()  # of them; another one for the next time
         self._reconciliation = Reconciliation(self._catch_up)
+        self._opening_sync: SharedSync | None = None
+        """By itself, since one is told only once of a write-back that failed."""
         self._opener = LogOpener(
             self._folders, self._checkpoints, self._tasks, self._workers, settings,
             disk=disk, files=files, power_lost=power_lost, spawn=self._reconciliation.spawn,
+            shared=lambda: self._opening_sync,
         )  # fmt: skip
         self._listeners: list[Listener] = []
         self._cluster = cluster
@@ -395,6 +398,7 @@ class ReplicaManager:
         self._flusher.open()
         if type(self._disk) is OsDisk:  # no other is known to write nothing but to its files
             self._flusher.shared = await self._in_worker(self._shared_sync)
+            self._opening_sync = await self._in_worker(self._shared_sync)
         shared = self._flusher.shared
         # Whatever a killed process left in the page cache, of whichever log, is durable after this.
         is_synced = shared is not None and await self._in_worker(shared.sync)
@@ -505,6 +509,8 @@ class ReplicaManager:
         self._partitions.clear()
         self._flusher.close()
         await asyncio.to_thread(self._workers.shutdown)
+        if self._opening_sync is not None:
+            self._opening_sync.close()
         self._files.close()
         await asyncio.to_thread(self._removal.stop, REMOVAL_STOP_S)
 

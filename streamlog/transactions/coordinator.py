@@ -6,8 +6,11 @@ not to be. ``SendMarkers`` tells partitions how a transaction ends; ``marked`` i
 Call ``tick`` at ``next_ms``, and ``begin`` once, first: it has transactions end whose end the leader before has
 prepared.
 
-What holds of a transactional id is what the log says last. While a change of it is on its way to the log no other
-is begun: a client that asks for one is told CONCURRENT_TRANSACTIONS, and asks again. So there are never two
+What holds of a transactional id is what the log says last, or is about to say where that follows from it: that all
+partitions know how a transaction has ended. While another change is on its way to the log no further one is begun: a
+client that asks for one is told CONCURRENT_TRANSACTIONS, and asks again. Partitions that are to be added wait for
+their turn instead, up to ``HELD_MS``: a producer adds those of its next transaction as soon as it hears that the last
+one is decided, while the markers are on their way, and would ask again after 20 ms. So there are never two
 transactions of one id, and a crash leaves the state before the change or the one after it. An end that is prepared is
 decided: it is completed by this coordinator or the next one, and nothing else happens to the id until then.
 """
@@ -45,19 +48,37 @@ from streamlog.wire.error_codes import ErrorCode
 
 RETRY_MS: Final = 100
 """Until what failed, or could not be done at the time, is tried again."""
+COMPLETION_MS: Final = 50
+"""So long the record that all partitions have their markers waits for one of the next transaction, which takes its
+place: a sync less for a producer that goes on at once.
+"""
+HELD_MS: Final = 1_000
+"""So long at most partitions wait to be added."""
+HELD_MAX: Final = 1_000
+"""Requests for one transactional id that may wait; a transaction has its partitions added by several nodes at once."""
 
 
 class TransactionDue(NamedTuple):
-    """Something that has a deadline: an open transaction, an end of which every partition knows, an id."""
+    """Something that has a deadline: an open transaction, an end of which every partition knows, an id, requests that
+    wait.
+    """
 
-    what: Literal["abort", "complete", "expire"]
+    what: Literal["abort", "complete", "expire", "refuse"]
     transactional_id: str
+
+
+class _HeldRequest(NamedTuple):
+    """Partitions that are to be added once no change is on its way; refused if that takes longer."""
+
+    request: AddRequest
+    token: object
+    until_ms: int
 
 
 class _Entry:
     """A transactional id."""
 
-    __slots__ = ("is_changing", "kept", "name", "unmarked")
+    __slots__ = ("held", "is_changing", "kept", "name", "unmarked")
 
     def __init__(self, name: str, kept: Transaction | None) -> None:
         self.name = name
@@ -67,6 +88,8 @@ class _Entry:
         """Another state is on its way to the log, or about to be."""
         self.unmarked: set[PartitionId] = set()
         """Partitions that have yet to be told how the transaction ends."""
+        self.held: list[_HeldRequest] = []
+        """In the order in which they came."""
 
 
 class TransactionCoordinator:
@@ -101,7 +124,7 @@ class TransactionCoordinator:
 
     def add_partitions(self, request: AddRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with an error code."""
-        self._add(request, token, now)
+        self._add(_HeldRequest(request, token, now.ms + HELD_MS), now)
         return self._take()
 
     def verify(self, request: AddRequest) -> Mapping[PartitionId, ErrorCode]:
@@ -190,7 +213,11 @@ class TransactionCoordinator:
         self._deadlines.put_off(away_ms)
 
     def close(self) -> list[Effect]:
-        """Another coordinates now."""
+        """Another coordinates now; who waits is told so."""
+        for entry in self._entries.values():
+            for asked in entry.held:
+                self._answer(asked.token, ErrorCode.not_coordinator)
+            entry.held.clear()
         self._entries.clear()
         return self._take()
 
@@ -271,14 +298,15 @@ class TransactionCoordinator:
 
     # AddPartitionsToTxn
 
-    def _add(self, request: AddRequest, token: object, now: Now) -> None:
+    def _add(self, asked: _HeldRequest, now: Now) -> None:
+        request, token = asked.request, asked.token
         entry = self._entries.get(request.transactional_id)
         error = self._standing(entry, request.producer)
         kept = None if entry is None else entry.kept
         if error is not NONE or entry is None or kept is None:
             self._answer(token, error)
         elif entry.is_changing or kept.state.is_prepared:
-            self._answer(token, ErrorCode.concurrent_transactions)
+            self._hold(entry, asked, now)
         elif kept.state is TransactionState.ONGOING and request.partitions <= kept.partitions:
             self._answer(token, NONE)
         else:
@@ -287,6 +315,28 @@ class TransactionCoordinator:
                 self._answer(token, ErrorCode.policy_violation)
             else:
                 self._change(entry, changed, lambda error: self._answer(token, error))
+
+    def _hold(self, entry: _Entry, asked: _HeldRequest, now: Now) -> None:
+        if len(entry.held) >= HELD_MAX or asked.until_ms <= now.ms:
+            self._answer(asked.token, ErrorCode.concurrent_transactions)
+            return
+        entry.held.append(asked)
+        due = TransactionDue("refuse", entry.name)
+        if self._deadlines.get(due) is None:
+            self._deadlines.set(due, asked.until_ms)
+
+    def _go_on(self, entry: _Entry, now: Now) -> None:
+        """No change is on its way: what waited for that has its turn, one change after the other."""
+        held, entry.held = entry.held, []
+        for asked in held:
+            self._add(asked, now)
+        if not entry.held:
+            self._deadlines.clear(TransactionDue("refuse", entry.name))
+
+    def _refuse_held(self, entry: _Entry, now: Now) -> None:
+        held, entry.held = entry.held, []
+        for asked in held:
+            self._hold(entry, asked, now)  # those that came later have some time left
 
     def _standing(self, entry: _Entry | None, producer: ProducerEpoch) -> ErrorCode:
         """Why this is not the producer of the transactional id; ``NONE`` if it is."""
@@ -429,6 +479,7 @@ class TransactionCoordinator:
                 failed(found)
             else:
                 then(found, now)
+            self._go_on(entry, now)
             return self._take()
 
         self._effects.append(TakeProducerId(taken))
@@ -457,6 +508,7 @@ class TransactionCoordinator:
             else:
                 self._drop_if_new(entry)
                 done(error)
+            self._go_on(entry, now)
             return self._take()
 
         self._effects.append(Write((transaction_record(entry.name, changed),), written))
@@ -464,6 +516,7 @@ class TransactionCoordinator:
     def _follow(self, entry: _Entry, kept: Transaction, now: Now) -> None:
         """Do, and wait for, what the state asks for."""
         name = entry.name
+        self._deadlines.clear(TransactionDue("complete", name))
         self._deadlines.clear(TransactionDue("abort", name))
         self._deadlines.clear(TransactionDue("expire", name))
         if kept.state is TransactionState.ONGOING:
@@ -484,17 +537,30 @@ class TransactionCoordinator:
             self._deadlines.set(TransactionDue("expire", name), now.ms + max(0, left_ms))
 
     def _complete_if_marked(self, entry: _Entry, now: Now) -> None:
+        """It counts at once, and is written a little later, unless the record of the next transaction has come by then
+        and says as much. Until one of both is in the log the next coordinator would send the markers again, which does
+        nothing.
+        """
         if entry.unmarked or entry.is_changing or entry.kept is None:
             return
+        entry.kept = entry.kept.completed(now.wall_ms)
+        self._follow(entry, entry.kept, now)
+        self._deadlines.set(TransactionDue("complete", entry.name), now.ms + COMPLETION_MS)
+        self._go_on(entry, now)
 
-        def done(error: ErrorCode) -> None:
-            if error is not NONE and self._has(entry):
+    def _write_completed(self, entry: _Entry, completed: Transaction) -> None:
+        def written(error: ErrorCode, now: Now) -> list[Effect]:
+            if error is not NONE and self._has(entry) and entry.kept is completed:
                 self._deadlines.set(TransactionDue("complete", entry.name), now.ms + RETRY_MS)
+            return self._take()
 
-        self._change(entry, entry.kept.completed(now.wall_ms), done)
+        self._effects.append(Write((transaction_record(entry.name, completed),), written))
 
     def _act(self, due: TransactionDue, entry: _Entry, now: Now) -> None:
         kept = entry.kept
+        if due.what == "refuse":
+            self._refuse_held(entry, now)
+            return
         if kept is None:
             return
         if entry.is_changing:
@@ -505,8 +571,8 @@ class TransactionCoordinator:
                 if kept.state is TransactionState.ONGOING:
                     self._time_out(due, entry, kept, now)
             case "complete":
-                if kept.state.is_prepared:
-                    self._complete_if_marked(entry, now)
+                if not kept.is_open:
+                    self._write_completed(entry, kept)
             case "expire":
                 self._expire(due, entry, now)
 
@@ -524,13 +590,14 @@ class TransactionCoordinator:
     def _expire(self, due: TransactionDue, entry: _Entry, now: Now) -> None:
         entry.is_changing = True
 
-        def written(error: ErrorCode, _now: Now) -> list[Effect]:
+        def written(error: ErrorCode, then: Now) -> list[Effect]:
             entry.is_changing = False
             if self._has(entry):
                 if error is NONE:
                     del self._entries[entry.name]
                 else:
                     self._deadlines.set(due, now.ms + RETRY_MS)
+            self._go_on(entry, then)
             return self._take()
 
         self._effects.append(Write((transaction_record(entry.name, None),), written))

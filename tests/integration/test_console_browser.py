@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamlog.nats_tools.publisher import Publisher
 from tests import browser
@@ -472,3 +472,34 @@ CONTRASTS = """() => {
   }
   return poor;
 }"""
+
+
+def test_open_transaction_is_shown_with_what_it_holds_up_and_is_aborted(
+    changeable: NodeProcess, new_tab: Callable[..., Tab]
+) -> None:
+    assert ask(changeable, "POST", "/streams", {"config": {"name": "orders"}}).status == 200
+    producer = Producer(
+        {"bootstrap.servers": changeable.kafka, "transactional.id": HOSTILE, "linger.ms": 0}
+    )
+
+    def begin() -> None:
+        producer.init_transactions(browser.WAIT_MS / 1000)
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce("orders", b"x", partition=0)
+        assert producer.flush(browser.WAIT_MS / 1000) == 0
+
+    in_thread(begin)
+    tab = new_tab()
+    page = tab.open(f"http://127.0.0.1:{changeable.http_port}/?view=transactions")
+    eventually(page, "#rows", "Ongoing")
+    eventually(page, "#rows", "orders/0: 3")
+    assert text_of(page, "#rows td[data-name='Records held up']") == "3"
+    assert text_of(page, "#rows th") == HOSTILE
+    page.click("#rows button:has-text('Abort')")
+    page.click("#act-go")
+    eventually(page, "#act-state", "Done")
+    page.click("#act-close")
+    eventually(page, "#rows", "CompleteAbort")
+    assert text_of(page, "#rows td[data-name='Records held up']") == "\N{EN DASH}"
+    assert tab.problems == []

@@ -22,6 +22,8 @@ SECTOR: Final = 512
 
 
 VAIN_WRITES_MAX = 10
+LOST_FOLDERS: Final = 0.5
+"""Of folders that were made and not synced, in a power cut."""
 
 
 class PowerCut(SystemExit):
@@ -199,6 +201,7 @@ class SimDisk:
         self._live: dict[str, dict[str, Inode]] = {"/": {}}  # folder -> name -> file
         self._durable: dict[str, dict[str, Inode]] = {"/": {}}
         self._journal: dict[str, list[tuple[str, Inode | None]]] = {}  # name changes not yet synced
+        self._unsynced_folders: dict[str, None] = {}  # made, and perhaps gone after a power cut
 
     # The disk
 
@@ -229,14 +232,20 @@ class SimDisk:
             for name, inode in self._folder(directory).items()
         }
 
-    def make_directory(self, path: str) -> None:
-        """Durable at once, like ``OsDisk``'s."""
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
+        """Durable at once, like ``OsDisk``'s, unless it is not to be."""
         self.strike("make_directory", path)
+        is_new = path not in self._live
         parts = path.split("/")
         for i in range(2, len(parts) + 1):
             folder = "/".join(parts[:i])
+            if folder not in self._live and not durable:
+                self._unsynced_folders[folder] = None
+            elif durable:
+                self._unsynced_folders.pop(folder, None)
             self._live.setdefault(folder, {})
             self._durable.setdefault(folder, {})
+        return is_new
 
     def remove_directory(self, path: str) -> None:
         self.strike("remove_directory", path)
@@ -245,10 +254,13 @@ class SimDisk:
         for folders in (self._live, self._durable):
             del folders[path]
         self._journal.pop(path, None)
+        self._unsynced_folders.pop(path, None)
 
     def sync_directory(self, path: str) -> None:
         self.strike("sync_directory", path)
         self._replay(path, self._journal.pop(path, []))
+        for folder in [it for it in self._unsynced_folders if _split(it)[0] == path]:
+            del self._unsynced_folders[folder]
 
     def sync_file_system(self) -> None:
         """All content and all names."""
@@ -257,6 +269,7 @@ class SimDisk:
             inode.sync()
         for folder in tuple(self._journal):
             self._replay(folder, self._journal.pop(folder))
+        self._unsynced_folders.clear()
 
     def rename(self, old: str, new: str) -> None:
         self.strike("rename", old)
@@ -273,6 +286,7 @@ class SimDisk:
         self._live[new] = self._live.pop(old)
         self._durable[new] = self._durable.pop(old)
         self._journal[new] = self._journal.pop(old, [])
+        self._unsynced_folders.pop(old, None)
 
     def unlink(self, path: str) -> None:
         self.strike("unlink", path)
@@ -312,6 +326,11 @@ class SimDisk:
         for folder, changes in self._journal.items():
             self._replay(folder, changes[: self.rng.randint(0, len(changes))])
         self._journal.clear()
+        for folder in self._unsynced_folders:
+            if folder in self._durable and self.rng.random() < LOST_FOLDERS:
+                for below in [it for it in self._durable if _is_below(it, folder)]:
+                    del self._durable[below]
+        self._unsynced_folders.clear()
         for inode in dict.fromkeys(self._inodes(self._durable)):
             inode.crash(self.rng)
         self._live = {folder: dict(names) for folder, names in self._durable.items()}
@@ -451,6 +470,7 @@ class SimDisk:
             self._live.pop(folder)
             self._durable.pop(folder, None)
             self._journal.pop(folder, None)
+            self._unsynced_folders.pop(folder, None)
 
     def files_below(self, path: str) -> list[str]:
         """The paths of all files in a folder and below it."""

@@ -60,9 +60,9 @@ class FailingDisk(OsDisk):
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return FailingFile(os.open(path, flags, 0o644), path, self.faults)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
         self.faults.check("make_directory", path)
-        super().make_directory(path)
+        return super().make_directory(path, durable=durable)
 
     def rename(self, old: str, new: str) -> None:
         self.faults.check("rename", old)

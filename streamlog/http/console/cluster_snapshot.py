@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.model import NodeId, TopicPartition
+from streamlog.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
     from streamlog.partition.state import PartitionStatistics
@@ -20,6 +21,14 @@ class CoordinatedGroup(NamedTuple):
     member_count: int
     committed: Mapping[TopicPartition, int]
     coordinator: NodeId
+
+
+class CoordinatedTransaction(NamedTuple):
+    """A transactional id at one moment, as its coordinator has told."""
+
+    transactional_id: str
+    transaction: Transaction
+    coordinator: NodeId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,8 @@ class ClusterSnapshot:
     groups: Sequence[CoordinatedGroup] = ()
     groups_hidden: int = 0
     """Beyond the limit; not shown."""
+    transactions: Sequence[CoordinatedTransaction] = ()
+    """While they are looked at: those that have been open for the longest time first, those that are not open last."""
     tail_refused: str = ""
     """Why the page shows no payloads; empty where it does."""
     console_writes: bool = False

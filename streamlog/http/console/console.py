@@ -29,8 +29,9 @@ from streamlog.http.console.messages.partition_source import (
     PartitionSource,
 )
 from streamlog.http.console.messages.tail import MayRead, Tail, everyone
-from streamlog.http.console.other_nodes import NodeProbe, RemoteGroups
+from streamlog.http.console.other_nodes import AllTransactions, NodeProbe, RemoteGroups
 from streamlog.http.console.principal_views import PrincipalViews
+from streamlog.http.console.query import Query
 from streamlog.http.console.sse import MayStay, anybody
 from streamlog.http.console.traffic import Traffic
 from streamlog.http.console.view import View
@@ -112,6 +113,7 @@ class Console:
             is_watched=self._is_watched,
             partitions_max=settings.metrics_group_partitions_max,
         )
+        self.transactions = AllTransactions(control)
         self.silence = NodeProbe(control, image=image, has_controller=has_controller)
         self._ends = LogEnds(
             wanted=self._wanted_now,
@@ -133,6 +135,7 @@ class Console:
             clients_max=settings.status_clients_max,
             may_stay=may_stay,
             permissions=permissions,
+            fetch=self._fetch,
         )
         schemas = Schemas(settings.schemas_dir)
         self._tail = Tail(
@@ -180,6 +183,10 @@ class Console:
         """Ends all streams of events, before the site stops."""
         self._live.close()
         self._tail.close()
+
+    async def _fetch(self, query: Query) -> None:
+        if query.show == "transactions":
+            await self.transactions.look()
 
     # What the view asks of this node
 

@@ -141,6 +141,10 @@ def everyone_sees_all(_: web.Request) -> Permissions | None:
     return None
 
 
+async def nothing_to_fetch(_: Query) -> None:
+    """This node knows all."""
+
+
 class Live:
     """``run`` as a task; ``changed`` at each change of the image, after the node has acted on it.
 
@@ -164,11 +168,14 @@ class Live:
         clients_max: int,
         may_stay: MayStay = anybody,
         permissions: Callable[[web.Request], Permissions | None] = everyone_sees_all,
+        fetch: Callable[[Query], Awaitable[None]] = nothing_to_fetch,
     ) -> None:
         """``held`` looks at every partition here, in turns. ``moves`` are those that have moved
         since it was called last; they are noted until it is called with False. ``away``: ends of
         partitions that are not here, and are shown. ``survey`` is awaited before a moment, which
         tells of the last one. ``permissions``: by which who asks may know of streams; None: of every one.
+        ``fetch`` is awaited before a list is shown that needs what other nodes know; watchers of other lists do
+        not wait for it.
         """
         self._moment = moment
         self._held = held
@@ -179,6 +186,7 @@ class Live:
         """Held while a look is prepared, so that many at once do not take a turn each."""
         self._views = views
         self._permissions = permissions
+        self._fetch = fetch
         self._traffic = traffic
         self._chronicle = chronicle
         self._interest = interest
@@ -280,6 +288,7 @@ class Live:
 
     async def _list(self, request: web.Request) -> web.Response:
         query = _query(request, show=request.path.rpartition("/")[2])
+        await self._fetch(query)
         async with self._turns:
             self._seen = None
             shown = self._view_for(request)
@@ -302,6 +311,7 @@ class Live:
         version = silent = 0
         broadcast: Broadcast | None = None
         while not self._beat.closed and await events.goes_on():
+            await self._fetch(query)
             rung = self._beat.next  # a change while this one is told is not missed
             now = await self._broadcast(self._view_for(request), query)
             if now is not broadcast:

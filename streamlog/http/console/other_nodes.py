@@ -1,17 +1,18 @@
 """What the page asks other nodes for.
 
-The groups that they coordinate, while the page is watched; and, while there is no controller to say so,
-whether they answer.
+The groups that they coordinate, while the page is watched, and the transactional ids, while these are looked at; and,
+while there is no controller to say so, whether they answer.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from streamlog.clock import clock_s
 from streamlog.control.service import ControlService
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupProgressPage
-from streamlog.http.console.cluster_snapshot import CoordinatedGroup
+from streamlog.http.console.cluster_snapshot import CoordinatedGroup, CoordinatedTransaction
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
 
@@ -110,3 +111,37 @@ class RemoteGroups:
                 )
             except StreamlogError:
                 continue
+
+
+TRANSACTIONS_MAX: Final = 10_000
+"""Transactional ids that are shown; open ones first."""
+
+
+class AllTransactions:
+    """Of this node and the others. ``look`` before they are shown."""
+
+    def __init__(self, control: ControlService) -> None:
+        self.known: list[CoordinatedTransaction] = []
+        """Those that have been open for the longest time first; those that are not open last, by name."""
+        self._control = control
+        self._looked_s = -PERIOD_S
+        self._looking = asyncio.Lock()
+
+    async def look(self) -> None:
+        """Ask the coordinators, unless that was done a moment ago. One that does not answer tells nothing."""
+        async with self._looking:
+            if clock_s() - self._looked_s < PERIOD_S:
+                return
+            routes = self._control.transactions
+            found, _ = await routes.all()
+            found.sort(
+                key=lambda it: (
+                    not it.transaction.is_open,
+                    it.transaction.is_open and it.transaction.start_ms,
+                )
+            )
+            self.known = [
+                CoordinatedTransaction(*it, routes.node_of(it.transactional_id))
+                for it in found[:TRANSACTIONS_MAX]
+            ]
+            self._looked_s = clock_s()

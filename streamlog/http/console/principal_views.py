@@ -1,5 +1,5 @@
-"""What each client of the console may know of: one view for all who may know every stream, and one for each
-principal who may not. Pure.
+"""What each client of the console may know of: one view for all who may know every stream and every transactional id,
+and one for each principal who may not. Pure.
 
 A view that leaves streams out has never heard of them: it counts, filters, sorts and pages over an image
 without them. So neither a total nor a number of pages nor the time of an answer tells of them.
@@ -17,7 +17,7 @@ from streamlog.http.console.view import SeesStream, View
 from streamlog.metadata.image.metadata_image import MetadataImage
 
 VIEWS_MAX: Final = 64
-"""Of principals who may not know every stream; the one that was used longest ago goes."""
+"""Of principals who may not know everything; the one that was used longest ago goes."""
 UNUSED_BEATS: Final = 60
 """A view that no client has used for so many beats is let go."""
 
@@ -26,7 +26,7 @@ class PrincipalView:
     """``view`` is to be shown ``image`` and ``moment`` of what the node knows."""
 
     def __init__(self, view: View, permissions: Permissions | None = None) -> None:
-        """``permissions``: None: of all who may know every stream."""
+        """``permissions``: None: of all who may know everything."""
         self.view = view
         self.rules: Authorizer | None = None if permissions is None else permissions.rules
         """By which it was made: its counts are right as long as these hold."""
@@ -49,6 +49,11 @@ class PrincipalView:
                 image=self.image(moment.image),
                 failures={tp: why for tp, why in failures.items() if sees(tp.stream)},
                 damaged=tuple(tp for tp in moment.damaged if sees(tp.stream)),
+                transactions=[
+                    it
+                    for it in moment.transactions
+                    if self._permissions.sees_transactional_id(it.transactional_id)
+                ],
             )
             self._seen = moment, shown
         return self._seen[1]
@@ -68,7 +73,7 @@ class PrincipalViews:
 
     def of(self, permissions: Permissions | None, beat: int) -> PrincipalView:
         """``permissions``: None: it may know all."""
-        if permissions is None or permissions.sees_all:
+        if permissions is None or (permissions.sees_all and permissions.sees_all_transactional_ids):
             return self.everything
         key = permissions.principal, permissions.host
         found = self._restricted.pop(key, None)

@@ -7,7 +7,7 @@ from typing import Final, Self
 from streamlog.errors import InvalidRequest
 from streamlog.http.console.overview import WANTS as PARTITION_WANTS
 
-LISTS: Final = ("streams", "partitions", "groups", "events")
+LISTS: Final = ("streams", "partitions", "groups", "transactions", "events")
 SHOWN: Final = (*LISTS, "summary")
 """What may be watched: one of the lists, or none."""
 LED_HERE: Final = "led_here"
@@ -16,6 +16,7 @@ WANTS: Final = (*PARTITION_WANTS, LED_HERE)
 SORTS: Final = {
     "streams": ("name", "records", "size_bytes", "rate"),
     "groups": ("group", "lag", "members"),
+    "transactions": ("started", "name", "partitions"),
 }
 """What a list may be sorted by; the first is what it is sorted by unless something else is asked."""
 ORDERS: Final = ("asc", "desc")
@@ -37,7 +38,7 @@ class Query:
     page: int = 0
     size: int = ROWS
     sort: str = ""
-    """One of ``SORTS`` of what is shown; empty: by name."""
+    """One of ``SORTS`` of what is shown; empty: by the first of them."""
     descending: bool = False
 
     @classmethod

@@ -11,7 +11,12 @@ from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from streamlog.groups.offsets import consumer_lag
-from streamlog.http.console.cluster_snapshot import ClusterSnapshot, CoordinatedGroup, Local
+from streamlog.http.console.cluster_snapshot import (
+    ClusterSnapshot,
+    CoordinatedGroup,
+    CoordinatedTransaction,
+    Local,
+)
 from streamlog.http.console.event_log import EVENTS_MAX, ClusterEvent, EventLog
 from streamlog.http.console.names import FilteredNames, RankedNames
 from streamlog.http.console.node_findings import findings
@@ -38,7 +43,9 @@ SORTED_MS: Final = 60_000
 SUMMED_MAX: Final = 500
 """Partitions of which a turn adds up what they hold."""
 LAGGING_MAX: Final = 10
-"""Partitions of a group that are told one by one, those with the most to read first."""
+"""Partitions of a group, or of a transaction, that are told one by one: those with the most to read, or to wait for."""
+OVERDUE_MS: Final = 5_000
+"""After its time-out a transaction is about to be aborted; longer than that something is in its way."""
 
 
 class ShownRow(NamedTuple):
@@ -111,6 +118,7 @@ class View:
         self._partitions_kept: dict[TopicPartition, _PartitionRow] = {}
         self._events_kept: dict[int, ShownRow] = {}
         self._lags: dict[str, tuple[int, ShownRow]] = {}
+        self._transactions_kept: dict[str, ShownRow] = {}
         self._filtered: dict[str, FilteredNames] = {}
         self._wanting: dict[Query, tuple[int, Sequence[str]]] = {}
         self._sorted: dict[tuple[str, bool], RankedNames] = {}
@@ -189,6 +197,8 @@ class View:
                 return self._partitions(moment, query)
             case "groups":
                 return self._groups(moment, query)
+            case "transactions":
+                return self._transactions(moment, query)
             case "events":
                 return self._events(query)
         return FoundItems((), 0)
@@ -475,6 +485,57 @@ class View:
         )
         _remember(self._lags, group.group_id, (now_ms, shown), LAGS_MAX)
         yield len(group.committed) % SUMMED_MAX
+
+    def _transactions(self, moment: ClusterSnapshot, query: Query) -> FoundItems:
+        found = [it for it in moment.transactions if query.filter in it.transactional_id]
+        if query.sort == "name":
+            found.sort(key=lambda it: it.transactional_id)
+        elif query.sort == "partitions":
+            found.sort(key=lambda it: len(it.transaction.partitions))
+        if query.descending:
+            found.reverse()
+        rows = [self._transaction(it, moment.now_ms) for it in _page(found, query)]
+        return FoundItems(rows, len(found))
+
+    def _transaction(self, it: CoordinatedTransaction, now_ms: int) -> ShownRow:
+        """``held_up``: in its partitions on this node, of which there may be thousands: so many are looked at."""
+        kept = it.transaction
+        partitions = sorted(
+            TopicPartition(*place)
+            for place in kept.partitions
+            if self._sees is None or self._sees(place[0])
+        )
+        waiting = {tp: self._undecided(tp) for tp in partitions[:SUMMED_MAX]}
+        held_up = {tp: count for tp, count in waiting.items() if count is not None}
+        row: Row = {
+            "transactional_id": it.transactional_id,
+            "state": kept.state.shown,
+            "open_s": max(0, now_ms - kept.start_ms) // 1000 if kept.is_open else None,
+            "timeout_s": kept.timeout_ms // 1000,
+            "overdue": kept.is_open and now_ms - kept.start_ms > kept.timeout_ms + OVERDUE_MS,
+            "producer_id": kept.producer.producer_id,
+            "producer_epoch": kept.producer.epoch,
+            "coordinator": it.coordinator,
+            "partitions": len(partitions),
+            "held_up": sum(held_up.values()),
+            "held_up_unknown": len(partitions) - len(held_up),
+            "furthest": [
+                {"stream": tp.stream, "partition": tp.partition, "held_up": count}
+                for tp, count in nsmallest(
+                    LAGGING_MAX, held_up.items(), key=lambda held: (-held[1], held[0])
+                )
+            ],
+        }
+        known = self._transactions_kept.get(it.transactional_id)
+        if known is None or known.row != row:
+            known = _shown_row(it.transactional_id, row)
+            _remember(self._transactions_kept, it.transactional_id, known, ROWS_KEPT_MAX)
+        return known
+
+    def _undecided(self, tp: TopicPartition) -> int | None:
+        """Committed records that readers of committed records wait for; None: the partition is not here."""
+        kept = self._local.statistics(tp)
+        return None if kept is None else kept.undecided
 
     def _events(self, query: Query) -> FoundItems:
         events = [

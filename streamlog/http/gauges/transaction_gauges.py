@@ -1,12 +1,23 @@
 """Gauges of transactions, exported by each transactional id's coordinator alone."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streamlog.condition import Condition
 from streamlog.transactions.service import TransactionStatistics
 from streamlog.transactions.transaction import TransactionState
+
+READERS_HELD_UP: Final = Condition(
+    "SL-0907",
+    "an open transaction holds up readers",
+    "`streamlog transaction ls --state Ongoing` names its producer: see its log, or end it by "
+    "`streamlog transaction abort`",
+    meaning="A transaction has been open for minutes. Readers of committed records get nothing that "
+    "was written to its partitions since it began.",
+)
 
 ENDED = ("commit", "abort", "timeout", "fence", "operator")
 

@@ -67,7 +67,7 @@ def refuse_assignments(text: str) -> NoReturn:
     raise RequestRefused(ErrorCode.invalid_replica_assignment, text)
 
 
-CREATED_AT_ONCE: Final = 50
+CREATED_AT_ONCE: Final = 100
 """Topics of one request. Each waits for the metadata log's disk more than once, and those waits are shared."""
 
 DEFAULT: Final = -1

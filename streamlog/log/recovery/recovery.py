@@ -234,6 +234,24 @@ class Recovery:
             report=self.report,
         )
 
+    def begin(self) -> Recovered:
+        """For a folder that was made just now, and has nothing but its mark: nothing is read. Who made it
+        syncs the folder when this has returned.
+        """
+        segment = self._create_file()
+        self._require_keys(segment)
+        return Recovered(
+            segments=Segments(self._segments),
+            active=ActiveSegment.empty(self._pool, segment),
+            epochs=LeaderEpochs(),
+            epochs_are_stored=True,
+            log_start_offset=self._log_start_offset,
+            recovery_limit=self._limit,
+            lost_end=self._lost_end,
+            manifest=self._manifest,
+            report=self.report,
+        )
+
     def _require_keys(self, segment: Segment) -> None:
         """Better no log than one that cannot be written, or read at its end. Raises
         EncryptionKeyMissing.
@@ -412,13 +430,17 @@ class Recovery:
         )
 
     def _create(self) -> ActiveSegment:
+        segment = self._create_file()
+        self._disk.sync_directory(self._directory)  # its name says which offset comes next
+        return ActiveSegment.empty(self._pool, segment)
+
+    def _create_file(self) -> Segment:
         interval_bytes = self._settings.index_interval_bytes
         start = self._log_start_offset
         segment = Segment.empty(self._pool, self._directory, start, interval_bytes)
         self._pool.create(segment.path)
-        self._disk.sync_directory(self._directory)  # its name says which offset comes next
         self._segments.append(segment)
-        return ActiveSegment.empty(self._pool, segment)
+        return segment
 
     def _recover_tail(self) -> ActiveSegment:
         """Read what may be torn; the last segment that is left becomes the active one."""

@@ -78,8 +78,10 @@ class Disk(Protocol):
     def states(self, directory: str) -> dict[str, FileState]:
         """The plain files of a folder."""
 
-    def make_directory(self, path: str) -> None:
-        """With its parents; no error if it is there."""
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
+        """With its parents; no error if it is there. Whether it was made. Not ``durable``: a power cut
+        may take what was made, until the folders around it are synced.
+        """
 
     def remove_directory(self, path: str) -> None: ...
     def sync_directory(self, path: str) -> None: ...
@@ -159,16 +161,22 @@ class OsDisk:
                         found[entry.name] = FileState(stat.st_size, version)
         return found
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
         """Each folder made is synced into its parent, else a power cut could take the log with it."""
-        made, missing = Path(path), []
+        if not durable:
+            return _make_directory(path)
+        made, missing, is_new = Path(path), [], False
         while not made.exists():
             missing.append(made)
             made = made.parent
         for folder in reversed(missing):
-            with contextlib.suppress(FileExistsError):
+            is_new = True
+            try:
                 folder.mkdir()
+            except FileExistsError:
+                is_new = False
             self.sync_directory(str(folder.parent))
+        return is_new
 
     def remove_directory(self, path: str) -> None:
         Path(path).rmdir()
@@ -211,6 +219,24 @@ class OsDisk:
                 Path(temporary).unlink(missing_ok=True)
             raise
         self.sync_directory(str(Path(path).parent))
+
+
+def _make_directory(path: str) -> bool:
+    """With its parents, and no system call more than that takes: thousands are made at a time."""
+    try:
+        os.mkdir(path)  # noqa: PTH102
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        parent = os.path.dirname(path)  # noqa: PTH120
+        if parent in ("", path):
+            raise
+        _make_directory(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)  # noqa: PTH102
+            return True
+        return False
+    return True
 
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

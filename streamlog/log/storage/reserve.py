@@ -70,8 +70,10 @@ class ReservingDisk(OsDisk):
             self.with_room(lambda: super(ReservingDisk, self).create(path)), self.with_room
         )
 
-    def make_directory(self, path: str) -> None:
-        self.with_room(lambda: super(ReservingDisk, self).make_directory(path))
+    def make_directory(self, path: str, *, durable: bool = True) -> bool:
+        return self.with_room(
+            lambda: super(ReservingDisk, self).make_directory(path, durable=durable)
+        )
 
     def write_small(self, path: str, data: bytes) -> None:
         self.with_room(lambda: super(ReservingDisk, self).write_small(path, data))

@@ -71,8 +71,11 @@ class SharedSync:
         """It is also no slower than syncs of the files, as far as is known."""
         return self.is_usable and time.monotonic() >= self._not_before
 
-    def sync(self, files: Iterable[_File] = ()) -> bool:
-        """Whether all of them are synced now, with their folders; else each is to be by itself."""
+    def sync(self, files: Iterable[_File] = (), *, others: int = 0) -> bool:
+        """Whether all of them are synced now, with their folders; else each is to be by itself.
+
+        ``others``: so many more syncs it takes the place of, of what certainly is on this file system.
+        """
         files = list(files)
         if self._has_failed or any(_device(it) != self._device for it in files):
             return False
@@ -83,7 +86,7 @@ class SharedSync:
             logger.error(SHARED_SYNC_FAILED, extra={"problem": problem})
             return False
         ended = time.monotonic()
-        if ended - started > WORTH_S + WORTH_FOR_FILE_S * len(files):
+        if ended - started > WORTH_S + WORTH_FOR_FILE_S * (len(files) + others):
             self._not_before = ended + PAUSE_S
         return True
 

@@ -15,7 +15,7 @@ from streamlog.acl.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.quota import Quota
-from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.metadata.stream.stream_config import CheckedConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 
@@ -186,7 +186,7 @@ class StreamCreated(MetadataRecord):
     """A stream is there; its partitions follow as PartitionChanged."""
 
     stream_id: UUID
-    config: StreamConfig
+    config: CheckedConfig
     created_ms: int
     once_clear: bool = False
     """Some of it may have been stored before the stream was encrypted; said by snapshots alone."""
@@ -198,7 +198,7 @@ class StreamCreated(MetadataRecord):
 class StreamUpdated(MetadataRecord):
     """A stream has another configuration."""
 
-    config: StreamConfig
+    config: CheckedConfig
 
 
 class StreamDeleted(MetadataRecord):

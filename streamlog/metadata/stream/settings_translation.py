@@ -38,6 +38,14 @@ TOPIC_CONFIGS: Final = {row.name: row.kafka or row.name for row in SETTINGS}
 
 _BY_KEY = {row.key: row for row in SETTINGS if row.jetstream is None or row.name == "compression"}
 _BY_KAFKA = {row.kafka: row for row in SETTINGS if row.kafka is not None}
+
+
+def _topic_text(row: StreamSetting, value: Any) -> str | None:
+    """None: it is left out."""
+    return None if value in (None, ()) else row.form.to_text(value)
+
+
+_TOPIC_DEFAULTS = {key: _topic_text(row, row.default) for key, row in _BY_KAFKA.items()}
 BY_NAME = {row.name: row for row in SETTINGS}
 _DEFAULTS = {row.name: row.default for row in SETTINGS}
 _TOLD_BY_DEFAULT: dict[str, Any] = {
@@ -118,8 +126,11 @@ def to_topic_configs(config: StreamConfig) -> dict[str, str]:
     """Kafka's topic configs of ``config``; what is left to the node's settings is left out, subjects where there
     are none, and what has no effect where it was not set.
     """
-    values = ((key, row, getattr(config, row.name)) for key, row in _BY_KAFKA.items())
-    told = {key: row.form.to_text(it) for key, row, it in values if it not in (None, ())}
+    texts, values = dict(_TOPIC_DEFAULTS), vars(config)
+    for key, row in _BY_KAFKA.items():
+        if (value := values[row.name]) != row.default:
+            texts[key] = _topic_text(row, value)
+    told = {key: text for key, text in texts.items() if text is not None}
     return told | config.inert_configs
 
 

@@ -20,6 +20,8 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 
@@ -883,3 +885,11 @@ class StreamConfig(BaseModel):
             raise InvalidStreamConfig(
                 "max_compaction_lag_ms: cannot be less than min_compaction_lag_ms"
             )
+
+
+def _as_it_is(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, StreamConfig) else validate(value)
+
+
+CheckedConfig = Annotated[StreamConfig, WrapValidator(_as_it_is)]
+"""A field of a record or a command: a configuration was checked when it was made, and does not change."""

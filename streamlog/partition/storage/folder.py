@@ -10,7 +10,7 @@ was moved away and back never gets its own. A folder to be deleted is first move
 
 import errno
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,11 +20,12 @@ from streamlog.condition import CRITICAL, REPAIR_DISK, Condition
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.layout import (
     METADATA_NAME,
+    TEMPORARY_SUFFIX,
     PartitionMetadata,
     decode_mark,
     encode_mark,
 )
-from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.disk import Disk, write_all
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import LogId, NodeId, TopicPartition
 
@@ -81,7 +82,7 @@ class Folders:
         lost it; a deleted stream's would have been moved away, so it is taken as ours.
         """
         path = self.path(tp)
-        self._make(path)
+        self._make(str(path))
         try:
             mark = self.mark(path)
         except CorruptFile:
@@ -89,12 +90,76 @@ class Folders:
         if mark is not None and mark.stream_id != stream_id:
             raise CorruptFile(f"{path} belongs to stream id {mark.stream_id}, not {stream_id}")
         if mark is None or mark.incarnation is None:
+            for around in (path.parent, self.streams):  # a process that was killed may not have
+                self._disk.sync_directory(str(around))
             self._disk.write_small(str(path / METADATA_NAME), encode_mark(stream_id, incarnation))
         elif mark.incarnation != incarnation:
             raise CorruptFile(
                 f"{path} is of the replica that was assigned at metadata offset"
                 f" {mark.incarnation}, not at {incarnation}"
             )
+
+    def make_new(
+        self, wanted: Iterable[LogId], sync_all: Callable[[int], bool]
+    ) -> dict[LogId, OSError | None]:
+        """Folders with nothing but their marks, for those of ``wanted`` that have none; what failed.
+        One that is there already is not in the answer: ``claim`` it.
+
+        A folder that has its mark is durable; the mark's name, and others in it, are once ``sync_new``
+        has returned. ``sync_all``: syncs the file system in place of so many files and folders, and
+        says whether it is synced now; else each of them is.
+        """
+        made: dict[LogId, OSError | None] = {}
+        for it in wanted:
+            path = self._path(it.tp)
+            try:
+                if not self._make(path, durable=False):
+                    continue
+                made[it] = None
+                mark = encode_mark(it.stream_id, it.incarnation)
+                self._write(f"{path}/{METADATA_NAME}{TEMPORARY_SUFFIX}", mark)
+            except OSError as error:
+                made[it] = error
+        left = [it for it, error in made.items() if error is None]
+        if left and not sync_all(3 * len(left)):
+            made |= self._sync_marks(left)
+        for it in left:
+            if made[it] is None:
+                mark_path = f"{self._path(it.tp)}/{METADATA_NAME}"
+                try:
+                    self._disk.rename(mark_path + TEMPORARY_SUFFIX, mark_path)
+                except OSError as error:
+                    made[it] = error
+        return made
+
+    def _sync_marks(self, made: Iterable[LogId]) -> dict[LogId, OSError]:
+        """And that the folders are there; what failed."""
+        failed: dict[LogId, OSError] = {}
+        around = set[str]()
+        for it in made:
+            path = self._path(it.tp)
+            parents = {path.rpartition("/")[0], str(self.streams)}
+            try:
+                self._sync(f"{path}/{METADATA_NAME}{TEMPORARY_SUFFIX}")
+                for parent in parents - around:
+                    self._disk.sync_directory(parent)
+                around |= parents
+            except OSError as error:
+                failed[it] = error
+        return failed
+
+    def sync_new(
+        self, made: Collection[LogId], sync_all: Callable[[int], bool]
+    ) -> dict[LogId, OSError]:
+        """What new folders hold is durable after this; what failed."""
+        failed: dict[LogId, OSError] = {}
+        if made and not sync_all(len(made)):
+            for it in made:
+                try:
+                    self._disk.sync_directory(self._path(it.tp))
+                except OSError as error:
+                    failed[it] = error
+        return failed
 
     def mark(self, path: Path) -> PartitionMetadata | None:
         """Whose it is; None without a mark. Raises CorruptFile if it is unreadable."""
@@ -118,15 +183,33 @@ class Folders:
         """Discarded folders that are not yet removed."""
         return sorted(_folders(self.deleted))
 
-    def _make(self, path: Path) -> None:
-        """The stream's folder may go at the same time, with another partition that leaves it."""
-        for left in reversed(range(MAKE_TRIES)):
-            try:
-                self._disk.make_directory(str(path))
-                return
-            except FileNotFoundError:
-                if not left:
-                    raise
+    def _path(self, tp: TopicPartition) -> str:
+        """``path``, for thousands of them."""
+        return f"{self.streams}/{tp.stream}/{tp.partition}"
+
+    def _make(self, path: str, *, durable: bool = True) -> bool:
+        """Whether it was made. The stream's folder may go at the same time, with another partition that
+        leaves it.
+        """
+        for _ in range(MAKE_TRIES - 1):
+            with suppress(FileNotFoundError):
+                return self._disk.make_directory(path, durable=durable)
+        return self._disk.make_directory(path, durable=durable)
+
+    def _write(self, path: str, data: bytes) -> None:
+        """A new file, not synced."""
+        file = self._disk.create(path)
+        try:
+            write_all(file, data, 0)
+        finally:
+            file.close()
+
+    def _sync(self, path: str) -> None:
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _move(self, tp: TopicPartition, place: Path, stream_id: UUID | None) -> Path:
         source = self.path(tp)

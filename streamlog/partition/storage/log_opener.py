@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,6 +51,8 @@ WORKERS: Final = 8
 which several syncs at once are little more than one."""
 _OPENED_AT_ONCE: Final = 256
 """Logs that one worker opens in one go, and syncs at once."""
+_OPENED_TOGETHER: Final = 16
+"""At least so many of more than there are workers: new ones of one go share a sync of the file system."""
 
 
 class LocalReplica(NamedTuple):
@@ -89,6 +91,15 @@ class LogOpening:
     first_offset: int = 0
     """The log begins there, or after it."""
 
+    @property
+    def log_id(self) -> LogId:
+        return LogId(self.tp, self.stream_id, self.incarnation)
+
+    @property
+    def may_be_new(self) -> bool:
+        """Nothing is known of it: it is new, if it has no folder."""
+        return self.offsets == NOTHING and not self.first_offset
+
 
 Opened = tuple[LogOpening, PartitionLog | StreamlogError]
 Wanted = tuple[LocalReplica, Callable[[Opened], None]]
@@ -110,8 +121,12 @@ class LogOpener:
         files: FilePool,
         power_lost: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        shared: Callable[[], SharedSync | None] = lambda: None,
     ) -> None:
-        """``power_lost``: before this run, see ``log``; ``spawn`` runs what no caller waits for."""
+        """``power_lost``: before this run, see ``log``; ``spawn`` runs what no caller waits for.
+        ``shared``: for new logs, once the node runs; no one else may use it.
+        """
+        self._shared = shared
         self._folders = folders
         self._checkpoints = checkpoints
         self._upkeep = upkeep
@@ -145,7 +160,8 @@ class LogOpener:
             told[here.tp]((self._opening(here), error))
         skipped = {here.tp for here, _ in failed}
         openings = [self._opening(here) for here, _ in wanted if here.tp not in skipped]
-        size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
+        least = _OPENED_TOGETHER if len(openings) > WORKERS else 1
+        size = min(_OPENED_AT_ONCE, max(least, -(-len(openings) // WORKERS)))
         chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
         loop = asyncio.get_running_loop()
         jobs = [loop.run_in_executor(self._workers, self._open_some, it, shared) for it in chunks]
@@ -207,6 +223,47 @@ class LogOpener:
         return True
 
     def _open_some(self, openings: list[LogOpening], shared: SharedSync | None) -> list[Opened]:
+        if shared is not None:
+            return self._open_known(openings, shared)
+        made = self._folders.make_new(
+            (it.log_id for it in openings if it.may_be_new), self._sync_new_folders
+        )
+        known = [it for it in openings if it.log_id not in made]
+        new = [self._begin(it, made[it.log_id]) for it in openings if it.log_id in made]
+        failed = self._folders.sync_new(
+            [it.log_id for it, log in new if isinstance(log, PartitionLog)], self._sync_new_folders
+        )
+        return [
+            *(self._unless_failed(it, failed.get(it[0].log_id)) for it in new),
+            *self._open_known(known, None),
+        ]
+
+    def _begin(self, opening: LogOpening, error: OSError | None) -> Opened:
+        """``error``: why its folder could not be made."""
+        path = self._folders.path(opening.tp)
+        if error is not None:
+            return opening, storage_error(error, str(path))
+        try:
+            return opening, PartitionLog.open(
+                path,
+                opening.settings,
+                disk=self._disk,
+                files=self._files,
+                key_scope=scope_of(opening.stream_id, opening.tp.partition),
+                is_new=True,
+            )
+        except StreamlogError as refused:
+            return opening, refused
+
+    def _sync_new_folders(self, count: int) -> bool:
+        """In place of syncs of so many files and folders."""
+        shared = self._shared()
+        if shared is None or not shared.is_advisable:
+            return False
+        with self._shared_lock:
+            return shared.sync(others=count)
+
+    def _open_known(self, openings: list[LogOpening], shared: SharedSync | None) -> list[Opened]:
         syncs = None if shared is None else DeferredSyncs()
         opened: list[Opened] = []
         for opening in openings:
@@ -247,18 +304,19 @@ class LogOpener:
         if syncs is None or shared is None:
             return opened
         failed = syncs.run(self._disk, self._files, partial(self._sync_all, shared))
-        return [self._unless_failed(it, failed) for it in opened]
+        return [
+            self._unless_failed(it, failed.get(str(self._folders.path(it[0].tp)))) for it in opened
+        ]
 
     def _sync_all(self, shared: SharedSync) -> bool:
         with self._shared_lock:
             return shared.sync()
 
-    def _unless_failed(self, opened: Opened, failed: Mapping[str, OSError]) -> Opened:
+    def _unless_failed(self, opened: Opened, error: OSError | None) -> Opened:
         opening, log = opened
-        path = str(self._folders.path(opening.tp))
-        error = failed.get(path)
         if error is None or isinstance(log, StreamlogError):
             return opened
+        path = str(self._folders.path(opening.tp))
         unavailable = storage_error(error, error.filename or path)
         log.fail(str(unavailable))
         log.close()

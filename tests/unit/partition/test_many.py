@@ -34,7 +34,7 @@ class Shared(SharedSync):
 
     is_advisable = is_usable
 
-    def sync(self, files: Iterable[object] = ()) -> bool:
+    def sync(self, files: Iterable[object] = (), *, others: int = 0) -> bool:
         self.count += 1
         return True
 

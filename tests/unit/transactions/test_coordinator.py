@@ -2,10 +2,13 @@ import pytest
 
 from streamlog.config import TransactionsSection
 from streamlog.coordination.effects import NONE
+from streamlog.transactions.coordinator import COMPLETION_MS, HELD_MS, RETRY_MS
 from streamlog.transactions.requests import GivenProducer
 from streamlog.transactions.transaction import (
     EPOCH_MAX,
+    PartitionId,
     ProducerEpoch,
+    Transaction,
     TransactionState,
 )
 from streamlog.wire.error_codes import ErrorCode
@@ -100,6 +103,10 @@ def test_what_could_not_be_written_is_not_so(world: TransactionWorld) -> None:
     assert world.error(world.end(producer, commit=True)) is NONE
 
 
+def logged(world: TransactionWorld) -> Transaction:
+    return dict(world.replayed().built())[ID]
+
+
 # A transaction's way
 
 
@@ -110,7 +117,7 @@ def test_an_end_takes_the_producer_to_its_next_epoch(world: TransactionWorld, co
     assert given == (NONE, (producer.producer_id, 1))
     (sent,) = world.markers
     assert sent == (ID, given.producer, commit, {("t", 0), ("t", 1)}, 2)
-    assert world.add(given.producer, 2).result is CONCURRENT
+    assert world.error(world.init(given.producer)) is CONCURRENT
     world.marked(sent, ("t", 0))
     assert world.kept.state.is_prepared
     world.marked(sent, ("t", 1))
@@ -140,6 +147,7 @@ def test_an_end_that_is_asked_for_again(world: TransactionWorld) -> None:
     world.mark()
     assert world.end(producer, commit=True).result == given
     assert world.error(world.end(producer, commit=False)) is ErrorCode.invalid_txn_state
+    world.wait(COMPLETION_MS)
     world.crash()
     assert world.end(producer, commit=True).result == given
     assert world.add(given.producer, 0).result is NONE
@@ -177,12 +185,62 @@ def test_one_change_at_a_time() -> None:
     assert world.error(world.init()) is CONCURRENT
     world.commit_log()
     producer = asked.result.producer
-    adding = world.add(producer, 0)
-    assert world.add(producer, 1).result is CONCURRENT
+    adding = [world.add(producer, number) for number in (0, 1, 0, 2)]
     assert world.error(world.end(producer, commit=True)) is CONCURRENT
-    world.commit_log()
-    assert adding.result is NONE
+    for count, partitions in ((1, {0}), (3, {0, 1}), (4, {0, 1, 2})):
+        world.commit_log()
+        assert [it.results for it in adding] == [[NONE]] * count + [[]] * (4 - count)
+        assert world.kept.partitions == {("t", number) for number in partitions}
     assert world.add(producer, 0).result is NONE  # nothing to be written
+
+
+def test_partitions_of_the_next_transaction_wait_for_the_markers_of_the_one_before(
+    world: TransactionWorld,
+) -> None:
+    producer = begun(world, version=0)
+    world.end(producer, commit=True, version=0)
+    adding = world.add(producer, 7, version=0)
+    world.wait(HELD_MS - 1)
+    assert not adding.results
+    world.mark()
+    assert adding.result is NONE
+    assert world.kept.partitions == {("t", 7)}
+    assert world.kept.start_ms == world.now.wall_ms
+
+
+def test_partitions_do_not_wait_for_ever(world: TransactionWorld) -> None:
+    producer = begun(world, version=0)
+    world.end(producer, commit=True, version=0)
+    first = world.add(producer, 7, version=0)
+    world.wait(HELD_MS // 2)
+    second = world.add(producer, 8, version=0)
+    world.wait(HELD_MS // 2)
+    assert first.result is CONCURRENT
+    assert not second.results
+    world.wait(HELD_MS // 2)
+    assert second.result is CONCURRENT
+    world.mark()
+    assert world.kept.state is State.COMPLETE_COMMIT
+
+
+def test_a_zombie_that_waits_is_fenced_by_who_has_come_meanwhile() -> None:
+    world = TransactionWorld(commits=False)
+    asked = world.init()
+    world.commit_log()
+    producer = asked.result.producer
+    initialising = world.init(producer)
+    zombie = world.add(producer, 0)
+    world.commit_log()
+    assert initialising.result.error is NONE
+    assert zombie.result is FENCED
+
+
+def test_who_waits_is_told_of_another_coordinator(world: TransactionWorld) -> None:
+    producer = begun(world, version=0)
+    world.end(producer, commit=True, version=0)
+    adding = world.add(producer, 7, version=0)
+    world.carry_out(world.coordinator.close())
+    assert adding.result is ErrorCode.not_coordinator
 
 
 def test_ids_and_producers_that_are_not_known(world: TransactionWorld) -> None:
@@ -338,10 +396,36 @@ def test_a_completion_that_could_not_be_written_is_written_later(world: Transact
     world.end(producer, commit=True)
     world.refuse = ErrorCode.coordinator_not_available
     world.mark()
-    assert world.kept.state is State.PREPARE_COMMIT
+    for _ in range(3):
+        assert logged(world).state is State.PREPARE_COMMIT
+        world.wait(RETRY_MS)
     world.refuse = None
-    world.wait(100)
-    assert world.kept.state is State.COMPLETE_COMMIT
+    world.wait(RETRY_MS)
+    assert logged(world).state is world.kept.state is State.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(("waits", "kept"), [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)])
+def test_the_next_transaction_begins_whether_or_not_the_log_has_the_completion_of_the_last_one(
+    waits: int, kept: int
+) -> None:
+    """Right after it one record says both; later there are two, of which a crash may leave the first."""
+    world = TransactionWorld()
+    producer = begun(world, 0, version=0)
+    world.end(producer, commit=True, version=0)
+    world.commits = False
+    world.mark()
+    world.wait(waits * COMPLETION_MS)
+    adding = world.add(producer, 7, version=0)
+    assert len(world.writing) == 1 + waits
+    assert not adding.results
+    world.crash(kept)
+    partitions: set[PartitionId] = set()
+    if kept == 0:
+        partitions = {("t", 0)}
+    elif kept == 1 + waits:
+        partitions = {("t", 7)}
+    assert world.kept.partitions == partitions
+    assert bool(world.markers) == (kept == 0), "only what may not be complete is told again"
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -381,9 +465,9 @@ def test_a_producer_whose_epochs_are_used_up_has_another_id(world: TransactionWo
     assert given == GivenProducer(NONE, ProducerEpoch(101, 0))
     assert world.markers[0].producer == (100, EPOCH_MAX)
     assert world.error(world.end(last, commit=True)) is CONCURRENT
-    assert world.add(given.producer, 0).result is CONCURRENT
     world.mark()
     assert world.end(last, commit=True).result == given
+    world.wait(COMPLETION_MS)
     world.crash()
     assert world.end(last, commit=True).result == given
     assert world.add(last, 0).result is FENCED

@@ -88,7 +88,7 @@ const dateTime = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z
 
 // The address
 
-const VIEWS = ["overview", "streams", "messages", "groups", "partitions", "events", "stream", "manage"];
+const VIEWS = ["overview", "streams", "messages", "groups", "transactions", "partitions", "events", "stream", "manage"];
 let here = { view: "overview" };
 
 const addressOf = (values) => {
@@ -338,6 +338,16 @@ function furthest(row) {
     `: ${count(it.lag)}`]).filter(Boolean);
 }
 
+function heldUp(row) {
+  const found = row.furthest.slice(0, 3);
+  const rest = row.partitions - found.length;
+  return [...found.flatMap((it, place) => [place ? ", " : "", link(streamAddress(it.stream), `${it.stream}/${it.partition}`), `: ${count(it.held_up)}`]),
+    rest ? `${found.length ? " and " : ""}${count(rest)} more` : ""].filter(Boolean);
+}
+
+const howLong = (seconds) =>
+  (seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`);
+
 // name, what it says, numbers stand to the right, what it is sorted by
 const LISTS = {
   streams: {
@@ -384,6 +394,20 @@ const LISTS = {
       ["Partitions", (row) => count(row.partitions), "number"],
       ["Coordinator", (row) => String(row.coordinator), "number"],
       ["", (row) => actsOn("/groups/", { group: row.group, group_id: row.group, name: row.group })],
+    ],
+  },
+  transactions: {
+    title: "Transactions",
+    sorts: { started: "start", name: "name", partitions: "partitions" },
+    columns: [
+      ["Transactional id", (row) => link(addressOf({ view: "manage", ask: "transactions.describe", transactional_id: row.transactional_id }), row.transactional_id), undefined, "name"],
+      ["State", (row) => [badge(row.overdue ? "bad" : row.open_s === null ? "good" : "note", row.state), ...(row.overdue ? [badge("warn", "longer than its time-out")] : [])]],
+      ["Open for", (row) => (row.open_s === null ? "–" : `${howLong(row.open_s)} of ${howLong(row.timeout_s)}`), "number", "started"],
+      ["Records held up", (row) => (row.open_s === null ? "–" : count(row.held_up) + (row.held_up_unknown ? " or more" : "")), "number"],
+      ["Partitions", heldUp, undefined, "partitions"],
+      ["Producer, epoch", (row) => `${row.producer_id}, ${row.producer_epoch}`, "number"],
+      ["Coordinator", (row) => (row.coordinator === null ? "none" : String(row.coordinator)), "number"],
+      ["", (row) => (row.open_s === null ? [] : actsOn("/transactions/", { transactional_id: row.transactional_id }))],
     ],
   },
   events: {
@@ -736,6 +760,7 @@ const BRIEFLY = {
   "streams.create": "Create a stream", "streams.replace": "Change settings", "streams.delete": "Delete", "streams.purge": "Purge",
   "placement.move": "Move", "placement.cancel_move": "Cancel the move", "placement.elect": "Elect a leader",
   "placement.replace_node": "Replace a node", "messages.delete": "Delete", "messages.publish": "Publish a message",
+  "transactions.abort": "Abort",
   "groups.reset": "Reset offsets", "groups.delete": "Delete", "groups.delete_offsets": "Forget offsets",
 };
 const briefly = (operation) => BRIEFLY[operation.operationId] ?? operation.summary.replace(/[.:;,].*/, "");

@@ -13,7 +13,11 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.config import AuthorizationSection
-from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.cluster_snapshot import (
+    ClusterSnapshot,
+    CoordinatedTransaction,
+    LocalReplicaState,
+)
 from streamlog.http.console.event_log import EventLog
 from streamlog.http.console.live import Broadcast, Live, WatchedPartitions
 from streamlog.http.console.overview import WORK_MAX
@@ -22,7 +26,8 @@ from streamlog.http.console.query import ROWS, Query
 from streamlog.http.console.traffic import Traffic
 from streamlog.http.console.view import View
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.model import TopicPartition
+from streamlog.model import NodeId, TopicPartition
+from streamlog.transactions.transaction import new_transaction
 from tests.page_world import LocalPartitions, image, moment, partition, stream
 from tests.restricted import ALICE, rule
 
@@ -34,6 +39,9 @@ class World:
         self.image = image(stream("s", partition()))
         self.permissions: Permissions | None = None
         """Of who asks."""
+        self.transactions: tuple[CoordinatedTransaction, ...] = ()
+        self.fetched: list[str] = []
+        """Lists for which others were asked."""
         self.looks = 0
         traffic, chronicle = Traffic(), EventLog()
         self.live = Live(
@@ -48,11 +56,15 @@ class World:
             chronicle=chronicle,
             interest=WatchedPartitions(),
             clients_max=100,
+            fetch=self.fetch,
         )
 
     def moment(self) -> ClusterSnapshot:
         self.looks += 1
-        return moment(self.image)
+        return moment(self.image, transactions=self.transactions)
+
+    async def fetch(self, query: Query) -> None:
+        self.fetched.append(query.show)
 
     async def held(self) -> dict[TopicPartition, LocalReplicaState]:
         return {}
@@ -274,6 +286,21 @@ async def test_who_may_not_know_every_stream_is_told_of_the_others_only() -> Non
     assert told_of["cluster"]["leaderless"] == 0
     world.permissions = None
     assert b"secret" in await world.whole()
+
+
+async def test_who_may_not_know_a_transactional_id_is_not_told_of_it() -> None:
+    world = World()
+    kept = new_transaction(1, 60_000, 0)
+    world.transactions = tuple(
+        CoordinatedTransaction(name, kept, NodeId(1)) for name in ("bills", "secret")
+    )
+    alice(world, "describe transactional_id bills")
+    told = await world.told(show="transactions")
+    assert (told["keys"], told["total"]) == (["bills"], 1)
+    alice(world, "describe topic *")
+    assert (await world.told(show="transactions"))["keys"] == []
+    world.permissions = None
+    assert (await world.told(show="transactions"))["keys"] == ["bills", "secret"]
 
 
 async def test_a_right_that_is_given_or_taken_away_counts_at_the_next_look() -> None:

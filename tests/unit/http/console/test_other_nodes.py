@@ -12,11 +12,13 @@ from streamlog.errors import NodeUnreachable
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
 from streamlog.http.console.cluster_snapshot import CoordinatedGroup
-from streamlog.http.console.other_nodes import NodeProbe, RemoteGroups
+from streamlog.http.console.other_nodes import AllTransactions, NodeProbe, RemoteGroups
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
+from streamlog.transactions.replay import KnownTransaction
+from streamlog.transactions.transaction import TransactionState, new_transaction
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import NODE
 from tests.kafka_node import KafkaNode, until
@@ -153,3 +155,45 @@ async def test_without_a_controller_the_other_nodes_are_asked_whether_they_are_t
     has_controller = True
     await probe.look()
     assert probe.answers == {}
+
+
+class Coordinators:
+    """What ``AllTransactions`` asks by."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.found: list[KnownTransaction] = []
+
+    @property
+    def transactions(self) -> "Coordinators":
+        return self
+
+    async def all(self) -> tuple[list[KnownTransaction], list[NodeId]]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return list(self.found), []
+
+    def node_of(self, transactional_id: str) -> NodeId | None:
+        return NodeId(3) if transactional_id == "a" else None
+
+
+async def test_transactions_that_have_been_open_for_longest_come_first() -> None:
+    coordinators = Coordinators()
+    idle = new_transaction(1, 60_000, 0)
+    began = {"a": 30, "c": 10, "d": 20}
+    coordinators.found = [
+        KnownTransaction(
+            name,
+            idle._replace(state=TransactionState.ONGOING, start_ms=began[name])
+            if name in began
+            else idle,
+        )
+        for name in "abcde"
+    ]
+    page = AllTransactions(cast("Any", coordinators))
+    assert page.known == []
+    await asyncio.gather(page.look(), page.look())
+    assert [it.transactional_id for it in page.known] == ["c", "d", "a", "b", "e"]
+    assert [it.coordinator for it in page.known] == [None, None, 3, None, None]
+    await page.look()
+    assert coordinators.asked == 1, "many who look at them at once cost one question"

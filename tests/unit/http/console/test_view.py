@@ -1,20 +1,27 @@
 """Pages of lists: small, whatever there is in the cluster."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamlog.errors import InvalidRequest
-from streamlog.http.console.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.console.cluster_snapshot import (
+    ClusterSnapshot,
+    CoordinatedTransaction,
+    LocalReplicaState,
+)
 from streamlog.http.console.event_log import EventLog
 from streamlog.http.console.query import ROWS_MAX, Query
 from streamlog.http.console.traffic import Traffic
-from streamlog.http.console.view import SUMMED_MAX, View
+from streamlog.http.console.view import SUMMED_MAX, ShownRow, View
 from streamlog.model import NodeId, TopicPartition
-from tests.page_world import LocalPartitions, Progress, image, moment, partition, stream
+from streamlog.partition.state import PartitionStatistics
+from streamlog.transactions.transaction import Transaction, TransactionState
+from tests.page_world import BEGAN_MS, LocalPartitions, Progress, image, moment, partition, stream
+from tests.partition_statistics import partition_statistics
 
 S0, S1, T0 = TopicPartition("s", 0), TopicPartition("s", 1), TopicPartition("t", 0)
 
@@ -187,6 +194,119 @@ def test_what_is_asked_for() -> None:
     assert Query.of({"sort": "name", "order": "asc"}) == Query()
     assert Query.of({"order": "desc"}) == Query(sort="name", descending=True)
     assert Query.of({"sort": "lag"}, show="groups") == Query("groups", sort="lag")
+    assert Query.of({"sort": "started"}, show="transactions") == Query("transactions")
+
+
+class Waiting(LocalPartitions):
+    """Readers of committed records wait in some of the partitions."""
+
+    def __init__(self, elsewhere: Iterable[TopicPartition] = (), **undecided: int) -> None:
+        """``s0=3``: records of partition 0 of stream s."""
+        super().__init__(elsewhere)
+        self.undecided = undecided
+
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
+        if tp in self.elsewhere:
+            return None
+        return partition_statistics(
+            tp, undecided=self.undecided.get(f"{tp.stream}{tp.partition}", 0)
+        )
+
+
+def transaction(
+    name: str,
+    *partitions: TopicPartition,
+    open_ms: int | None = None,
+    timeout_ms: int = 60_000,
+    state: TransactionState = TransactionState.ONGOING,
+) -> CoordinatedTransaction:
+    """``open_ms``: for how long; None: it is not."""
+    if open_ms is None:
+        state = TransactionState.COMPLETE_COMMIT
+    places = frozenset((it.stream, it.partition) for it in partitions)
+    began_ms = -1 if open_ms is None else NOW_MS - open_ms
+    kept = Transaction(7, 3, timeout_ms, state, places, NOW_MS, began_ms)
+    return CoordinatedTransaction(name, kept, NodeId(2))
+
+
+NOW_MS = BEGAN_MS + 3_600_000
+
+
+def test_transactions_with_what_they_hold_up() -> None:
+    found = [
+        transaction("b", S0, S1, T0, open_ms=90_500),
+        transaction("c", S1, open_ms=61_000, state=TransactionState.PREPARE_COMMIT),
+        transaction("a"),
+    ]
+    streams = stream("s", partition(), partition()), stream("t", partition())
+    it = moment(image(*streams), transactions=found, now_ms=NOW_MS)
+    shown = view(Waiting([T0], s0=5, s1=40))
+    b, c, a = shown.list(it, Query(show="transactions")).rows
+    assert b == {
+        "transactional_id": "b",
+        "state": "Ongoing",
+        "open_s": 90,
+        "timeout_s": 60,
+        "overdue": True,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "coordinator": 2,
+        "partitions": 3,
+        "held_up": 45,
+        "held_up_unknown": 1,
+        "furthest": [
+            {"stream": "s", "partition": 1, "held_up": 40},
+            {"stream": "s", "partition": 0, "held_up": 5},
+        ],
+    }
+    assert (c["state"], c["overdue"], c["held_up"]) == ("PrepareCommit", False, 40)
+    assert (a["open_s"], a["overdue"], a["partitions"], a["furthest"]) == (None, False, 0, [])
+
+
+def test_transactions_are_filtered_sorted_and_paged() -> None:
+    found = [
+        transaction("b1", S0, S1, open_ms=9),
+        transaction("c", S1, open_ms=5),
+        transaction("b0"),
+    ]
+    it = moment(image(stream("s", partition(), partition())), transactions=found, now_ms=NOW_MS)
+    shown = view()
+
+    def listed(**query: Any) -> list[str]:
+        asked = Query(show="transactions", **query)
+        return [row["transactional_id"] for row in shown.list(it, asked).rows]
+
+    assert listed() == ["b1", "c", "b0"]
+    assert listed(sort="started", descending=True) == ["b0", "c", "b1"]
+    assert listed(sort="name") == ["b0", "b1", "c"]
+    assert listed(sort="partitions", descending=True) == ["b1", "c", "b0"]
+    assert listed(filter="b", size=1, page=1) == ["b0"]
+    assert shown.list(it, Query(show="transactions", filter="b")).total == 2
+
+
+def test_transaction_that_has_not_changed_is_not_told_again() -> None:
+    it = moment(image(stream("s", partition(), partition())), now_ms=NOW_MS)
+    local = Waiting(s0=5)
+    shown, query = view(local), Query(show="transactions")
+
+    def rows(open_ms: int) -> Sequence[ShownRow]:
+        found = [transaction("a", S0, open_ms=open_ms), transaction("b")]
+        return shown.list(replace(it, transactions=found), query).shown
+
+    first, other = rows(1_200)
+    assert all(a is b for a, b in zip(rows(1_300), (first, other), strict=True))
+    local.undecided["s0"] = 6
+    later = rows(1_300)
+    assert (later[0] is first, later[1] is other) == (False, True)
+
+
+def test_partitions_of_streams_that_may_not_be_known_are_left_out_of_a_transaction() -> None:
+    found = [transaction("a", S0, T0, open_ms=5)]
+    it = moment(image(stream("s", partition())), transactions=found, now_ms=NOW_MS)
+    shown = View(Waiting(s0=1, t0=1), Traffic(), EventLog(), lambda name: name == "s")
+    (row,) = shown.list(it, Query(show="transactions")).rows
+    assert (row["partitions"], row["held_up"]) == (1, 1)
+    assert [held["stream"] for held in row["furthest"]] == ["s"]
 
 
 class Rows(LocalPartitions):

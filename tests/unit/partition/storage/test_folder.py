@@ -1,3 +1,6 @@
+import contextlib
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -7,8 +10,10 @@ from streamlog.errors import CorruptFile
 from streamlog.log.layout import METADATA_NAME, PartitionMetadata
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.removal import Removal
-from streamlog.model import TopicPartition
+from streamlog.model import LogId, TopicPartition
 from streamlog.partition.storage.folder import Folders
+from tests.simulation.disk import PowerCut, SimDisk
+from tests.unit.failing_disk import FailingDisk
 
 TP = TopicPartition("orders", 3)
 ID, OTHER = UUID(int=1), UUID(int=2)
@@ -110,3 +115,82 @@ def test_a_mark_that_tells_no_replica_is_completed(folders: Folders) -> None:
     assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, None)
     folders.claim(TP, ID, 6)
     assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, 6)
+
+
+NEW = [LogId(TopicPartition(name, number), ID, 5) for name in ("a", "b") for number in range(2)]
+
+
+def _one_by_one(_count: int) -> bool:
+    return False
+
+
+def test_new_folders_have_their_marks_and_those_that_are_there_are_left_alone(
+    folders: Folders,
+) -> None:
+    folders.claim(NEW[1].tp, OTHER, 4)
+    made = folders.make_new(NEW, _one_by_one)
+    assert made == {it: None for it in NEW if it != NEW[1]}
+    assert folders.sync_new(made, _one_by_one) == {}
+    marks = [folders.mark(folders.path(it.tp)) for it in NEW]
+    assert marks == [
+        PartitionMetadata(OTHER if it == NEW[1] else ID, 4 + (it != NEW[1])) for it in NEW
+    ]
+    assert [path.name for path in folders.path(NEW[0].tp).iterdir()] == [METADATA_NAME]
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "create", "pwrite", "sync", "rename"])
+def test_what_the_disk_refuses_of_one_new_folder_is_told_of_that_one_alone(
+    tmp_path: Path, operation: str
+) -> None:
+    disk = FailingDisk()
+    folders = Folders(tmp_path, disk)
+    disk.faults.break_(operation, path=f"{NEW[2].tp.stream}/{NEW[2].tp.partition}")
+    made = folders.make_new(NEW, _one_by_one)
+    assert [it for it, error in made.items() if error is not None] == [NEW[2]]
+    disk.faults.mend()
+    folders.claim(NEW[2].tp, ID, 5)
+    assert folders.mark(folders.path(NEW[2].tp)) == PartitionMetadata(ID, 5)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("befalls", [SimDisk.crash, SimDisk.kill])
+def test_whenever_it_ends_new_folders_have_a_whole_mark_or_none(
+    befalls: Callable[[SimDisk], None], is_shared: bool
+) -> None:
+    """A process is killed, or the power is cut, before each call in turn; the power is cut again once the next
+    process has claimed the folders.
+    """
+    for calls in itertools.count():
+        disk = SimDisk(seed=calls)
+        disk.make_directory("/d/streams")
+        folders = Folders(Path("/d"), disk)
+
+        def sync_all(_count: int, disk: SimDisk = disk) -> bool:
+            if is_shared:
+                disk.sync_file_system()
+            return is_shared
+
+        disk.calls_left, is_done = calls, False
+        with contextlib.suppress(PowerCut):
+            made = folders.make_new(NEW, sync_all)
+            assert made == dict.fromkeys(NEW)
+            for it in NEW:
+                disk.create(f"{folders.path(it.tp)}/0.log").close()
+            assert folders.sync_new(made, sync_all) == {}
+            is_done = True
+        befalls(disk)
+        disk.calls_left = None
+        for it in NEW:
+            path = str(folders.path(it.tp))
+            if is_done:
+                disk.crash()
+                assert disk.names(path) == ["0.log", METADATA_NAME]
+            elif disk.has_file(f"{path}/{METADATA_NAME}"):
+                assert folders.mark(Path(path)) == PartitionMetadata(ID, 5)
+            folders.claim(it.tp, ID, 5)
+        for it in NEW:
+            disk.sync_directory(str(folders.path(it.tp)))  # as the opening of its log does
+        disk.crash()
+        assert [folders.mark(folders.path(it.tp)) for it in NEW] == [PartitionMetadata(ID, 5)] * 4
+        if is_done:
+            break

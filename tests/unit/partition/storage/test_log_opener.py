@@ -74,6 +74,11 @@ class Bench:
             raise opened
         return opened
 
+    def open_new(self, *streams: str) -> dict[str, PartitionLog | StreamlogError]:
+        """Together, as one request for so many topics has them opened."""
+        openings = [LogOpening(tp(it), ID, ASSIGNED, LogSettings(), NOTHING) for it in streams]
+        return {it.tp.stream: log for it, log in self._opener._open_some(openings, None)}
+
     def image(self, *names: str) -> MetadataImage:
         image = MetadataImage("c")
         decision = started(image, ONE, ID)
@@ -214,4 +219,47 @@ def test_new_log_begins_at_the_first_offset_of_its_stream(bench: Bench) -> None:
 def test_log_that_begins_later_by_now_stays_there(bench: Bench) -> None:
     log = bench.log(Offsets(150, 150, 150), first_offset=99)
     assert (log.log_start_offset, log.log_end_offset) == (150, 150)
+    log.close()
+
+
+def test_new_logs_are_opened_together(bench: Bench) -> None:
+    for _ in range(2):  # the second time they are there
+        logs = bench.open_new("a", "b", "c")
+        for number, name in enumerate("abc"):
+            log = logs[name]
+            assert isinstance(log, PartitionLog)
+            assert log.log_end_offset in (0, number + 1)
+            if not log.log_end_offset:
+                log.append(make_batch(0, number + 1), 0)
+                sync(log)
+            log.close()
+        mark = bench.folders.mark(bench.folders.path(tp("a")))
+        assert mark is not None
+        assert (mark.stream_id, mark.incarnation) == (ID, ASSIGNED)
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "create", "pwrite", "rename"])
+def test_new_log_that_the_disk_refuses_does_not_hold_up_the_others(
+    bench: Bench, operation: str
+) -> None:
+    bench.disk.faults.break_(operation, code=errno.ENOSPC, path="/b/")
+    logs = bench.open_new("a", "b", "c")
+    assert isinstance(logs["b"], StorageFull)
+    for name in "ac":
+        log = logs[name]
+        assert isinstance(log, PartitionLog)
+        log.close()
+    bench.disk.faults.mend()
+    log = bench.open_new("b")["b"]
+    assert isinstance(log, PartitionLog)
+    assert log.log_end_offset == 0
+    log.close()
+
+
+def test_new_log_of_a_deleted_streams_folder_is_not_opened(bench: Bench) -> None:
+    bench.folders.claim(tp("b"), OTHER, 1)
+    logs = bench.open_new("a", "b")
+    assert isinstance(logs["b"], CorruptFile)
+    log = logs["a"]
+    assert isinstance(log, PartitionLog)
     log.close()
