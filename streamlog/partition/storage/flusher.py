@@ -50,7 +50,7 @@ class QuickDisk:
     """Decides whether the event loop waits for a sync itself, as Redis does for each and Kafka's request threads do.
 
     To hand a sync to a thread and to take its end back costs two wake-ups, which on a fast disk is more than the sync.
-    But meanwhile nobody else is served. So the loop waits only where few bytes of one log wait for nothing but this
+    But no other client is served meanwhile. So the loop waits only where few bytes of one log wait for nothing but this
     sync, where syncs are quick on average, and where the loop is idle for half of its time. After one that was not
     quick the threads sync for a hundred times as long (``STALLED_SHARE``). Times are in seconds: of any clock, and of
     the processor for the loop's thread.
