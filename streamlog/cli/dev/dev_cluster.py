@@ -10,7 +10,7 @@ from typing import Final
 
 from streamlog.cli.dev import embedded_nats
 from streamlog.cli.dev.child import Child
-from streamlog.cli.dev.dev_layout import HOST, DevPlan, lay_out, settle_port
+from streamlog.cli.dev.dev_layout import HOST, DevPlan, Ports, lay_out
 from streamlog.cli.dev.dev_node import DevNode
 from streamlog.cli.options import contexts, running_dev
 from streamlog.cli.output import say
@@ -40,7 +40,7 @@ class DevCluster:
         self._ready_file = plan.directory / "dev.json"
         self._stop = asyncio.Event()
         self._children: list[Child] = []  # in the order of their start
-        self._ports: set[int] = set()
+        self._ports = Ports()
 
     async def run(self) -> int:
         """The exit code."""
@@ -57,6 +57,7 @@ class DevCluster:
                 self._ready_file.unlink(missing_ok=True)
                 running_dev.remove()
                 await self._stop_children()
+                self._ports.close()
         return 0
 
     async def _start_and_watch(self) -> None:
@@ -87,7 +88,7 @@ class DevCluster:
                 watch.cancel()
 
     async def _start_nats(self) -> str:
-        port = settle_port("--nats-port", HOST, self._plan.nats_port, self._ports)
+        port = self._ports.settle("--nats-port", HOST, self._plan.nats_port)
         directory = self._plan.directory
         command = embedded_nats.command(HOST, port, directory / "nats-server.conf")
         log, env = directory / "nats-server.log", embedded_nats.environment()

@@ -3,6 +3,7 @@
 import random
 import socket
 import tomllib
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,21 +32,83 @@ class DevPlan:
     http_port: int
 
 
-def lay_out(plan: DevPlan, taken: set[int]) -> list[DevNode]:
-    """The nodes, their ports settled (and added to ``taken``), and nothing written yet.
+CHOICES: Final = range(12_000, 22_000)
+"""Below the ports that systems give to outgoing connections, which come and go."""
+
+PORT_MAX: Final = 65_535
+
+
+class Ports:
+    """Those of one development cluster. A free port that it chooses is no other cluster's that starts meanwhile: the
+    node listens only seconds later, so the process holds the UDP port of the same number, which the kernel gives to one
+    process at a time and takes back when the process ends.
+    """
+
+    def __init__(self) -> None:
+        self.taken: set[int] = set()
+        self.named: set[int] = set()
+        """Some are settled later: they are never chosen."""
+        self._claims: list[weakref.finalize[[], Ports]] = []
+
+    def settle(self, option: str, host: str, port: int) -> int:
+        """``port`` if it is free, some free one for 0. Raises ConfigError that names ``option``."""
+        if port > PORT_MAX:
+            raise ConfigError(option, f"there is no port {port}", "choose a lower one")
+        if port:
+            if port in self.taken or not _is_free(host, port):
+                remedy = "stop what uses it or choose another (0: a free one)"
+                raise ConfigError(option, f"port {port} is in use", remedy)
+            self.taken.add(port)
+            return port
+        for choice in random.sample(CHOICES, 1_000):
+            if choice not in self.taken | self.named and self._claim(host, choice):
+                self.taken.add(choice)
+                return choice
+        raise ConfigError(option, "no free port was found", "name one")
+
+    def close(self) -> None:
+        """Let other clusters choose them. May be called again."""
+        for let_go in self._claims:
+            let_go()
+        self._claims.clear()
+
+    def _claim(self, host: str, port: int) -> bool:
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            claim.bind((host, port))
+        except OSError:
+            claim.close()
+            return False
+        self._claims.append(weakref.finalize(self, claim.close))
+        return _is_free(host, port)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def lay_out(plan: DevPlan, ports: Ports) -> list[DevNode]:
+    """The nodes, their ports settled (and taken in ``ports``), and nothing written yet.
 
     Raises ConfigError for a port that is not to be had, and for what does not fit the folder:
     another number of nodes, or ports on which its voters would not find each other any more.
     """
     _check_number(plan)
     numbers = range(1, plan.nodes + 1)
+    for named in (plan.nats_port, plan.kafka_port, plan.http_port):
+        if named:
+            ports.named.update(range(named, named + plan.nodes + 1))
     folders = {number: plan.directory / f"node-{number}" for number in numbers}
-    nats = {number: _nats_port(plan, number, taken) for number in numbers}
-    kafka = {number: _kafka_port(plan, number, folders[number], taken) for number in numbers}
+    nats = {number: _nats_port(plan, number, ports) for number in numbers}
+    kafka = {number: _kafka_port(plan, number, folders[number], ports) for number in numbers}
     http = {
-        number: settle_port(
-            "--http-port", HOST, plan.http_port and plan.http_port + number - 1, taken
-        )
+        number: ports.settle("--http-port", HOST, plan.http_port and plan.http_port + number - 1)
         for number in numbers
     }
     voters = [f"{number}@{HOST}:{port}" for number, port in kafka.items()]
@@ -73,13 +136,13 @@ def _check_number(plan: DevPlan) -> None:
         raise ConfigError("--nodes", problem, f"say --nodes {there} or name another folder")
 
 
-def _nats_port(plan: DevPlan, number: int, taken: set[int]) -> int:
+def _nats_port(plan: DevPlan, number: int, ports: Ports) -> int:
     """The nats-server has the first one, where one is started."""
     wanted = plan.nats_port and plan.nats_port + number - (0 if plan.nats_server else 1)
-    return settle_port("--nats-port", HOST, wanted, taken)
+    return ports.settle("--nats-port", HOST, wanted)
 
 
-def _kafka_port(plan: DevPlan, number: int, folder: Path, taken: set[int]) -> int:
+def _kafka_port(plan: DevPlan, number: int, folder: Path, ports: Ports) -> int:
     """Several nodes find each other where they were found before: 0 stands for these ports."""
     wanted = plan.kafka_port and plan.kafka_port + number - 1
     known = _known_port(folder / "node.toml") if plan.nodes > 1 else None
@@ -87,7 +150,7 @@ def _kafka_port(plan: DevPlan, number: int, folder: Path, taken: set[int]) -> in
         problem = f"the nodes of {plan.directory} know each other by other ports"
         remedy = "say --kafka-port 0 to keep these, or name another folder"
         raise ConfigError("--kafka-port", problem, remedy)
-    return settle_port("--kafka-port", HOST, known or wanted, taken)
+    return ports.settle("--kafka-port", HOST, known or wanted)
 
 
 def _known_port(config: Path) -> int | None:
@@ -98,36 +161,3 @@ def _known_port(config: Path) -> int | None:
     except (OSError, ValueError, KeyError, TypeError):
         problem = f"{config} cannot be understood"
         raise ConfigError("--data-dir", problem, "correct it or name another folder") from None
-
-
-CHOICES: Final = range(12_000, 22_000)
-"""Below the ports that systems give to outgoing connections, which come and go."""
-
-PORT_MAX: Final = 65_535
-
-
-def settle_port(option: str, host: str, port: int, taken: set[int]) -> int:
-    """``port`` if it is free, some free one for 0. Raises ConfigError that names ``option``."""
-    if port > PORT_MAX:
-        raise ConfigError(option, f"there is no port {port}", "choose a lower one")
-    if port:
-        if port in taken or not _is_free(host, port):
-            remedy = "stop what uses it or choose another (0: a free one)"
-            raise ConfigError(option, f"port {port} is in use", remedy)
-        taken.add(port)
-        return port
-    for choice in random.sample(CHOICES, 1_000):
-        if choice not in taken and _is_free(host, choice):
-            taken.add(choice)
-            return choice
-    raise ConfigError(option, "no free port was found", "name one")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
