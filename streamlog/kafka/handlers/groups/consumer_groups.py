@@ -15,6 +15,7 @@ from streamlog.groups.requests import (
     HeartbeatAnswer,
     HeartbeatRequest,
 )
+from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.coordinators import result_of
@@ -133,7 +134,7 @@ async def consumer_group_describe(request: Message, version: int, context: Conte
     """ConsumerGroupDescribe (69), versions 0 and 1: groups' epochs, members and assignments.
 
     Needs DESCRIBE on each group, and on the topics that its members subscribe to. A group of the classic
-    protocol is not found here: DescribeGroups has it.
+    protocol is not found here: DescribeGroups has it, as ShareGroupDescribe has share groups.
 
         v1  which protocol each member speaks
     """
@@ -148,8 +149,8 @@ def _described(name: str, version: int, context: Context) -> dict[str, Any]:
     coordinator = context.groups.coordinator(name)
     if isinstance(coordinator, ErrorCode):
         return failed_group(name, coordinator)
-    group = coordinator.describe_consumers(name)
-    if group is None:
+    listed, group = coordinator.describe(name), coordinator.describe_consumers(name)
+    if group is None or listed is None or listed.group_type == SHARE_TYPE:
         return failed_group(
             name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."
         )

@@ -24,6 +24,7 @@ from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches
 from streamlog.wire import registry as r
+from streamlog.wire.error_codes import ErrorCode
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import FakePartition
 from tests.kafka_node import KafkaNode
@@ -425,3 +426,18 @@ async def test_configs_of_a_group(shares: KafkaNode, member: Member) -> None:
         assert acquired(await member.fetch()) == []
         assert await alter(limit, 1, None) == 0
         assert await shown(limit) == ("5", 4)
+
+
+async def test_a_share_group_is_described_as_one_alone(shares: KafkaNode) -> None:
+    """ConsumerGroupDescribe does not know it (KIP-932), nor does DescribeGroups (KIP-1043)."""
+    async with RawClient(shares.port) as client:
+        await client.ask(r.SHARE_GROUP_HEARTBEAT, 1, JOINING)
+        asked = {"group_ids": ["g"], "include_authorized_operations": False}
+        (group,) = (await client.ask(r.SHARE_GROUP_DESCRIBE, 1, asked))["groups"]
+        assert (group["error_code"], len(group["members"])) == (0, 1)
+        (group,) = (await client.ask(r.CONSUMER_GROUP_DESCRIBE, 1, asked))["groups"]
+        assert group["error_code"] == ErrorCode.group_id_not_found
+        assert group["error_message"] == "Group g is not a consumer group."
+        asked = {"groups": ["g"], "include_authorized_operations": False}
+        (group,) = (await client.ask(r.DESCRIBE_GROUPS, 6, asked))["groups"]
+        assert group["error_message"] == "Group g is not a classic group."
