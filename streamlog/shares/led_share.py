@@ -196,8 +196,13 @@ class LedShare:
 
     # What members do
 
-    async def acquire(self, member: str, wish: Wish, max_bytes: int) -> AcquiredRecords | None:
-        """None where there is nothing to acquire now. Raises what a read raises, NotLeader."""
+    async def acquire(
+        self, member: str, wish: Wish, max_bytes: int, *, is_over: Callable[[], bool] = bool
+    ) -> AcquiredRecords | None:
+        """None where there is nothing to acquire now, or where all that was read is not shown (markers, aborted
+        records) when the time for the request ``is_over``: the next request goes on from there. Raises what a read
+        raises, NotLeader.
+        """
         share = await self.ready()
         parts: list[AcquiredRecords] = []
         left, left_bytes, above = wish, max_bytes, -1
@@ -216,6 +221,8 @@ class LedShare:
                 self._check()
                 found = self._acquire(share, member, start, read, left)
                 if found is None:  # there may be something further up
+                    if is_over():
+                        break
                     above = start
                     continue
                 parts.append(found)

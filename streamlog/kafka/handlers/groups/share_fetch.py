@@ -6,7 +6,7 @@ does not have in its log: neither that an acknowledgement counts, nor a record.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -261,11 +261,16 @@ class _ShareRequest:
             return {}
         found: dict[SharedPartition, _Outcome] = {}
         watched: dict[LedShare, None] = {}
+        loop = asyncio.get_running_loop()
+        call_later, ends_s = loop.call_later, loop.time() + max_wait_ms / 1000
         timers: list[asyncio.TimerHandle] = []
-        call_later = asyncio.get_running_loop().call_later
+
+        def is_over() -> bool:
+            return poll.ended or loop.time() >= ends_s
+
         try:
             while True:
-                is_kept_back = await self._look(session, request, bytes_max, found)
+                is_kept_back = await self._look(session, request, bytes_max, found, is_over)
                 if found or poll.ended or max_wait_ms <= 0:
                     break
                 if not timers:
@@ -292,6 +297,7 @@ class _ShareRequest:
         request: Message,
         bytes_max: int,
         found: dict[SharedPartition, _Outcome],
+        is_over: Callable[[], bool],
     ) -> bool:
         """Acquires what there is now. Whether something that passes keeps records back."""
         left_bytes, records_max = bytes_max, request["max_records"]
@@ -307,7 +313,7 @@ class _ShareRequest:
             )
             try:
                 led = self._led(place)
-                fetched = await led.acquire(self._key.member_id, wish, left_bytes)
+                fetched = await led.acquire(self._key.member_id, wish, left_bytes, is_over=is_over)
             except _PASSING as error:
                 if isinstance(error, UnknownTopicId) and not self._is_known(place):
                     found[place] = _Outcome(error)

@@ -22,7 +22,7 @@ from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import TopicPartition
-from streamlog.record.batch import batches
+from streamlog.record.batch import CONTROL, batches
 from streamlog.wire import registry as r
 from streamlog.wire.error_codes import ErrorCode
 from tests.fake_metadata import CLUSTER_ID
@@ -213,6 +213,21 @@ async def test_large_records_come_together_up_to_the_bytes_asked_for(
     assert (acquired(part), bases(part)) == ([(0, 2, 1)], [0, 1, 2])
     assert acquired(await member.fetch(max_records=1)) == [(3, 3, 1)]
     assert flights(shares).reads - reads == 4
+
+
+async def test_what_is_not_shown_is_read_only_for_as_long_as_is_asked_for(
+    shares: KafkaNode, member: Member
+) -> None:
+    await member.fetch()
+    for _ in range(10):
+        flights(shares).append([b"marker"], attributes=CONTROL)
+    flights(shares).append([b"shown"])
+    reads = flights(shares).reads
+    for _ in range(10):
+        assert acquired(await member.fetch(max_wait=0, max_bytes=1)) == []
+    assert flights(shares).reads - reads == 10
+    assert acquired(await member.fetch(max_wait=0, max_bytes=1)) == [(10, 10, 1)]
+    assert flights(shares).reads - reads == 11
 
 
 async def test_a_state_that_cannot_be_saved_is_taken_over_again(
