@@ -197,7 +197,7 @@ class LedShare:
     # What members do
 
     async def acquire(
-        self, member: str, wish: Wish, max_bytes: int, *, is_over: Callable[[], bool] = bool
+        self, member: str, wish: Wish, max_bytes: int, *, is_over: Callable[[], bool]
     ) -> AcquiredRecords | None:
         """None where there is nothing to acquire now, or where all that was read is not shown (markers, aborted
         records) when the time for the request ``is_over``: the next request goes on from there. Raises what a read
