@@ -13,13 +13,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.history import Lane
 from tests.peers.sources import cache
+from tools.maven import MavenError, archives
 from tools.nodes.cluster import Cluster
 from tools.nodes.server_process import ServerProcess, wait_until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 PROGRAMS: Final = Path(__file__).parent / "frameworks"
-INSTALL_TIMEOUT_S: Final = 300.0
+INSTALL_TIMEOUT_S: Final = 600.0
 PARTITIONS: Final = 4
 KEYS: Final = 20
 RECORDS: Final = 4_000
@@ -27,11 +28,26 @@ WAIT_S: Final = 120.0
 
 
 class Framework(NamedTuple):
-    """``counts``: what it sends to ``out`` are counts, which go on after it was killed; else what came in."""
+    """``counts``: what it sends to ``out`` are counts, which go on after it was killed; else what came in.
+
+    ``guarantee``: an argument of its program. ``archive``: in Java, whose folder is another one.
+    """
 
     package: str
     program: str
     counts: bool = True
+    guarantee: str | None = None
+    archive: str | None = None
+
+    @property
+    def name(self) -> str:
+        name = self.package.partition("=")[0]
+        return name if self.guarantee is None else f"{name}, {self.guarantee}"
+
+
+EXACTLY_ONCE: Final = "exactly-once"
+FLINK: Final = ("apache-flink==2.2.1", "flink_count.py")
+FLINK_CONNECTOR: Final = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 
 
 FRAMEWORKS: Final = (
@@ -39,6 +55,8 @@ FRAMEWORKS: Final = (
     Framework("faust-streaming==0.15.3", "faust_count.py"),
     Framework("bytewax[kafka]==0.21.1", "bytewax_count.py"),
     Framework("faststream[kafka]==0.7.8", "faststream_count.py", counts=False),
+    Framework(*FLINK, guarantee="at-least-once", archive=FLINK_CONNECTOR),
+    Framework(*FLINK, guarantee=EXACTLY_ONCE, archive=FLINK_CONNECTOR),
 )
 
 
@@ -66,7 +84,21 @@ def python_with(package: str) -> Path:
     return python
 
 
+def arguments_of(framework: Framework) -> list[str]:
+    """Further ones of its program; skips the test where they cannot be had."""
+    found = [] if framework.guarantee is None else [framework.guarantee]
+    if framework.archive is not None:
+        folder = cache() / "-".join(framework.archive.split(":")[1:])
+        try:
+            found.append(str(archives([framework.archive], folder)))
+        except MavenError as error:
+            pytest.skip(f"{framework.archive} cannot be had: {error}")
+    return found
+
+
 class Output:
+    """What readers of committed records see."""
+
     def __init__(self, servers: str) -> None:
         self.values: dict[bytes, list[int]] = defaultdict(list)
         settings = {"bootstrap.servers": servers, "group.id": "output", "log_level": 0}
@@ -87,11 +119,11 @@ class Output:
         self._consumer.close()
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda it: it.package.partition("=")[0])
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda it: it.name)
 def test_it_counts_all_through_kills(
     cluster: Cluster, tmp_path: Path, framework: Framework
 ) -> None:
-    python = python_with(framework.package)
+    python, more = python_with(framework.package), arguments_of(framework)
     admin = AdminClient({"bootstrap.servers": cluster.servers})
     for topic in ("in", "out"):
         admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
@@ -109,7 +141,7 @@ def test_it_counts_all_through_kills(
 
     def start() -> ServerProcess:
         command = [str(python), str(PROGRAMS / framework.program), cluster.servers]
-        made = ServerProcess([*command, str(tmp_path / "state")], tmp_path / "framework.log")
+        made = ServerProcess([*command, str(tmp_path / "state"), *more], tmp_path / "framework.log")
         made.spawn()
         return made
 
@@ -135,6 +167,8 @@ def test_it_counts_all_through_kills(
         cluster.start(leader)
         if framework.counts:
             assert all(max(output.values[it]) >= end for it, end in sent.items())
+        if framework.guarantee == EXACTLY_ONCE:
+            assert output.values == {it: [*range(1, end + 1)] for it, end in sent.items()}
     finally:
         running.kill()
         output.close()
