@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any
 
 from streamlog.kafka.cluster_view import ClusterView
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
@@ -10,8 +10,6 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
-
-OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
 def shown_nodes(view: ClusterView) -> Iterable[Message]:

@@ -118,7 +118,8 @@ def test_kafkajs_own_tests_pass(
     cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = Expectations.read(LIST)
-    environment = {**os.environ, "BROKERS": cluster.servers, "KAFKA_VERSION": KAFKA_VERSION}
+    brokers = ",".join(f"localhost:{node.kafka_port}" for node in cluster.nodes.values())
+    environment = {**os.environ, "BROKERS": brokers, "KAFKA_VERSION": KAFKA_VERSION}
     files = [
         str(path.relative_to(folder))
         for listed in expected.files

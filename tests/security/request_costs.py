@@ -125,7 +125,10 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
     names = [f"topic-{number}" for number in range(size)]
     numbered = [{"partition_index": number} for number in range(size)]
     return {
-        (METADATA, 12): {"topics": [{"name": it} for it in names]},
+        (METADATA, 12): {
+            "topics": [{"name": it} for it in names],
+            "include_topic_authorized_operations": True,
+        },
         (CREATE_TOPICS, 5): {
             "topics": [{"name": it, "num_partitions": 1, "replication_factor": 1} for it in names]
         },
@@ -182,9 +185,9 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
             "upsertions": [],
         },
         (FIND_COORDINATOR, 4): {"key_type": 0, "coordinator_keys": names},
-        (DESCRIBE_GROUPS, 5): {"groups": names},
+        (DESCRIBE_GROUPS, 5): {"groups": names, "include_authorized_operations": True},
         (DELETE_GROUPS, 2): {"groups_names": names},
-        (CONSUMER_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": False},
+        (CONSUMER_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": True},
         (CONSUMER_GROUP_HEARTBEAT, 1): {
             "group_id": "group",
             "member_id": "m",
@@ -199,7 +202,7 @@ def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
             "member_epoch": 0,
             "subscribed_topic_names": names,
         },
-        (SHARE_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": False},
+        (SHARE_GROUP_DESCRIBE, 1): {"group_ids": names, "include_authorized_operations": True},
         (SHARE_FETCH, 2): {
             "group_id": "group",
             "member_id": "m",

@@ -255,15 +255,20 @@ def codes_in(answer: Any) -> Iterator[int]:
 
 async def codes(node: KafkaNode, case: Case, *rules: str) -> set[ErrorCode]:
     """All errors of the answer."""
-    asker, api = Asker(node.context, *rules), APIS[case.key]
+    return {ErrorCode(code) for code in codes_in(await answered(node, case, *rules)) if code}
+
+
+async def answered(
+    node: KafkaNode, case: Case, *rules: str, enforced: bool = True
+) -> dict[str, Any]:
+    asker, api = Asker(node.context, *rules, enforced=enforced), APIS[case.key]
     version = api.version_max if case.version is None else case.version
     body = api_messages.encode_request(api, version, case.request)
     frame = await asker.ask(encode_request_header(api, version, 7, "raw") + body)
     asker.close()
     cursor = Cursor((frame or b"")[4:])
     read_response_header(cursor, api, version)
-    found = codes_in(api_messages.read_response(cursor, api, version))
-    return {ErrorCode(code) for code in found if code}
+    return api_messages.read_response(cursor, api, version)
 
 
 def name_of(case: Case) -> str:
@@ -375,3 +380,48 @@ async def test_nor_by_another_config(node: KafkaNode, key: str) -> None:
     alter = "alter_configs topic orders"
     assert await codes(node, case, alter) == {TOPIC}
     assert await codes(node, case, alter, "create topic secret.*") == set()
+
+
+# Which operations the caller may do (KIP-430)
+
+NOT_ASKED = -(2**31)
+READ_BIT, WRITE_BIT, DELETE_BIT, ALTER_BIT, DESCRIBE_BIT = (1 << it for it in (3, 4, 6, 7, 8))
+ALL_OF_TOPICS = sum(1 << it for it in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_OF_CLUSTERS = sum(1 << it for it in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def topic_bits(node: KafkaNode, *rules: str, **options: Any) -> list[int]:
+    """As Metadata tells them, and DescribeTopicPartitions."""
+    wanted = {"name": "orders", "topic_id": None}
+    told = {"topics": [wanted], "include_topic_authorized_operations": True}
+    page = {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None}
+    found = []
+    for key, request in ((registry.METADATA, told), (registry.DESCRIBE_TOPIC_PARTITIONS, page)):
+        answer = await answered(node, Case(key, request, "", TOPIC), *rules, **options)
+        found.append(answer["topics"][0]["topic_authorized_operations"])
+    return found
+
+
+async def cluster_bits(node: KafkaNode, *rules: str, **options: Any) -> list[int]:
+    """As DescribeCluster tells them, and Metadata."""
+    told = {"include_cluster_authorized_operations": True}
+    cases = (
+        Case(registry.DESCRIBE_CLUSTER, {**told, "include_fenced_brokers": False}, "", TOPIC),
+        Case(registry.METADATA, {**told, "topics": []}, "", TOPIC, version=10),
+    )
+    found = [await answered(node, it, *rules, **options) for it in cases]
+    return [it["cluster_authorized_operations"] for it in found]
+
+
+async def test_the_caller_is_told_which_operations_the_rules_allow(node: KafkaNode) -> None:
+    rules = ("read topic ord*", "describe topic orders", "delete topic other")
+    assert await topic_bits(node, *rules) == [READ_BIT | DESCRIBE_BIT] * 2
+    assert await cluster_bits(node, "alter cluster kafka-cluster") == [ALTER_BIT | DESCRIBE_BIT] * 2
+    assert await topic_bits(node, enforced=False) == [ALL_OF_TOPICS] * 2
+    assert await cluster_bits(node, enforced=False) == [ALL_OF_CLUSTERS] * 2
+
+
+async def test_who_does_not_ask_is_not_told(node: KafkaNode) -> None:
+    request = {"topics": [{"name": "orders", "topic_id": None}]}
+    answer = await answered(node, Case(registry.METADATA, request, "", TOPIC), enforced=False)
+    assert answer["topics"][0]["topic_authorized_operations"] == NOT_ASKED

@@ -7,12 +7,12 @@ from typing import Any, Final
 from streamlog.errors import InvalidStreamName, StreamlogError, StreamNotFound
 from streamlog.fairness import cooperatively
 from streamlog.kafka.advertised_listeners import (
-    OPERATIONS_UNKNOWN,
     live_nodes,
     shown_controller,
     shown_nodes,
     shown_partition,
 )
+from streamlog.kafka.auth.authorized_operations import cluster_operations, topic_operations
 from streamlog.kafka.auth.resource_checks import stream_named
 from streamlog.kafka.context import Context
 from streamlog.kafka.handlers.topics import NO_ASSIGNMENTS, new_topic_config
@@ -31,16 +31,22 @@ async def metadata(request: Message, version: int, context: Context) -> Message:
 
     v0   no topics named means all of them; later null does, and none means none
     v4   the client says whether topics may be created
+    v8   which operations the caller may do, where it asks for that (KIP-430); of the cluster up to v10
     v10  topics may be asked for by id
     v12  one that is not known by its id has no name in the answer, not an empty one
     """
     image = context.metadata.image
     asked = request["topics"]
+    tells = request.get("include_topic_authorized_operations", False)
+
+    def operations(name: str) -> int:
+        return topic_operations(name, context, asked=tells)
+
     if asked is None or (version == 0 and not asked):
         live = live_nodes(image)
         streams = image.streams.items()
         topics = [
-            _topic(name, stream, live)
+            _topic(name, stream, live, operations(name))
             async for name, stream in cooperatively(streams)
             if not stream.config.is_restoring
         ]
@@ -50,14 +56,16 @@ async def metadata(request: Message, version: int, context: Context) -> Message:
             names = dict.fromkeys(it["name"] for it in asked)
             refused = await _create(filter(_finder(context), names), context)
             image = context.metadata.image
-        asked_for = _asked_topics(asked, version, image, refused, _finder(context))
+        asked_for = _asked_topics(asked, version, refused, context, operations)
         topics = [it async for it in cooperatively(asked_for)]
     return {
         "brokers": list(shown_nodes(context)),
         "cluster_id": image.cluster_id,
         "controller_id": shown_controller(context),
         "topics": topics,
-        "cluster_authorized_operations": OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": cluster_operations(
+            context, asked=request.get("include_cluster_authorized_operations", False)
+        ),
     }
 
 
@@ -94,20 +102,21 @@ async def _create(names: Iterable[str | None], context: Context) -> dict[str, Er
 def _asked_topics(
     asked: Iterable[Message],
     version: int,
-    image: MetadataImage,
     refused: Mapping[str, ErrorCode],
-    finds: Callable[[str | None], bool],
+    context: Context,
+    operations: Callable[[str], int],
 ) -> Iterable[Message]:
     """What is named twice is told once. A name that the client may not know of is refused whether there is such a
     topic or not, as in Kafka: a producer would wait for an unknown one until it times out.
     """
+    image, finds = context.metadata.image, _finder(context)
     live = live_nodes(image)
     keys = (it.get("topic_id") if it["name"] is None else it["name"] for it in asked)
     for key in dict.fromkeys(keys):
         name = key if isinstance(key, str) else stream_named(key, image)
         stream = None if name is None else image.streams.get(name)
         if name is not None and stream is not None and not stream.config.is_restoring:
-            yield _topic(name, stream, live)
+            yield _topic(name, stream, live, operations(name))
         elif name is None:
             unnamed = None if version >= 12 else ""
             yield {"error_code": ErrorCode.unknown_topic_id, "name": unnamed, "topic_id": key}
@@ -118,7 +127,7 @@ def _asked_topics(
             yield {"error_code": code, "name": name}
 
 
-def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message:
+def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId], operations: int) -> Message:
     return {
         "error_code": ErrorCode.none,
         "name": name,
@@ -128,7 +137,7 @@ def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message
             shown_partition(index, partition, live)
             for index, partition in enumerate(stream.partitions)
         ],
-        "topic_authorized_operations": OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": operations,
     }
 
 
@@ -143,7 +152,7 @@ async def describe_topic_partitions(request: Message, _version: int, context: Co
     the cursor in the answer says where the next one begins. Eligible leaders outside the ISR are not
     kept, so there are none; the field may be null, too, but Java's client fails then.
     """
-    image, cursor, finds = context.metadata.image, request["cursor"], _finder(context)
+    image, cursor = context.metadata.image, request["cursor"]
     asked = {topic["name"] for topic in request["topics"]}
     names = sorted(
         asked or (it for it, stream in image.streams.items() if not stream.config.is_restoring)
@@ -161,7 +170,7 @@ async def describe_topic_partitions(request: Message, _version: int, context: Co
         first = 0
         if cursor is not None and name == cursor["topic_name"]:
             first = cursor["partition_index"]
-        topic = _described_topic(name, first, limit, image, finds)
+        topic = _described_topic(name, first, limit, image, context)
         topics.append(topic)
         limit -= len(topic["partitions"])
         end = first + len(topic["partitions"])
@@ -185,11 +194,11 @@ def _page_fault(limit: int, cursor: Message | None) -> RequestRefused | None:
 
 
 def _described_topic(
-    name: str, first: int, limit: int, image: MetadataImage, finds: Callable[[str | None], bool]
+    name: str, first: int, limit: int, image: MetadataImage, context: Context
 ) -> dict[str, Any]:
     stream = image.streams.get(name)
     if stream is None or stream.config.is_restoring:
-        if not finds(name):
+        if not _finder(context)(name):
             return {
                 "error_code": ErrorCode.topic_authorization_failed,
                 "name": name,
@@ -206,7 +215,7 @@ def _described_topic(
             {**shown_partition(first + i, partition, live), **_OUT_OF_SYNC}
             for i, partition in enumerate(stream.partitions[first : first + limit])
         ],
-        "topic_authorized_operations": OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": topic_operations(name, context),
     }
 
 
@@ -262,7 +271,9 @@ async def describe_cluster(request: Message, _version: int, context: Context) ->
         "error_code": ErrorCode.none,
         "controller_id": shown_controller(context),
         "brokers": brokers,
-        "cluster_authorized_operations": OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": cluster_operations(
+            context, asked=request["include_cluster_authorized_operations"]
+        ),
     }
 
 

@@ -21,6 +21,7 @@ from streamlog.groups.requests import (
     SyncedMember,
     SyncRequest,
 )
+from streamlog.kafka.auth.authorized_operations import group_operations
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.coordinators import result_of
@@ -196,15 +197,18 @@ async def describe_groups(request: Message, version: int, context: Context) -> M
     Who is asked about twice is told of once: a name takes a few bytes, and what a member has us keep
     may take a MiB.
 
-    v3  which operations are allowed, which is not said
+    v3  which operations the caller may do, where it asks for that (KIP-430)
     v4  static members (KIP-345)
     v6  a group that is not there is an error (KIP-1043); before that, it is dead. So is one of the
         consumer protocol: ConsumerGroupDescribe has it
     """
     names = dict.fromkeys(request["groups"])
-    return {
-        "groups": [_describe_group(name, version, context) async for name in cooperatively(names)]
-    }
+    asked = request.get("include_authorized_operations", False)
+    groups = [_describe_group(name, version, context) async for name in cooperatively(names)]
+    for it in groups:
+        tells = asked and it["error_code"] is ErrorCode.none
+        it["authorized_operations"] = group_operations(it["group_id"], context, asked=tells)
+    return {"groups": groups}
 
 
 def _describe_group(name: str, version: int, context: Context) -> dict[str, Any]:

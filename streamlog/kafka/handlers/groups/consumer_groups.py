@@ -16,6 +16,7 @@ from streamlog.groups.requests import (
     HeartbeatRequest,
 )
 from streamlog.groups.shares.share_group import SHARE_TYPE
+from streamlog.kafka.auth.authorized_operations import group_operations
 from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
 from streamlog.kafka.context import Context, Requester
 from streamlog.kafka.handlers.coordinators import result_of
@@ -135,11 +136,23 @@ async def consumer_group_describe(request: Message, version: int, context: Conte
 
     Needs DESCRIBE on each group, and on the topics that its members subscribe to. A group of the classic
     protocol is not found here: DescribeGroups has it, as ShareGroupDescribe has share groups.
+    Which operations the caller may do with a group is told where it asks for that.
 
         v1  which protocol each member speaks
     """
     names = dict.fromkeys(request["group_ids"])
-    return {"groups": [_described(it, version, context) async for it in cooperatively(names)]}
+    groups = [_described(it, version, context) async for it in cooperatively(names)]
+    return {"groups": with_operations(groups, request, context)}
+
+
+def with_operations(
+    groups: list[dict[str, Any]], request: Message, context: Context
+) -> list[dict[str, Any]]:
+    """Of those that are described."""
+    for it in groups:
+        tells = request["include_authorized_operations"] and it["error_code"] is ErrorCode.none
+        it["authorized_operations"] = group_operations(it["group_id"], context, asked=tells)
+    return groups
 
 
 def _described(name: str, version: int, context: Context) -> dict[str, Any]:

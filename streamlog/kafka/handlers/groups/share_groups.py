@@ -27,6 +27,7 @@ from streamlog.kafka.handlers.groups.consumer_groups import (
     heartbeat_refusal,
     know_topics,
     may_describe,
+    with_operations,
 )
 from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
@@ -75,7 +76,8 @@ async def share_group_describe(request: Message, _version: int, context: Context
     Needs DESCRIBE on each group, and on the topics that its members subscribe to.
     """
     names = dict.fromkeys(request["group_ids"])
-    return {"groups": [_described(it, context) async for it in cooperatively(names)]}
+    groups = [_described(it, context) async for it in cooperatively(names)]
+    return {"groups": with_operations(groups, request, context)}
 
 
 def _described(name: str, context: Context) -> dict[str, Any]:

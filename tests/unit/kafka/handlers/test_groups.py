@@ -670,10 +670,11 @@ async def test_a_member_of_the_consumer_protocol(groups: KafkaNode, version: int
     assert joined["heartbeat_interval"] == SETTINGS.consumer_heartbeat_interval_ms
     (part,) = joined["assignment"]["topic_partitions"]
     assert (part["topic_id"], list(part["partitions"])) == (flights, [0, 1])
-    asked = {"group_ids": ["new", "none", "new"], "include_authorized_operations": False}
+    asked = {"group_ids": ["new", "none", "new"], "include_authorized_operations": True}
     answer = await ask(groups, r.CONSUMER_GROUP_DESCRIBE, version, asked)
     found, missing = answer["groups"]
-    assert missing["error_code"] == 69
+    assert (missing["error_code"], missing["authorized_operations"]) == (69, -(2**31))
+    assert found["authorized_operations"] == sum(1 << it for it in (3, 6, 8, 10, 11))
     assert (found["group_state"], found["group_epoch"], found["assignment_epoch"]) == (
         "Stable",
         1,

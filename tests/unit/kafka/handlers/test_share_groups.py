@@ -164,11 +164,12 @@ async def test_a_heartbeat_needs_the_feature_level(shares: KafkaNode) -> None:
         assert list(part["partitions"]) == [0, 1]
         told = await client.ask(r.API_VERSIONS, 4, {})
         assert "share.version" in {it["name"] for it in told["finalized_features"]}
-        asked = {"group_ids": ["g", "none"], "include_authorized_operations": False}
+        asked = {"group_ids": ["g", "none"], "include_authorized_operations": True}
         found, missing = (await client.ask(r.SHARE_GROUP_DESCRIBE, 1, asked))["groups"]
         assert (found["group_state"], found["group_epoch"]) == ("Stable", 1)
         assert (found["assignor_name"], len(found["members"])) == ("simple", 1)
-        assert missing["error_code"] == 69
+        assert (missing["error_code"], missing["authorized_operations"]) == (69, -(2**31))
+        assert found["authorized_operations"] == sum(1 << it for it in (3, 6, 8, 10, 11))
         asked = {"states_filter": [], "types_filter": ["Share"]}
         (listed,) = (await client.ask(r.LIST_GROUPS, 5, asked))["groups"]
         assert (listed["group_type"], listed["protocol_type"]) == ("share", "share")
