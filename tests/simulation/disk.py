@@ -233,7 +233,7 @@ class SimDisk:
         }
 
     def make_directory(self, path: str, *, durable: bool = True) -> bool:
-        """Durable at once, like ``OsDisk``'s, unless it is not to be."""
+        """What is made is durable at once, like ``OsDisk``'s, unless it is not to be. What was there is as it was."""
         self.strike("make_directory", path)
         is_new = path not in self._live
         parts = path.split("/")
@@ -241,8 +241,6 @@ class SimDisk:
             folder = "/".join(parts[:i])
             if folder not in self._live and not durable:
                 self._unsynced_folders[folder] = None
-            elif durable:
-                self._unsynced_folders.pop(folder, None)
             self._live.setdefault(folder, {})
             self._durable.setdefault(folder, {})
         return is_new

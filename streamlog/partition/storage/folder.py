@@ -90,7 +90,8 @@ class Folders:
         if mark is not None and mark.stream_id != stream_id:
             raise CorruptFile(f"{path} belongs to stream id {mark.stream_id}, not {stream_id}")
         if mark is None or mark.incarnation is None:
-            for around in (path.parent, self.streams):  # a process that was killed may not have
+            # A process that was killed may not have done so.
+            for around in (path.parent, self.streams, self.streams.parent):
                 self._disk.sync_directory(str(around))
             self._disk.write_small(str(path / METADATA_NAME), encode_mark(stream_id, incarnation))
         elif mark.incarnation != incarnation:
@@ -110,9 +111,13 @@ class Folders:
         says whether it is synced now; else each of them is.
         """
         made: dict[LogId, OSError | None] = {}
+        has_place = False
         for it in wanted:
             path = self._path(it.tp)
             try:
+                if not has_place:  # a node's first stream
+                    self._disk.make_directory(str(self.streams))
+                    has_place = True
                 if not self._make(path, durable=False):
                     continue
                 made[it] = None

@@ -162,7 +162,7 @@ def test_whenever_it_ends_new_folders_have_a_whole_mark_or_none(
     """
     for calls in itertools.count():
         disk = SimDisk(seed=calls)
-        disk.make_directory("/d/streams")
+        disk.make_directory("/d")
         folders = Folders(Path("/d"), disk)
 
         def sync_all(_count: int, disk: SimDisk = disk) -> bool:
