@@ -39,6 +39,12 @@ from tests.simulation.cluster.swarm import (
     RepetitionsWait,
     ReplicasReturnLate,
 )
+from tests.simulation.cluster.transactions import (
+    CoordinatorsEnd,
+    MarkersAreCut,
+    TransactionsWorld,
+    ZombiesReturn,
+)
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
 from tests.simulation.fast_world import FastWorld
 from tests.simulation.mistakes import (
@@ -117,6 +123,16 @@ from tests.simulation.source_mistakes import (
     take_another_stream_for_its_namesake,
     take_what_is_not_committed,
 )
+from tests.simulation.transaction_mistakes import (
+    answer_before_it_is_committed,
+    be_stable_up_to_markers_that_are_not_committed,
+    complete_when_one_partition_knows,
+    coordinate_producers_of_any_epoch,
+    count_offsets_of_open_transactions,
+    forget_what_a_cut_marker_had_ended,
+    send_no_markers_of_the_coordinator_before,
+    take_batches_that_are_there,
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -136,6 +152,7 @@ NOT_IN_THE_LOG = "and something else is there|are given away twice"
 TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 FIRED = "is fired (on|by)"
 TAKEN_AGAIN = "has brought from .* comes after that of"
+ENDED_WRONGLY = "was to be committed|told otherwise|is torn|never asked for"
 ASKED = "erases more than|acknowledged at"
 
 CASES = [
@@ -227,6 +244,24 @@ CASES = [
     (take_what_is_not_committed, FedLeadersEnd, range(60), "is not what is committed"),
     (purge_without_the_places, FedLeadersEnd, range(3, 63), UNPURGED),
     (acknowledge_purges_that_do_nothing, FedLeadersEnd, range(9, 69), UNPURGED),
+    (coordinate_producers_of_any_epoch, ZombiesReturn, range(60), ENDED_WRONGLY),
+    (send_no_markers_of_the_coordinator_before, CoordinatorsEnd, range(60), "all is not well"),
+    (complete_when_one_partition_knows, CoordinatorsEnd, range(60), "is torn: committed in"),
+    (answer_before_it_is_committed, CoordinatorsEnd, range(60), ENDED_WRONGLY),
+    (
+        be_stable_up_to_markers_that_are_not_committed,
+        TransactionsWorld,
+        range(60),
+        "the last stable offset of",
+    ),
+    (
+        forget_what_a_cut_marker_had_ended,
+        MarkersAreCut,
+        range(60),
+        "the last stable offset of",
+    ),
+    (count_offsets_of_open_transactions, TransactionsWorld, range(1, 61), "has made"),
+    (take_batches_that_are_there, TransactionsWorld, range(1, 61), STORED_TWICE),
 ]
 """The mistake, the stories in which it must show, and how.
 
