@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
 from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
 from tests.simulation.cluster.host import Host
@@ -97,6 +98,8 @@ SWARMS = [
     pytest.param(ZombiesReturn, range(2), id="zombies-return"),
     pytest.param(MarkersAreCut, range(2), id="markers-are-cut"),
     pytest.param(CoordinatorsEnd, range(2), id="transaction-coordinators-end"),
+    pytest.param(ConsumerGroupsWorld, range(4), id="consumer-groups"),
+    pytest.param(GroupCoordinatorsEnd, range(3), id="group-coordinators-end"),
 ]
 
 

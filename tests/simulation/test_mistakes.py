@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.asking_world import AskingWorld
 from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
 from tests.simulation.cluster.cruel import (
     FewReplicasLosePower,
     FollowersLag,
@@ -47,6 +48,12 @@ from tests.simulation.cluster.transactions import (
 )
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
 from tests.simulation.fast_world import FastWorld
+from tests.simulation.group_mistakes import (
+    begin_no_sessions_with_another_coordinator,
+    commit_for_members_of_any_epoch,
+    commit_for_whoever_asks,
+    give_what_others_still_have,
+)
 from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
     acknowledge_fast_batches_when_appended,
@@ -262,6 +269,16 @@ CASES = [
     ),
     (count_offsets_of_open_transactions, TransactionsWorld, range(1, 61), "has made"),
     (take_batches_that_are_there, TransactionsWorld, range(1, 61), STORED_TWICE),
+    (
+        commit_for_members_of_any_epoch,
+        ConsumerGroupsWorld,
+        range(60),
+        "is committed at .* a member",
+    ),
+    (commit_for_whoever_asks, ConsumerGroupsWorld, range(60), "is committed at .* a member"),
+    (give_what_others_still_have, ConsumerGroupsWorld, range(60), "belong to"),
+    (begin_no_sessions_with_another_coordinator, GroupCoordinatorsEnd, range(60), "not well"),
+    (answer_before_it_is_committed, GroupCoordinatorsEnd, range(60), "and is not there"),
 ]
 """The mistake, the stories in which it must show, and how.
 
