@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
 from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
 from tests.simulation.cluster.host import Host
@@ -45,6 +46,12 @@ from tests.simulation.cluster.swarm import (
     PurgesWorld,
     RecreatedWorld,
     SwarmWorld,
+)
+from tests.simulation.cluster.transactions import (
+    CoordinatorsEnd,
+    MarkersAreCut,
+    TransactionsWorld,
+    ZombiesReturn,
 )
 from tests.simulation.seeds import LONG_BUDGET, Budget, Make, Player, chosen, shares, told
 
@@ -87,6 +94,12 @@ SWARMS = [
     pytest.param(RollupsAreRepeated, range(2), id="rollups-are-repeated"),
     pytest.param(SourcesWorld, range(3, 5), id="sources-and-mirrors"),
     pytest.param(FedLeadersEnd, range(4), id="leaders-end-that-take-from-others"),
+    pytest.param(TransactionsWorld, range(4), id="transactions"),
+    pytest.param(ZombiesReturn, range(2), id="zombies-return"),
+    pytest.param(MarkersAreCut, range(2), id="markers-are-cut"),
+    pytest.param(CoordinatorsEnd, range(2), id="transaction-coordinators-end"),
+    pytest.param(ConsumerGroupsWorld, range(4), id="consumer-groups"),
+    pytest.param(GroupCoordinatorsEnd, range(3), id="group-coordinators-end"),
 ]
 
 
@@ -136,7 +149,7 @@ def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Playe
     player.play(FollowersLag, chosen(range(1_000, 1_300)), LONG_BUDGET)
 
 
-@pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld, PortsWorld])
+@pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld, PortsWorld, TransactionsWorld])
 def test_a_seed_tells_the_same_story_twice(world: Make) -> None:
     assert told(world, 7) == told(world, 7)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.asking_world import AskingWorld
 from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
 from tests.simulation.cluster.cruel import (
     FewReplicasLosePower,
     FollowersLag,
@@ -39,8 +40,20 @@ from tests.simulation.cluster.swarm import (
     RepetitionsWait,
     ReplicasReturnLate,
 )
+from tests.simulation.cluster.transactions import (
+    CoordinatorsEnd,
+    MarkersAreCut,
+    TransactionsWorld,
+    ZombiesReturn,
+)
 from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
 from tests.simulation.fast_world import FastWorld
+from tests.simulation.group_mistakes import (
+    begin_no_sessions_with_another_coordinator,
+    commit_for_members_of_any_epoch,
+    commit_for_whoever_asks,
+    give_what_others_still_have,
+)
 from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
     acknowledge_fast_batches_when_appended,
@@ -117,6 +130,16 @@ from tests.simulation.source_mistakes import (
     take_another_stream_for_its_namesake,
     take_what_is_not_committed,
 )
+from tests.simulation.transaction_mistakes import (
+    answer_before_it_is_committed,
+    be_stable_up_to_markers_that_are_not_committed,
+    complete_when_one_partition_knows,
+    coordinate_producers_of_any_epoch,
+    count_offsets_of_open_transactions,
+    forget_what_a_cut_marker_had_ended,
+    send_no_markers_of_the_coordinator_before,
+    take_batches_that_are_there,
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -136,6 +159,7 @@ NOT_IN_THE_LOG = "and something else is there|are given away twice"
 TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 FIRED = "is fired (on|by)"
 TAKEN_AGAIN = "has brought from .* comes after that of"
+ENDED_WRONGLY = "was to be committed|told otherwise|is torn|never asked for"
 ASKED = "erases more than|acknowledged at"
 
 CASES = [
@@ -227,6 +251,34 @@ CASES = [
     (take_what_is_not_committed, FedLeadersEnd, range(60), "is not what is committed"),
     (purge_without_the_places, FedLeadersEnd, range(3, 63), UNPURGED),
     (acknowledge_purges_that_do_nothing, FedLeadersEnd, range(9, 69), UNPURGED),
+    (coordinate_producers_of_any_epoch, ZombiesReturn, range(60), ENDED_WRONGLY),
+    (send_no_markers_of_the_coordinator_before, CoordinatorsEnd, range(60), "all is not well"),
+    (complete_when_one_partition_knows, CoordinatorsEnd, range(60), "is torn: committed in"),
+    (answer_before_it_is_committed, CoordinatorsEnd, range(60), ENDED_WRONGLY),
+    (
+        be_stable_up_to_markers_that_are_not_committed,
+        TransactionsWorld,
+        range(60),
+        "the last stable offset of",
+    ),
+    (
+        forget_what_a_cut_marker_had_ended,
+        MarkersAreCut,
+        range(60),
+        "the last stable offset of",
+    ),
+    (count_offsets_of_open_transactions, TransactionsWorld, range(1, 61), "has made"),
+    (take_batches_that_are_there, TransactionsWorld, range(1, 61), STORED_TWICE),
+    (
+        commit_for_members_of_any_epoch,
+        ConsumerGroupsWorld,
+        range(60),
+        "is committed at .* a member",
+    ),
+    (commit_for_whoever_asks, ConsumerGroupsWorld, range(60), "is committed at .* a member"),
+    (give_what_others_still_have, ConsumerGroupsWorld, range(60), "belong to"),
+    (begin_no_sessions_with_another_coordinator, GroupCoordinatorsEnd, range(60), "not well"),
+    (answer_before_it_is_committed, GroupCoordinatorsEnd, range(60), "and is not there"),
 ]
 """The mistake, the stories in which it must show, and how.
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from streamlog.metadata.nodes.lease import Lease
 from tests.simulation.cluster.host import Host
@@ -84,12 +85,33 @@ TIME = SimpleNamespace(
 )
 UUID_MODULE = SimpleNamespace(**{**vars(uuid), "uuid4": _uuid4})
 
+
+class OrderedWeakSet:
+    """In the order in which its members came, not by where they lie in memory."""
+
+    def __init__(self) -> None:
+        self._members: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
+
+    def add(self, member: object) -> None:
+        self._members[member] = None
+
+    def discard(self, member: object) -> None:
+        self._members.pop(member, None)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
 _REPLACED: dict[int, object] = {
     id(time): TIME,
     id(time.monotonic): TIME.monotonic,
     id(uuid): UUID_MODULE,
     id(uuid.uuid4): _uuid4,
     id(ThreadPoolExecutor): SimThreads,
+    id(WeakSet): OrderedWeakSet,
 }
 
 

@@ -8,7 +8,9 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 from streamlog.authn.session import ANONYMOUS_SESSION
 from streamlog.config import (
@@ -18,11 +20,12 @@ from streamlog.config import (
     NatsSection,
     ReplicationSection,
     SyncPolicy,
+    TransactionsSection,
 )
 from streamlog.control.control import Control
 from streamlog.control.operation import Caller
 from streamlog.control.service import ControlService
-from streamlog.errors import StreamlogError
+from streamlog.errors import NotLeader, StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.consumers.interest_reports import StreamInterest
@@ -31,6 +34,7 @@ from streamlog.jetstream.mirroring.mirror_service import MirrorService
 from streamlog.jetstream.mirroring.origin_links import OriginLink
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.connection import ClientConnection
+from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -39,13 +43,20 @@ from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
+from streamlog.metadata.read_barrier import catch_up
 from streamlog.metadata.service import MetadataService
+from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.raft.node import RaftSettings
+from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.shares.share_service import ShareService
+from streamlog.transactions.marker_sender import MarkerSender
+from streamlog.transactions.service import TransactionService
 from tests.log_folder import a_key_ring
 from tests.partition_world import failures_of
 from tests.simulation.cluster import settings
@@ -57,6 +68,13 @@ from tests.simulation.cluster.ports import NatsPort
 from tests.simulation.cluster.settings import CLUSTER_ID
 from tests.simulation.cluster.sockets import PORT, SimChannel, host_name
 from tests.simulation.cluster.tcp import NATS_PORT, Endpoint
+
+
+class Coordination(NamedTuple):
+    """How a node coordinates groups and transactions."""
+
+    groups: GroupsSection
+    transactions: TransactionsSection
 
 
 class ClusterNode:
@@ -73,9 +91,11 @@ class ClusterNode:
         nats: NatsSection = settings.NATS,
         has_port: bool = False,
         has_feeds: bool = False,
+        coordination: Coordination | None = None,
     ) -> None:
         """``failed``: the process ends by itself, with that. ``has_port``: it has a NATS port, and links to
-        other nodes' ports. ``has_feeds``: mirrors and sources that it leads are fed.
+        other nodes' ports. ``has_feeds``: mirrors and sources that it leads are fed. ``coordination``: it
+        coordinates groups, transactions and share groups; None: nothing.
         """
         self.host = host
         self.is_built = False
@@ -88,6 +108,7 @@ class ClusterNode:
         self._nats = nats
         self._has_port = has_port
         self._has_feeds = has_feeds
+        self._coordination = coordination
         self.port: NatsPort | None = None
         self.mirrors: MirrorService | None = None
         self._log = log
@@ -131,6 +152,11 @@ class ClusterNode:
         if self.port is not None:
             self.port.retire()
         await self.source.stop()
+        if self._coordination is not None:
+            await self.shares.stop()
+            await self.transactions.stop()
+            self._markers.close()
+            await self.groups.stop()
         if self.port is not None:
             await self.port.stop()
         await self.metadata.leave()
@@ -173,6 +199,8 @@ class ClusterNode:
         registry, source = self.registry, self.source
         await self.metadata.attach(registry.apply, self._open_partitions, registry.settled)
         self.spawn(self.registry.run())
+        if self._coordination is not None:
+            await self._begin_coordination()
         if self.port is not None:
             self.port.begin(source.room)
         await self.metadata.attach(self._tell_source, self._begin_ingest, source.settled)
@@ -223,11 +251,28 @@ class ClusterNode:
             keys=a_key_ring(),
             power_lost=self._runs.power_was_lost(),
         )
-        groups = GroupService(
+        coordination = self._coordination or Coordination(GroupsSection(), TransactionsSection())
+        self.groups = GroupService(
             node_id=node_id,
-            settings=GroupsSection(),
+            settings=coordination.groups,
             metadata=self.metadata,
             partitions=self.registry,
+        )
+        self._markers = MarkerSender(
+            node_id,
+            lambda: self.metadata.image,
+            Peers(CLUSTER_ID, node_id),
+            here=self._end_transaction,
+            catch_up=partial(catch_up, self.metadata),
+        )
+        producer_ids = ProducerIds()
+        self.transactions = TransactionService(
+            node_id=node_id,
+            settings=coordination.transactions,
+            metadata=self.metadata,
+            partitions=self.registry,
+            markers=self._markers,
+            new_producer_id=partial(producer_ids.take, self.metadata, node_id),
         )
         control = ControlService(
             node_id=node_id,
@@ -235,10 +280,12 @@ class ClusterNode:
             partitions=self.registry,
             peers=Peers(CLUSTER_ID, node_id),
             lease=self.metadata.lease,
-            groups=groups,
+            groups=self.groups,
+            transactions=None if self._coordination is None else self.transactions,
             log=self._log,
             metrics=metrics,
         )
+        self.shares = ShareService(settings=coordination.groups, keeper=control.coordinators)
         self.control = Control(control, Caller(ANONYMOUS_SESSION))
         """What operators and applications ask of this node."""
         self._context = Context(
@@ -248,9 +295,17 @@ class ClusterNode:
             partitions=self.registry,
             metadata=self.metadata,
             metrics=metrics,
-            groups=groups,
+            groups=self.groups,
+            producer_ids=producer_ids,
             control_service=control,
         )
+        if self._coordination is not None:
+            self._context = replace(
+                self._context,
+                transactions=self.transactions,
+                transaction_partitions=control.transactions,
+                shares=self.shares,
+            )
         router = Router(seed=self.host.rng.getrandbits(32))
         self.source = IngestService(
             node_id=node_id,
@@ -291,6 +346,35 @@ class ClusterNode:
         assert self.mirrors is not None, "there are some"
         self.mirrors.apply(MetadataImage(image.cluster_id), image)
         self.registry.add_listener(self.mirrors.look)
+
+    async def _begin_coordination(self) -> None:
+        """As ``app.node.Node`` does."""
+        for service in (self.groups, self.transactions):
+            await self.metadata.attach(service.apply, partial(self._coordinate, service))
+            self.spawn(service.run())
+        self.spawn(self._markers.run())
+
+        async def share(_: MetadataImage) -> None:
+            """Nothing is led for a share group before a member asks for it."""
+
+        await self.metadata.attach(self.shares.apply, share)
+        self.spawn(self.shares.run())
+
+    async def _coordinate(
+        self, service: GroupService | TransactionService, image: MetadataImage
+    ) -> None:
+        service.apply(MetadataImage(image.cluster_id), image)
+        self.registry.add_listener(service.look)
+
+    async def _end_transaction(self, tp: TopicPartition, marker: TransactionMarker) -> None:
+        """In a partition that this node leads. Raises StreamlogError."""
+        partition = self.registry.partition(tp)
+        if not partition.is_leader:
+            raise NotLeader(f"{tp} is led by another node")
+        if tp.stream == OFFSETS_STREAM:
+            await self.groups.end_transaction(tp, marker)
+        else:
+            await partition.end_transaction(marker)
 
     def _registration(self) -> RegisterNode:
         return RegisterNode(

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
+from zlib import crc32
 
 from streamlog.errors import CorruptData
 from streamlog.log.log import PartitionLog
@@ -15,10 +16,14 @@ from streamlog.record.codec import iter_records
 from streamlog.record.compacted import is_gap
 from streamlog.record.erasure import erased_by
 from streamlog.record.offset_set import OffsetSet
+from streamlog.record.transaction_marker import marker_of
 from tests.simulation.checkers import Violation
 
 READ_BYTES = 1 << 20
 GAP = "#gap"
+MARKER = "~"
+KINDS = (b"\0", b"\3")
+"""Either begins the keys of what coordinators keep: Kafka's own, and those of share groups' states."""
 
 
 class Replica(NamedTuple):
@@ -38,7 +43,8 @@ class Record(NamedTuple):
     epoch: int
     message_id: str
     """Of an erasure, and of what a schedule has fired or a source has brought: its offset is in it, behind a ``#``. Of
-    an offset that a mirror leaves out: ``GAP``.
+    an offset that a mirror leaves out: ``GAP``. Of a transaction's marker: ``MARKER``, its offset, and how it ends
+    whose; so, too, of what coordinators keep.
     """
     erases: bytes = b""
     """What an erasure has go: an ``OffsetSet``."""
@@ -375,6 +381,11 @@ def _read(log: PartitionLog, offset: int, end_offset: int, has_gaps: bool) -> li
             if erased is not None and offset <= header.base_offset < end_offset:
                 place, epoch = header.base_offset, header.leader_epoch
                 found.append(Record(place, epoch, f"#{place}", erased.encode()))
+            marker = marker_of(batch, header)
+            if marker is not None and offset <= header.base_offset < end_offset:
+                place, epoch = header.base_offset, header.leader_epoch
+                ends = f"{marker.producer_id}.{marker.producer_epoch} {marker.is_commit}"
+                found.append(Record(place, epoch, f"{MARKER}{place} {ends}"))
             if has_gaps and is_gap(header):
                 gap = range(max(offset, header.base_offset), min(header.next_offset, end_offset))
                 found += [Record(it, NO_EPOCH, GAP) for it in gap]
@@ -388,6 +399,8 @@ def _read(log: PartitionLog, offset: int, end_offset: int, has_gaps: bool) -> li
 
 
 def _id_of(record: StoredRecord) -> str:
+    if (record.key or b"").startswith(KINDS):
+        return f"{MARKER}{record.offset} {crc32(record.value or b''):x}"
     name = (record.value or b"").decode().rstrip(".")
     asks = dict(record.headers)
     if (brought := asks.get("Nats-Stream-Source")) is not None:
