@@ -3,12 +3,12 @@
 import pytest
 
 from streamlog.coordination.effects import NONE
-from streamlog.groups import offset_commits
+from streamlog.groups import offsets
 from streamlog.groups.consumer_group import ConsumerGroup
-from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment
-from streamlog.groups.consumer_membership import ConsumerMembership
 from streamlog.groups.group import Group, refusal
-from streamlog.groups.offset_commits import Commits
+from streamlog.groups.membership.consumer_membership import ConsumerMembership
+from streamlog.groups.offsets import Commits
+from streamlog.groups.records import Assigned, CurrentAssignment
 from streamlog.groups.requests import CommitRequest
 from streamlog.wire.error_codes import ErrorCode
 
@@ -19,7 +19,7 @@ def commit_for_members_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     def standing(consumer: ConsumerGroup, request: CommitRequest) -> ErrorCode:
         return refusal(consumer, request.caller)
 
-    patch.setattr(offset_commits, "_standing", standing)
+    patch.setattr(offsets, "_standing", standing)
 
 
 def commit_for_whoever_asks(patch: pytest.MonkeyPatch) -> None:

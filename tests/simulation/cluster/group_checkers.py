@@ -8,18 +8,16 @@ back.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlog.groups.consumer_group_records import (
+from streamlog.groups.records import (
     CurrentAssignment,
     CurrentKey,
     GroupEpochKey,
-    TargetEpochKey,
-    read_consumer_group_key,
-    read_consumer_group_value,
-)
-from streamlog.groups.records import (
     GroupKey,
     KeptGroup,
     OffsetKey,
+    TargetEpochKey,
+    read_consumer_group_key,
+    read_consumer_group_value,
     read_group,
     read_key,
     read_offset,
