@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.coordination.effects import NONE, Now, Write
 from streamlog.coordination.shard import Shard
-from streamlog.groups import offset_commits
+from streamlog.groups import offsets
 from streamlog.log.transactions.transactions import Transactions
 from streamlog.replication.producer_table import ProducerTable
 from streamlog.transactions.coordinator import TransactionCoordinator
@@ -115,7 +115,7 @@ def count_offsets_of_open_transactions(patch: pytest.MonkeyPatch) -> None:
     def keep_pending(self, group, place, value, producer_id: int) -> None:  # type: ignore[no-untyped-def]
         self._count(group, place, value, self._table.order)
 
-    patch.setattr(offset_commits.Commits, "_keep_pending", keep_pending)
+    patch.setattr(offsets.Commits, "_keep_pending", keep_pending)
 
 
 def take_batches_that_are_there(patch: pytest.MonkeyPatch) -> None:
