@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.coordination.effects import NONE
+from streamlog.coordination.effects import NONE, Now
 from streamlog.groups import offset_commits
 from streamlog.groups.consumer_group import ConsumerGroup
 from streamlog.groups.consumer_group_records import Assigned, CurrentAssignment
@@ -10,6 +10,8 @@ from streamlog.groups.consumer_membership import ConsumerMembership
 from streamlog.groups.group import Group, refusal
 from streamlog.groups.offset_commits import Commits
 from streamlog.groups.requests import CommitRequest
+from streamlog.groups.shares.share_state import ShareState, StateKey
+from streamlog.groups.shares.share_states import ShareStates
 from streamlog.shares.led_share import LedShare
 from streamlog.shares.share_partition import Acquired, ReadBatches, SharePartition, Wish
 from streamlog.wire.error_codes import ErrorCode
@@ -92,3 +94,18 @@ def confirm_before_it_is_saved(patch: pytest.MonkeyPatch) -> None:
         self._check()
 
     patch.setattr(LedShare, "saved", saved)
+
+
+def save_for_any_leader(patch: pytest.MonkeyPatch) -> None:
+    """The one before the present one may write over what that has saved."""
+    inner = ShareStates.save
+
+    def save(self: ShareStates, key: StateKey, state: ShareState, token: object, now: Now) -> None:
+        found = self._found(key.group)
+        if not isinstance(found, ErrorCode):
+            before = found[1].states.get((key.topic_id, key.partition))
+            if before is not None and before.owner != state.owner:
+                state = state._replace(owner=before.owner, version=before.version + 1)
+        inner(self, key, state, token, now)
+
+    patch.setattr(ShareStates, "save", save)

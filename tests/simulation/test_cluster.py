@@ -34,6 +34,7 @@ from tests.simulation.cluster.schedules import (
 from tests.simulation.cluster.share_groups import (
     ShareGroupsWorld,
     ShareLeadersEnd,
+    ShareLeadersLate,
 )
 from tests.simulation.cluster.sources import FedLeadersEnd, SourcesWorld
 from tests.simulation.cluster.swarm import (
@@ -106,6 +107,7 @@ SWARMS = [
     pytest.param(GroupCoordinatorsEnd, range(3), id="group-coordinators-end"),
     pytest.param(ShareGroupsWorld, range(4), id="share-groups"),
     pytest.param(ShareLeadersEnd, range(3), id="share-coordinators-end"),
+    pytest.param(ShareLeadersLate, range(3), id="share-leaders-late"),
 ]
 
 

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Final
 
 from streamlog.config import GroupsSection, TransactionsSection
+from streamlog.metadata.commands import ElectLeader
 from streamlog.metadata.image.metadata_image import StreamImage
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
-from streamlog.model import TopicPartition
+from streamlog.model import NO_LEADER, TopicPartition
 from tests.simulation.cluster.applications import INPUT, ApplicationsWorld
 from tests.simulation.cluster.kafka_client import KafkaClient, Refused, Unanswered
 from tests.simulation.cluster.node import Coordination
@@ -20,6 +21,8 @@ from tests.simulation.publisher import Publisher
 
 GROUP: Final = "workers"
 COUNT_MAX: Final = 10
+DEPOSED_US: Final = (300_000, 1_500_000)
+"""Between two leaders that give way to others."""
 LOCK_MS: Final = 1_000
 BEAT_S: Final = 0.2
 STUCK_S: Final = 2.5
@@ -89,6 +92,35 @@ class ShareGroupsWorld(ApplicationsWorld):
     def _state(self) -> str:
         undone = {str(tp): self._undelivered(tp) for tp in self.places(INPUT)}
         return f"not delivered, or not done with: {undone}\n{super()._state()}"
+
+
+class ShareLeadersLate(ShareGroupsWorld):
+    """Leaders give way to others, and hear of it late: meanwhile members go on with them."""
+
+    def faults(self) -> list[Kind]:
+        return []
+
+    def always(self) -> list[Kind]:
+        return [self._kill_an_application]
+
+    def _begin_applications(self) -> None:
+        super()._begin_applications()
+        self._depose_again()
+
+    def _depose_again(self) -> None:
+        if self.goes_on:
+            self._depose_late()
+            self.events.after(self.rng.randint(*DEPOSED_US), self._depose_again)
+
+    def _depose_late(self) -> None:
+        stream = self._known[INPUT]
+        number = self.rng.randrange(len(stream.partitions))
+        partition = stream.partitions[number]
+        others = [it for it in partition.isr if it != partition.leader]
+        if others and partition.leader != NO_LEADER:
+            self._lag(self.hosts[partition.leader])
+            leader = self.rng.choice(others)
+            self._ask(ElectLeader(stream=INPUT, partition=number, leader=leader))
 
 
 class ShareLeadersEnd(ShareGroupsWorld):
