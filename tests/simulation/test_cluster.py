@@ -31,6 +31,11 @@ from tests.simulation.cluster.schedules import (
     RollupsAreRepeated,
     SchedulesWorld,
 )
+from tests.simulation.cluster.share_groups import (
+    ShareGroupsWorld,
+    ShareLeadersEnd,
+    ShareLeadersLate,
+)
 from tests.simulation.cluster.sources import FedLeadersEnd, SourcesWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
@@ -100,6 +105,9 @@ SWARMS = [
     pytest.param(CoordinatorsEnd, range(2), id="transaction-coordinators-end"),
     pytest.param(ConsumerGroupsWorld, range(4), id="consumer-groups"),
     pytest.param(GroupCoordinatorsEnd, range(3), id="group-coordinators-end"),
+    pytest.param(ShareGroupsWorld, range(4), id="share-groups"),
+    pytest.param(ShareLeadersEnd, range(3), id="share-coordinators-end"),
+    pytest.param(ShareLeadersLate, range(3), id="share-leaders-late"),
 ]
 
 

@@ -24,6 +24,11 @@ from tests.simulation.cluster.operations import OperationsWorld
 from tests.simulation.cluster.ports_world import CopiesComeLateOverLinks, PortsWorld
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.schedules import FiredMessagesGo, FiringLeadersEnd, RollupsAreRepeated
+from tests.simulation.cluster.share_groups import (
+    ShareGroupsWorld,
+    ShareLeadersEnd,
+    ShareLeadersLate,
+)
 from tests.simulation.cluster.sources import FedLeadersEnd, GapsAreCut, SourcesWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
@@ -52,7 +57,11 @@ from tests.simulation.group_mistakes import (
     begin_no_sessions_with_another_coordinator,
     commit_for_members_of_any_epoch,
     commit_for_whoever_asks,
+    confirm_before_it_is_saved,
     give_what_others_still_have,
+    keep_no_deliveries,
+    save_for_any_leader,
+    take_acknowledgements_of_former_owners,
 )
 from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
@@ -279,6 +288,15 @@ CASES = [
     (give_what_others_still_have, ConsumerGroupsWorld, range(60), "belong to"),
     (begin_no_sessions_with_another_coordinator, GroupCoordinatorsEnd, range(60), "not well"),
     (answer_before_it_is_committed, GroupCoordinatorsEnd, range(60), "and is not there"),
+    (
+        take_acknowledgements_of_former_owners,
+        ShareGroupsWorld,
+        range(60),
+        "acknowledged (again|by)",
+    ),
+    (keep_no_deliveries, ShareLeadersEnd, range(2, 62), "both for the"),
+    (confirm_before_it_is_saved, ShareLeadersEnd, range(1, 61), "is delivered (again )?to"),
+    (save_for_any_leader, ShareLeadersLate, range(15, 75), "both for the|is delivered again"),
 ]
 """The mistake, the stories in which it must show, and how.
 
