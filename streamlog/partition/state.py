@@ -224,11 +224,6 @@ class PartitionState(StateEnd):
         return self._has_room is None or self._has_room()
 
     @property
-    def sync_bound_bytes(self) -> int:
-        """Of appends that wait for a sync of this log and for no other replica."""
-        return self.in_flight_bytes if len(self.isr) == 1 else 0
-
-    @property
     def stable_offset(self) -> int:
         """Readers of committed records read up to there (Kafka's last stable offset): below the high watermark, and
         below each record of a transaction whose end is not committed.

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,56 +29,6 @@ RETRY_S: Final = 0.1
 TOGETHER_MIN: Final = 16
 """So many that wait are synced by one sync of the file system, where that can be."""
 TOGETHER_MAX: Final = 1_000
-
-
-LOOP_BYTES_MAX: Final = 4096
-"""Appends that wait for a sync and are more than this show that there is load: a sync in a thread lets the next
-appends come meanwhile."""
-QUICK_S: Final = 0.001
-"""A sync that takes less on average may keep the event loop waiting."""
-STALLED_SHARE: Final = 0.01
-"""The most of its time that the event loop stands still for syncs that are not quick."""
-BUSY_SHARE: Final = 0.5
-"""Of one core, by the event loop's thread: then it has no time to wait for the disk."""
-SHARE_WINDOW_S: Final = 0.05
-AVERAGED: Final = 16
-"""Syncs: of so many the latest count in the average."""
-
-
-class QuickDisk:
-    """Decides whether the event loop waits for a sync itself, as Redis does for each and Kafka's request threads do.
-
-    To hand a sync to a thread and to take its end back costs two wake-ups, which on a fast disk is more than the sync.
-    But no other client is served meanwhile. So the loop waits only where few bytes of one log wait for nothing but this
-    sync, where syncs are quick on average, and where the loop is idle for half of its time. After one that was not
-    quick the threads sync for a hundred times as long (``STALLED_SHARE``). Times are in seconds: of any clock, and of
-    the processor for the loop's thread.
-    """
-
-    def __init__(self, now_s: float, used_s: float) -> None:
-        self._average_s = 2 * QUICK_S
-        self._from_s = now_s
-        self._since_s = now_s
-        self._used_s = used_s
-        self._is_idle = False
-
-    def is_worth_waiting(self, waiting_bytes: int, now_s: float, used_s: float) -> bool:
-        """``waiting_bytes``: of the appends that wait for nothing but the sync."""
-        passed_s = now_s - self._since_s
-        if passed_s >= SHARE_WINDOW_S:
-            self._is_idle = used_s - self._used_s < BUSY_SHARE * passed_s
-            self._since_s, self._used_s = now_s, used_s
-        is_quick = self._average_s <= QUICK_S and now_s >= self._from_s
-        return is_quick and self._is_idle and 0 < waiting_bytes <= LOOP_BYTES_MAX
-
-    def synced(self, took_s: float) -> None:
-        """In a thread, or on the loop."""
-        self._average_s += (took_s - self._average_s) / AVERAGED
-
-    def stalled(self, now_s: float, took_s: float) -> None:
-        """The loop has waited for so long until now."""
-        if took_s > QUICK_S:
-            self._from_s = now_s + took_s / STALLED_SHARE
 
 
 class Syncable(Protocol):
@@ -117,7 +66,6 @@ class Flusher:
         self._sync_threads = SyncThreads(THREADS)
         self._to_sync: deque[Syncable] = deque()
         self._to_settle: list[Syncable] = []
-        self.disk = QuickDisk(time.perf_counter(), time.thread_time())
         self._running = 0  # syncs in worker threads, at most THREADS
         self._awake = False  # a turn of ``_work`` is scheduled
 
@@ -211,9 +159,6 @@ class Flusher:
         """One file is synced by a thread that does nothing else; all others by one in Python."""
         ticket, started = it[1], time.perf_counter()
         descriptor = ticket.descriptor
-        if descriptor is not None and self._is_alone_and_quick(it[0], started):
-            self._sync_here(it, descriptor, started)
-            return
 
         def ended(error: OSError | None) -> None:
             failure = _failure_of(partial(ticket.ended, error))
@@ -224,23 +169,6 @@ class Flusher:
                 self._sync_threads.sync(descriptor, ended)
                 return
         self._threads.submit(self._run, [it], None, started)
-
-    def _is_alone_and_quick(self, partition: Syncable, now_s: float) -> bool:
-        if self._to_sync or self._running > 1:
-            return False
-        waiting_bytes = partition.state.sync_bound_bytes
-        return self.disk.is_worth_waiting(waiting_bytes, now_s, time.thread_time())
-
-    def _sync_here(self, it: Begun, descriptor: int, started: float) -> None:
-        error = None
-        try:
-            os.fdatasync(descriptor)
-        except OSError as failed:
-            error = failed
-        ended = time.perf_counter()
-        self.disk.stalled(ended, ended - started)
-        failure = _failure_of(partial(it[1].ended, error))
-        self._told([it], [failure], None, started)
 
     def _shared_sync(self) -> SharedSync | None:
         """One sync of the file system, where enough wait for it to be worth its while."""
@@ -272,19 +200,11 @@ class Flusher:
     def _ended(
         self, begun: list[Begun], failures: Failures, shared: SharedSync | None, started: float
     ) -> None:
-        self._told(begun, failures, shared, started)
-        self._work()
-
-    def _told(
-        self, begun: list[Begun], failures: Failures, shared: SharedSync | None, started: float
-    ) -> None:
-        took_s = time.perf_counter() - started
         if shared is None:
             self._running -= 1
-            self.disk.synced(took_s)
         else:
             self._is_together = False
-        self._metrics.fsync_duration_seconds.observe(took_s)
+        self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
         try:
             for (partition, _), failure in zip(begun, failures, strict=True):
                 if failure is None:
@@ -295,6 +215,7 @@ class Flusher:
                     raise failure
         except BaseException as error:
             self._crash(error)
+        self._work()
 
     def _crash(self, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():

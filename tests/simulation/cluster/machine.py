@@ -78,7 +78,6 @@ TIME = SimpleNamespace(
     monotonic=lambda: _here().clock.monotonic_ns / 1e9,
     monotonic_ns=lambda: _here().clock.monotonic_ns,
     perf_counter=lambda: _here().clock.monotonic_ns / 1e9,
-    thread_time=lambda: 0.0,  # work takes no time here
     clock_gettime=lambda _clock: _here().clock.monotonic_ns / 1e9,
     clock_gettime_ns=lambda _clock: _here().clock.monotonic_ns,
     time=lambda: _here().clock.wall_ns / 1e9,

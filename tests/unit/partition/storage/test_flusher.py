@@ -12,16 +12,7 @@ from streamlog.errors import Overloaded, StorageFailed
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.state import NOTHING, Step
 from streamlog.partition.storage import flusher as module
-from streamlog.partition.storage.flusher import (
-    LOOP_BYTES_MAX,
-    QUICK_S,
-    SHARE_WINDOW_S,
-    STALLED_SHARE,
-    THREADS,
-    TOGETHER_MIN,
-    Flusher,
-    QuickDisk,
-)
+from streamlog.partition.storage.flusher import THREADS, TOGETHER_MIN, Flusher
 
 
 class Ticket:
@@ -67,7 +58,6 @@ class Log:
         self.tickets = list(tickets)
         self.story: list[str] = []
         self.more = False
-        self.sync_bound_bytes = 100
         self.flusher: Any = None
         self.changed = asyncio.Event()
 
@@ -153,104 +143,6 @@ async def test_a_failed_sync_of_one_file_fails_the_log() -> None:
     flusher.close()
     os.close(taken)
     os.close(given)
-
-
-class Quick(QuickDisk):
-    """One that is always worth waiting for."""
-
-    def __init__(self) -> None:
-        super().__init__(0.0, 0.0)
-
-    def is_worth_waiting(self, waiting_bytes: int, now_s: float, used_s: float) -> bool:
-        return True
-
-
-async def test_the_loop_waits_for_a_quick_disk_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_pipe() -> tuple[int, int]:
-        raise AssertionError("a sync thread begins")
-
-    monkeypatch.setattr(os, "pipe", no_pipe)
-    tickets = [Ticket(), Ticket()]
-    flusher, log = opened(), Log(*tickets)
-    flusher.disk, log.flusher, log.more = Quick(), flusher, True
-    with (tmp_path / "segment").open("wb") as file:
-        for ticket in tickets:
-            ticket.descriptor = file.fileno()
-        flusher.sync(log)
-        await asyncio.sleep(0)  # one turn, with the sync that the first one's end asks for
-        assert log.story == ["begin", "finish"] * 2
-    assert [it.steps for it in tickets] == [["ended"]] * 2
-    flusher.close()
-
-
-async def test_a_failed_sync_on_the_loop_fails_the_log() -> None:
-    taken, given = os.pipe()  # which cannot be synced
-    ticket = Ticket()
-    ticket.descriptor = taken
-    flusher, log = opened(), Log(ticket)
-    flusher.disk = Quick()
-    flusher.sync(log)
-    await log.until("begin", os.strerror(errno.EINVAL))
-    flusher.close()
-    os.close(taken)
-    os.close(given)
-
-
-async def test_the_loop_does_not_wait_where_others_wait_too(tmp_path: Path) -> None:
-    flusher = opened()
-    flusher.disk = Quick()
-    tickets = [Ticket(), Ticket()]
-    logs = [Log(it) for it in tickets]
-    with (tmp_path / "segment").open("wb") as file:
-        for ticket, log in zip(tickets, logs, strict=True):
-            ticket.descriptor = file.fileno()
-            flusher.sync(log)
-        await asyncio.sleep(0)
-        assert [log.story for log in logs] == [["begin"]] * 2
-        for log in logs:
-            await log.until("begin", "finish")
-    flusher.close()
-
-
-def quick_disk() -> QuickDisk:
-    """Syncs of a tenth of a millisecond, and a loop that is idle."""
-    disk = QuickDisk(0.0, 0.0)
-    for _ in range(100):
-        disk.synced(QUICK_S / 10)
-    return disk
-
-
-def test_few_bytes_of_an_idle_loop_are_worth_waiting_for() -> None:
-    assert quick_disk().is_worth_waiting(1, SHARE_WINDOW_S, 0.0)
-    assert quick_disk().is_worth_waiting(LOOP_BYTES_MAX, SHARE_WINDOW_S, 0.0)
-    assert not quick_disk().is_worth_waiting(LOOP_BYTES_MAX + 1, SHARE_WINDOW_S, 0.0)
-    assert not quick_disk().is_worth_waiting(0, SHARE_WINDOW_S, 0.0)
-
-
-def test_a_busy_loop_waits_for_no_disk() -> None:
-    disk = quick_disk()
-    assert not disk.is_worth_waiting(1, SHARE_WINDOW_S, SHARE_WINDOW_S * 0.6)
-    assert disk.is_worth_waiting(1, 2 * SHARE_WINDOW_S, SHARE_WINDOW_S * 0.7)
-
-
-def test_nothing_is_known_of_a_new_disk_and_a_slow_one_is_not_waited_for() -> None:
-    assert not QuickDisk(0.0, 0.0).is_worth_waiting(1, SHARE_WINDOW_S, 0.0)
-    disk = quick_disk()
-    for _ in range(100):
-        disk.synced(2 * QUICK_S)
-    assert not disk.is_worth_waiting(1, SHARE_WINDOW_S, 0.0)
-
-
-def test_the_loop_stands_still_for_a_hundredth_of_its_time_at_most() -> None:
-    disk = quick_disk()
-    disk.stalled(1.0, QUICK_S)
-    assert disk.is_worth_waiting(1, 1.0, 0.0)
-    disk.stalled(1.0, 0.010)
-    again = 1.0 + 0.010 / STALLED_SHARE
-    assert not disk.is_worth_waiting(1, again - 0.001, 0.0)
-    assert disk.is_worth_waiting(1, again, 0.0)
 
 
 async def test_without_descriptors_a_thread_in_python_syncs_one_file(
