@@ -36,15 +36,20 @@ def graveyard() -> Iterator[None]:
     try:
         yield
     finally:
-        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            SimLoop.ended.clear()
-            for _ in range(GENERATIONS_MAX):
-                if not gc.collect():
-                    break
+        let_go()
         gc.unfreeze()
-        sys.unraisablehook = before
+
+
+def let_go() -> None:
+    """The same for what is there by now, once nothing refers to it any more."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        SimLoop.ended.clear()
+        for _ in range(GENERATIONS_MAX):
+            if not gc.collect():
+                break
+    sys.unraisablehook = before
 
 
 class SimTask(asyncio.Task[Any]):
