@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat, ConsumerGroupDescribe: consumer groups of the protocol of KIP-848."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,6 +8,7 @@ from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.consumer_group import JOINING_EPOCH
+from streamlog.groups.group import CONSUMER_TYPE
 from streamlog.groups.records import Assigned, by_topic
 from streamlog.groups.requests import (
     DescribedConsumer,
@@ -15,7 +16,6 @@ from streamlog.groups.requests import (
     HeartbeatAnswer,
     HeartbeatRequest,
 )
-from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.kafka.auth.authorized_operations import group_operations
 from streamlog.kafka.auth.resource_checks import check_topic, group_refusal
 from streamlog.kafka.context import Context, Requester
@@ -136,41 +136,48 @@ async def consumer_group_describe(request: Message, version: int, context: Conte
 
     Needs DESCRIBE on each group, and on the topics that its members subscribe to. A group of the classic
     protocol is not found here: DescribeGroups has it, as ShareGroupDescribe has share groups.
-    Which operations the caller may do with a group is told where it asks for that.
 
         v1  which protocol each member speaks
     """
-    names = dict.fromkeys(request["group_ids"])
-    groups = [_described(it, version, context) async for it in cooperatively(names)]
-    return {"groups": with_operations(groups, request, context)}
+    return await described_groups(
+        request, context, CONSUMER_TYPE, lambda it: _member(it, version, context)
+    )
 
 
-def with_operations(
-    groups: list[dict[str, Any]], request: Message, context: Context
-) -> list[dict[str, Any]]:
-    """Of those that are described."""
-    for it in groups:
+async def described_groups(
+    request: Message,
+    context: Context,
+    kind: str,
+    member: Callable[[DescribedConsumer], dict[str, Any]],
+) -> Message:
+    """Those of one ``kind``, with what ``member`` tells of each member; which operations the caller may do with a group
+    where it asks for that.
+    """
+    groups = []
+    async for name in cooperatively(dict.fromkeys(request["group_ids"])):
+        it = _described(name, context, kind, member)
         tells = request["include_authorized_operations"] and it["error_code"] is ErrorCode.none
-        it["authorized_operations"] = group_operations(it["group_id"], context, asked=tells)
-    return groups
+        it["authorized_operations"] = group_operations(name, context, asked=tells)
+        groups.append(it)
+    return {"groups": groups}
 
 
-def _described(name: str, version: int, context: Context) -> dict[str, Any]:
+def _described(
+    name: str, context: Context, kind: str, member: Callable[[DescribedConsumer], dict[str, Any]]
+) -> dict[str, Any]:
     refusal = group_refusal(Operation.DESCRIBE, name, context)
     if refusal is not ErrorCode.none:
-        return failed_group(name, refusal)
+        return _failed_group(name, refusal)
     coordinator = context.groups.coordinator(name)
     if isinstance(coordinator, ErrorCode):
-        return failed_group(name, coordinator)
+        return _failed_group(name, coordinator)
     listed, group = coordinator.describe(name), coordinator.describe_consumers(name)
-    if group is None or listed is None or listed.group_type == SHARE_TYPE:
-        return failed_group(
-            name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."
-        )
-    members = [_member(it, version, context) for it in group.members]
+    if group is None or listed is None or listed.group_type != kind:
+        said = f"Group {name} is not a {kind} group."
+        return _failed_group(name, ErrorCode.group_id_not_found, said)
     if context.access is not None and not _sees_all(group, context):
         said = "The group has topics that the caller may not describe."
-        return failed_group(name, ErrorCode.topic_authorization_failed, said)
+        return _failed_group(name, ErrorCode.topic_authorization_failed, said)
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -179,7 +186,7 @@ def _described(name: str, version: int, context: Context) -> dict[str, Any]:
         "group_epoch": group.epoch,
         "assignment_epoch": group.target_epoch,
         "assignor_name": group.assignor,
-        "members": members,
+        "members": [member(it) for it in group.members],
     }
 
 
@@ -188,7 +195,7 @@ def _sees_all(group: DescribedConsumerGroup, context: Context) -> bool:
     return may_describe(topics, context)
 
 
-def failed_group(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+def _failed_group(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
     return {
         "error_code": error,
         "error_message": message,

@@ -15,7 +15,7 @@ from streamlog.control.groups import (
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.consumer_group import JOINING_EPOCH
-from streamlog.groups.requests import DescribedConsumerGroup, HeartbeatAnswer, HeartbeatRequest
+from streamlog.groups.requests import DescribedConsumer, HeartbeatAnswer, HeartbeatRequest
 from streamlog.groups.shares.share_group import SHARE_TYPE
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context, Requester
@@ -23,11 +23,9 @@ from streamlog.kafka.handlers.coordinators import result_of
 from streamlog.kafka.handlers.groups.consumer_groups import (
     answered_heartbeat,
     assignment,
-    failed_group,
+    described_groups,
     heartbeat_refusal,
     know_topics,
-    may_describe,
-    with_operations,
 )
 from streamlog.kafka.refusal import group_code_of
 from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
@@ -75,51 +73,19 @@ async def share_group_describe(request: Message, _version: int, context: Context
 
     Needs DESCRIBE on each group, and on the topics that its members subscribe to.
     """
-    names = dict.fromkeys(request["group_ids"])
-    groups = [_described(it, context) async for it in cooperatively(names)]
-    return {"groups": with_operations(groups, request, context)}
+    return await described_groups(request, context, SHARE_TYPE, lambda it: _member(it, context))
 
 
-def _described(name: str, context: Context) -> dict[str, Any]:
-    refusal = group_refusal(Operation.DESCRIBE, name, context)
-    if refusal is not ErrorCode.none:
-        return failed_group(name, refusal)
-    coordinator = context.groups.coordinator(name)
-    if isinstance(coordinator, ErrorCode):
-        return failed_group(name, coordinator)
-    listed, group = coordinator.describe(name), coordinator.describe_consumers(name)
-    if group is None or listed is None or listed.group_type != SHARE_TYPE:
-        said = f"Group {name} is not a share group."
-        return failed_group(name, ErrorCode.group_id_not_found, said)
-    if context.access is not None and not _sees_all(group, context):
-        said = "The group has topics that the caller may not describe."
-        return failed_group(name, ErrorCode.topic_authorization_failed, said)
+def _member(member: DescribedConsumer, context: Context) -> dict[str, Any]:
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "group_id": name,
-        "group_state": group.state,
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.target_epoch,
-        "assignor_name": group.assignor,
-        "members": [
-            {
-                "member_id": it.member_id,
-                "rack_id": it.metadata.rack_id,
-                "member_epoch": it.current.epoch,
-                "client_id": it.metadata.client_id,
-                "client_host": it.metadata.client_host,
-                "subscribed_topic_names": it.metadata.topics,
-                "assignment": assignment(it.current.assigned, context),
-            }
-            for it in group.members
-        ],
+        "member_id": member.member_id,
+        "rack_id": member.metadata.rack_id,
+        "member_epoch": member.current.epoch,
+        "client_id": member.metadata.client_id,
+        "client_host": member.metadata.client_host,
+        "subscribed_topic_names": member.metadata.topics,
+        "assignment": assignment(member.current.assigned, context),
     }
-
-
-def _sees_all(group: DescribedConsumerGroup, context: Context) -> bool:
-    topics = {topic for member in group.members for topic in member.metadata.topics}
-    return may_describe(topics, context)
 
 
 # Where share groups go on
