@@ -20,6 +20,8 @@ from streamlog.app.extensions import stale_extensions
 LOG_TAIL_BYTES: Final = 4_000
 """Of each server's log in the report of a failed test."""
 
+WITH_SERVERS: Final = {"integration", "security", "spark"}
+
 LONG_FIRST: Final = (
     "property/test_random_frames.py",
     "simulation/",
@@ -136,6 +138,16 @@ def _let_go() -> None:
             gc.collect()
     finally:
         sys.unraisablehook = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a module of tests with servers leaves open fails its last test, not one of another module at some later
+    collection.
+    """
+    yield
+    if WITH_SERVERS & set(request.path.parts):
+        gc.collect()
 
 
 @pytest.fixture

@@ -114,11 +114,13 @@ async def test_a_purge_of_a_key_leaves_none(pair: Pair) -> None:
 @pytest.mark.parametrize("per_subject", [1, 2, -1])
 async def test_a_lifetime_is_no_shorter_than_that_of_markers(pair: Pair, per_subject: int) -> None:
     """Unless a subject has one message alone: else a marker would be there when the next one is due."""
-    name = await pair.create(subject_delete_marker_ttl=2 * SECOND, max_msgs_per_subject=per_subject)
-    for lines in ((TTL,), (TTL, "X: y"), ("A: b", "Nats-TTL: 1s", "X: y"), ("Nats-TTL: 7",)):
+    name = await pair.create(subject_delete_marker_ttl=9 * SECOND, max_msgs_per_subject=per_subject)
+    for lines in ((TTL,), (TTL, "X: y"), ("A: b", "Nats-TTL: 1s", "X: y"), ("Nats-TTL: 77",)):
         await put(pair, f"{name}.{len(lines)}", b"x", *lines)
     await same(pair, name)
-    await asyncio.sleep(1.6)
+    await asyncio.sleep(
+        1.6
+    )  # longer than the shortest lifetime, and much shorter than that of markers
     there = [(await side.state(name))["messages"] for side in pair.sides]
     assert there[0] == there[1]
     await both_hold(pair, name, 3 if per_subject == 1 else 4)
