@@ -88,7 +88,12 @@ class KafkaBroker:
         properties = directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        formatting = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        formatting = (
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",  # it may begin with a hyphen
+            f"--config={properties}",
+        )
         done = subprocess.run(java(*formatting), capture_output=True, text=True, check=False)
         if done.returncode:
             raise BenchmarkError(f"kafka-storage format: {(done.stdout + done.stderr)[-500:]}")
